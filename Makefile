@@ -10,7 +10,7 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check docs pipeline java bench faults simulation spark templates clean
+.PHONY: help run test style check docs pipeline java bench faults simulation spark templates clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
@@ -20,7 +20,7 @@ help:
 	@echo "make pipeline  orders, a table, a Spark stream and a picture, on this machine; ARGS='--orders 100000'"
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
-	@echo "make simulation  seeds of the simulated cluster; ARGS='--seeds 0 10000'"
+	@echo "make simulation  200 seeds of each workload in the simulated cluster; ARGS='--workload pairs --seeds 0 2000'"
 	@echo "make spark   ARGS=cluster: spark-submit on two workers; ARGS=versions: every version of Spark;"
 	@echo "             ARGS=landing: 1,000,000 messages of Apache RocketMQ into Parquet files, the app killed on the way"
 	@echo "make templates  from a wheel to projects of \`rocketapp new\` that pass their tests and run, with times; ARGS selects"
@@ -34,9 +34,11 @@ test: check .cache/spark-jars/.stamp .cache/asyncapi/.stamp
 	$(BIN)/pytest -n $(JOBS) --dist loadscope $(ARGS)
 	@.ci/missing-suites
 
-check: .venv/.dev-stamp
+style: .venv/.dev-stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+check: style
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 

@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     import typing
 
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.call.context import Context
-    from rocketapp.app.call.pull import Pull, SyncPull
-    from rocketapp.app.publish.publisher import Publisher
-    from rocketapp.app.publish.topic_publisher import TopicPublisher
+    from rocketapp.app.call.context import Context, Pull, SyncPull
+    from rocketapp.app.publish.publishers import Publisher, TopicPublisher
     from rocketapp.app.router import Router
     from rocketapp.errors import (
         BrokerError,
@@ -31,8 +29,8 @@ if TYPE_CHECKING:
         SetupError,
         TransportError,
     )
+    from rocketapp.hooks.answers import Wrapper
     from rocketapp.hooks.markers import hookimpl
-    from rocketapp.hooks.wrapper import Wrapper
     from rocketapp.model.message_queue import MessageQueue
     from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
     from rocketapp.model.outgoing import SendResult
@@ -59,8 +57,8 @@ _HOMES = {
     "PluginError": "rocketapp.errors",
     "Policy": "rocketapp.model.policy",
     "ProtocolError": "rocketapp.errors",
-    "Publisher": "rocketapp.app.publish.publisher",
-    "Pull": "rocketapp.app.call.pull",
+    "Publisher": "rocketapp.app.publish.publishers",
+    "Pull": "rocketapp.app.call.context",
     "Retry": "rocketapp.model.outcome",
     "RocketApp": "rocketapp.app.app",
     "RocketAppError": "rocketapp.errors",
@@ -72,13 +70,13 @@ _HOMES = {
     "Skip": "rocketapp.model.outcome",
     "Stop": "rocketapp.model.outcome",
     "SyncClient": "rocketapp.scripts.sync_client",
-    "SyncPull": "rocketapp.app.call.pull",
+    "SyncPull": "rocketapp.app.call.context",
     "Topic": "rocketapp.model.topic",
-    "TopicPublisher": "rocketapp.app.publish.topic_publisher",
+    "TopicPublisher": "rocketapp.app.publish.publishers",
     "TransportError": "rocketapp.errors",
     "TypeByProperty": "rocketapp.model.payload",
     "TypeByTag": "rocketapp.model.payload",
-    "Wrapper": "rocketapp.hooks.wrapper",
+    "Wrapper": "rocketapp.hooks.answers",
     "hookimpl": "rocketapp.hooks.markers",
 }
 

@@ -11,7 +11,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.group.offset_store import OffsetStore, Taken
+from rocketapp.consumer.offsets.stores import OffsetStore, Taken
 from rocketapp.consumer.ways.intake import (
     Intake,
     IntakeWay,
@@ -21,17 +21,27 @@ from rocketapp.consumer.ways.intake import (
     RecordsIntake,
 )
 from rocketapp.errors import AllocationError, PluginError, RocketAppError
-from rocketapp.hooks.arguments import CheckedArgument
-from rocketapp.hooks.codec import Codec
+from rocketapp.hooks.answers import (
+    Answered,
+    AsyncCall,
+    Calling,
+    CheckedArgument,
+    Codec,
+    Predicate,
+    PublishCall,
+    PublishWrapper,
+    ReadMetrics,
+    RemoteAnswer,
+    RemoteCall,
+    Sending,
+    SyncCall,
+    Wrapper,
+)
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
 from rocketapp.hooks.judged import is_done, outcome_of, outcomes_of
 from rocketapp.hooks.keys import MakeKey, keys_of
 from rocketapp.hooks.markers import hookimpl
-from rocketapp.hooks.metrics import ReadMetrics
-from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
-from rocketapp.hooks.remote import Answered, Calling, RemoteAnswer, RemoteCall
 from rocketapp.hooks.surface import Surface
-from rocketapp.hooks.wrapper import AsyncCall, Predicate, SyncCall, Wrapper
 from rocketapp.model.event import (
     Adjusted,
     Assigned,
@@ -77,7 +87,7 @@ from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription
 from rocketapp.producer.checks import RESERVED_PROPERTIES
-from rocketapp.state.allocation.strategy import Allocation
+from rocketapp.state.allocation import Allocation
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 from rocketapp.wire.stored_records import StoredRecords

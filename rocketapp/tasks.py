@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from rocketapp.model.event import LoopFailed, Observe
 
+T = TypeVar("T")
 PATIENCE = 1.0
 """Seconds that a task may take to end after it was cancelled."""
 
@@ -110,6 +112,33 @@ async def repeat(seconds: float, call: Callable[[], object]) -> None:
         await failed
     finally:
         timer.cancel()
+
+
+async def in_daemon_thread(job: Callable[[], T], name: str) -> T:
+    """Run it in a thread of its own, which may hang for ever without keeping the process from ending.
+
+    The interpreter waits for the threads of an executor, so that a disk or a look-up that hangs would keep it. Raises
+    what the job raises, and RuntimeError when the process may have no more threads.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(end: Callable[[Any], None], outcome: object) -> None:
+        if not done.done():
+            end(outcome)
+
+    def run() -> None:
+        end: Callable[[Any], None] = done.set_result
+        outcome: object
+        try:
+            outcome = job()
+        except Exception as error:
+            end, outcome = done.set_exception, error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, end, outcome)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return await done
 
 
 def forget_cancellation() -> None:

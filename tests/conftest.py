@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -67,22 +68,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several processes: all tests that share brokers in one, all with Spark in one, those of a file together.
-
-    They are begun in the order of collection; those that end transactions are together, too.
-    """
+    """With several processes: what shares a part that is slow to start stays together, in the order of collection."""
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False
 
-    class ByFile(LoadScopeScheduling):
+    class ByPart(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid.startswith(_SPINNING):
-                return "transactions"
-            together = ("tests/conformance/", "contrib/rocketapp-pyspark/")
-            return next((room for room in together if nodeid.startswith(room)), nodeid.partition("::")[0])
+            return shares(nodeid)
 
-    return ByFile(config, log)
+    return ByPart(config, log)
+
+
+def shares(nodeid: str) -> str:
+    """What a test runs together with: all conformance on one broker, all with Spark, otherwise its file.
+
+    Conformance has two such parts, so that both brokers are asked side by side. Those that end transactions are apart.
+    """
+    if nodeid.startswith(_SPINNING):
+        return "transactions"
+    if nodeid.startswith("tests/conformance/"):
+        return "the embedded broker" if re.search(r"[\[-]embedded[\]-]", nodeid) else "Apache RocketMQ"
+    return "Spark" if nodeid.startswith("contrib/rocketapp-pyspark/") else nodeid.partition("::")[0]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -13,7 +13,7 @@ from example_app.demo import BUSY_CARD, GOOD_CARD, STOLEN_CARD
 from example_app.outside import BankBusyError, CardRefusedError, HttpBank, HttpCarrier
 
 
-class Outside(BaseHTTPRequestHandler):
+class World(BaseHTTPRequestHandler):
     """Bank and carrier in one."""
 
     def do_POST(self) -> None:
@@ -35,7 +35,7 @@ class Outside(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Outside) as server:
+    with HTTPServer(("127.0.0.1", 0), World) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"

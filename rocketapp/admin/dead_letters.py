@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rocketapp.admin.cluster import AdminCluster, at_once
-from rocketapp.admin.reading import limits, read
+from rocketapp.admin.messages import limits, read
 from rocketapp.errors import NoRouteError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic

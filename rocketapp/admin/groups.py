@@ -8,14 +8,13 @@ from functools import partial
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.client.calls import admin
-from rocketapp.consumer.group.asked_members import said_of
 from rocketapp.errors import BrokerError, NoRouteError, ProtocolError, RequestTimeoutError, did_you_mean
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import RESERVED_GROUPS
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.roll_out import differences
+from rocketapp.state.roll_out import Difference, differences, said_of
 from rocketapp.wire.requests.running_info import RunningInfo
-from rocketapp.wire.requests.statistics import Connection, ConsumedOffset, ConsumerConnection
+from rocketapp.wire.requests.statistics import ConnectedClient, ConsumedOffset, ConsumerConnection
 
 _SYSTEM = frozenset(
     {
@@ -39,7 +38,7 @@ class ShownGroup:
     """One group over all brokers."""
 
     name: str
-    members: tuple[Connection, ...]
+    members: tuple[ConnectedClient, ...]
     subscriptions: tuple[SubscriptionData, ...]
     """As the brokers know them: the last heartbeat of any member counts."""
     message_model: str
@@ -84,7 +83,7 @@ async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
         await refuse_unknown(cluster, group)
     told = await at_once(partial(ask_member, cluster, group), [member.client_id for member in found.members])
     infos = {client_id: info for client_id, info in told if info is not None}
-    said = [said_of(client_id, info) for client_id, info in infos.items()]
+    said = [said_of(client_id, info.subscriptions, info.pulled) for client_id, info in infos.items()]
     return replace(
         found,
         told={name: {data.topic: data.expression for data in info.subscriptions} for name, info in infos.items()},
@@ -100,7 +99,7 @@ async def refuse_unknown(cluster: AdminCluster, group: str) -> None:
         raise NoRouteError("", f"group {group} has neither members nor offsets here{mend}")
 
 
-async def live_members(cluster: AdminCluster, group: str) -> tuple[Connection, ...]:
+async def live_members(cluster: AdminCluster, group: str) -> tuple[ConnectedClient, ...]:
     """The members that any broker knows, each once. Raises TransportError when one of them does not answer."""
     answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
     return _members([answer for answer in answers.values() if answer is not None])
@@ -139,7 +138,7 @@ async def _look_at(cluster: AdminCluster, group: str) -> ShownGroup:
     )
 
 
-def _members(told: list[ConsumerConnection]) -> tuple[Connection, ...]:
+def _members(told: list[ConsumerConnection]) -> tuple[ConnectedClient, ...]:
     by_id = {member.client_id: member for one in told for member in one.connections}
     return tuple(member for _, member in sorted(by_id.items()))
 
@@ -147,3 +146,46 @@ def _members(told: list[ConsumerConnection]) -> tuple[Connection, ...]:
 def is_system(group: str) -> bool:
     """Whether RocketMQ uses it itself."""
     return group in _SYSTEM or group.startswith(_SYSTEM_BEGINS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedGroup:
+    """One group of the app on one cluster."""
+
+    group: str
+    members: tuple[str, ...]
+    """The client ids of its living members."""
+    differences: tuple[Difference, ...]
+    not_asked: tuple[str, ...]
+    """Members that do not say what they subscribe."""
+    missing: tuple[str, ...]
+    """Topics of the app that no broker holds."""
+
+    @property
+    def is_alike(self) -> bool:
+        """Nothing differs, and no topic is missing."""
+        return not (self.differences or self.missing)
+
+
+async def check_groups(
+    cluster: AdminCluster, groups: Mapping[str, Mapping[str, SubscriptionData]]
+) -> list[CheckedGroup]:
+    """Compare what each group of the app wants by topic. Nothing is changed."""
+    known = frozenset(await cluster.topics())
+    return [await _check(cluster, group, wants, known) for group, wants in groups.items()]
+
+
+async def _check(
+    cluster: AdminCluster, group: str, wants: Mapping[str, SubscriptionData], known: frozenset[str]
+) -> CheckedGroup:
+    members = [member.client_id for member in await live_members(cluster, group)]
+    answers = dict(await at_once(partial(ask_member, cluster, group), members))
+    told = [(client_id, info) for client_id, info in answers.items() if info is not None]
+    said = [said_of(client_id, info.subscriptions, info.pulled) for client_id, info in told]
+    return CheckedGroup(
+        group=group,
+        members=tuple(members),
+        differences=tuple(difference for one in said for difference in differences(wants, one)),
+        not_asked=tuple(client_id for client_id, info in answers.items() if info is None),
+        missing=tuple(topic for topic in sorted(wants) if topic not in known),
+    )

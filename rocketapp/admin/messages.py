@@ -1,19 +1,66 @@
-"""Find stored messages by their ids and keys, on every broker."""
+"""Stored messages: read from a queue, outside of any group and without changing any offset, and found by id or key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
+from msgspec.structs import replace
+
 from rocketapp.admin.cluster import AdminCluster, at_once
-from rocketapp.client.calls import messages
+from rocketapp.client.calls import messages, offsets, pull
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import ALL_TAGS
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import Message, decode_record, decode_records
 from rocketapp.wire.requests.messages import QueryRequest
+from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest
+
+GROUP = "TOOLS_CONSUMER"
+"""RocketMQ's own group for tools: every broker knows it, and nothing of it is stored."""
+MOST_MESSAGES = 32
+"""Of one pull; brokers give no more."""
+PULL_TIMEOUT = 15.0
+
+
+async def limits(cluster: AdminCluster, queues: list[MessageQueue]) -> dict[MessageQueue, range]:
+    """The offsets that each queue holds now."""
+    first = await cluster.for_queues(queues, offsets.min_offset)
+    end = await cluster.for_queues(queues, offsets.max_offset)
+    return {queue: range(max(first[queue], 0), max(end[queue], first[queue], 0)) for queue in queues}
+
+
+async def read(cluster: AdminCluster, queue: MessageQueue, begin: int, end: int) -> AsyncIterator[list[Message]]:
+    """The messages of a queue from `begin` to before `end`, in batches. Deleted ones are passed over.
+
+    Raises BrokerError when the queue may not be read.
+    """
+    while begin < end:
+        request = PullRequest(
+            group=GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=begin,
+            max_messages=min(MOST_MESSAGES, end - begin),
+            sys_flag=FLAG_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_ms=0,
+            sub_version=0,
+            expression=ALL_TAGS,
+            broker_name=queue.broker_name,
+        )
+        connection = await cluster.connection(queue.broker_name)
+        result = pull.read(await pull.start(connection, request, PULL_TIMEOUT), connection.peer)
+        messages = [message for message in decode_records(result.body, queue) if begin <= message.offset < end]
+        if messages:
+            yield messages
+        following = max(result.next_offset, messages[-1].offset + 1 if messages else begin)
+        if following <= begin:
+            return
+        begin = following
 
 
 async def find_by_id(cluster: AdminCluster, message_id: str, *, topic: str | None = None) -> list[Message]:
@@ -64,7 +111,7 @@ async def _look_up(
 
 async def _query(cluster: AdminCluster, question: QueryRequest, topic: str) -> list[Message]:
     async def ask(connection: Connection, timeout: float) -> bytes:
-        return await messages.query(connection, question._replace(topic=topic), timeout)
+        return await messages.query(connection, replace(question, topic=topic), timeout)
 
     answers = await cluster.from_reachable(ask)
     return [message for name, body in answers.items() for message in _decoded(body, name, topic)]

@@ -14,14 +14,14 @@ from typing import Literal
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.admin.groups import is_broadcasting, live_members
-from rocketapp.admin.reading import limits
+from rocketapp.admin.messages import limits
 from rocketapp.client.calls import admin, offsets
 from rocketapp.errors import BrokerError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.reset_offset import SERVER_SIDE
-from rocketapp.wire.requests.statistics import Connection as Member
+from rocketapp.wire.requests.statistics import ConnectedClient
 
 Target = Literal["first", "last"] | int | datetime
 """Where a group is to go on: the oldest message, behind the newest, at an offset, at a time."""
@@ -30,10 +30,10 @@ Target = Literal["first", "last"] | int | datetime
 class LiveGroupError(RocketAppError):
     """The group has members, and its brokers cannot move them."""
 
-    def __init__(self, group: str, members: tuple[Member, ...], broker: str) -> None:
+    def __init__(self, group: str, members: tuple[ConnectedClient, ...], broker: str) -> None:
         super().__init__(group, members, broker)
         self.group: str = group
-        self.members: tuple[Member, ...] = members
+        self.members: tuple[ConnectedClient, ...] = members
         self.broker: str = broker
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ class Plan:
 
     group: str
     moves: tuple[Move, ...]
-    members: tuple[Member, ...]
+    members: tuple[ConnectedClient, ...]
     """Those that were alive when it was made."""
 
 
@@ -179,7 +179,7 @@ async def apply(cluster: AdminCluster, plan: Plan) -> None:
 
 
 async def _check_brokers_can_move(
-    cluster: AdminCluster, group: str, members: tuple[Member, ...], moves: Mapping[MessageQueue, int]
+    cluster: AdminCluster, group: str, members: tuple[ConnectedClient, ...], moves: Mapping[MessageQueue, int]
 ) -> None:
     """A broker with the option off tells the members, of which only Java's listen. One without options does it."""
     for name in sorted({queue.broker_name for queue in moves}):

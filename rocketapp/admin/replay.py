@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.admin.dead_letters import MARK, DeadLetter, queues_of, replayed_properties
-from rocketapp.admin.reading import limits, read
+from rocketapp.admin.messages import limits, read
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window
 from rocketapp.client.calls import messages
 from rocketapp.errors import NoRouteError, RocketAppError, SendRefused

@@ -9,19 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from rocketapp.app.call.around import Around
-from rocketapp.app.call.publication import Publications
+from rocketapp.app.call.chain import Around
+from rocketapp.app.call.returned import Publications
 from rocketapp.app.call.transaction import Transaction, refuse_twice
-from rocketapp.app.declare.adjusting import LimitChange, Limits
-from rocketapp.app.declare.calling import called_as
+from rocketapp.app.declare.changes import DEFAULT_REASON, AdjustOptions, LimitChange, PauseChange
 from rocketapp.app.declare.declaration import Declaration, check_inherited
-from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
 from rocketapp.app.declare.options import INHERITED, Inherited, InheritedOptions, options_given
-from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange
-from rocketapp.app.declare.phases import TwoPhases
-from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.topic_publisher import TopicPublisher
+from rocketapp.app.declare.phases import Declared, TwoPhases
+from rocketapp.app.places import called_as, place_of_call
+from rocketapp.app.publish.publishers import TopicPublisher
 from rocketapp.app.router import Router, Subscribing
 from rocketapp.errors import RocketAppError, SetupError
 from rocketapp.model.outgoing import SendResult
@@ -130,7 +127,7 @@ class RocketApp(Subscribing, TwoPhases):
         Raises ConfigError, SetupError and PluginError, and TransportError for a cluster that was not reached within
         `app.connect_timeout`; then nothing is left running.
         """
-        from rocketapp.app.run.in_loop import start
+        from rocketapp.app.run.inside import start
 
         self._run_here = await start(self)
         return self
@@ -140,7 +137,7 @@ class RocketApp(Subscribing, TwoPhases):
 
         Returns when nothing runs any more. Cancelling it cuts the drain.
         """
-        from rocketapp.app.run.in_loop import check_loop, stop
+        from rocketapp.app.run.inside import check_loop, stop
 
         if self._run_here is not None:
             check_loop(self._run_here)
@@ -259,16 +256,16 @@ class RocketApp(Subscribing, TwoPhases):
         May be called at any time and from any thread; from a thread it holds within a turn of the event loop.
         Raises SetupError for a topic or group that the app does not have; before the start, when it starts.
         """
-        self._change_pauses(PauseChange("pause", topic, group, reason, place_of_call()))
+        self._change_pauses(PauseChange(kind="pause", topic=topic, group=group, reason=reason, place=place_of_call()))
 
     def resume(self, topic: str | None = None, *, group: str | None = None, reason: str | None = None) -> None:
         """Lift a reason of `pause`, or without one all of them. A topic goes on when all its reasons were lifted.
 
         Nothing happens if it is not paused for that reason. Otherwise as `pause`.
         """
-        self._change_pauses(PauseChange("resume", topic, group, reason, place_of_call()))
+        self._change_pauses(PauseChange(kind="resume", topic=topic, group=group, reason=reason, place=place_of_call()))
 
-    def adjust(self, topic: str | None = None, *, group: str | None = None, **limits: Unpack[Limits]) -> None:
+    def adjust(self, topic: str | None = None, *, group: str | None = None, **limits: Unpack[AdjustOptions]) -> None:
         """Change limits while the app runs: `app.adjust("orders", concurrency=8, queue_max_messages=100)`.
 
         topic: in all groups of the app that take it, or in `group` alone; without both, everything that it consumes.
@@ -284,7 +281,7 @@ class RocketApp(Subscribing, TwoPhases):
         turn of the event loop. Raises SetupError for a value out of its bounds, a limit that no named topic has, a
         topic or group that the app does not have, and before the start; TypeError for a limit that cannot be changed.
         """
-        self._adjust(LimitChange(topic, group, limits, place_of_call()))
+        self._adjust(LimitChange(topic=topic, group=group, values=limits, place=place_of_call()))
 
     if not TYPE_CHECKING:  # for a checker an unknown name stays an error
 

@@ -1,36 +1,133 @@
-"""`subscribe` and `include`, for RocketApp and Router alike: what is written goes to `_take`."""
+"""`subscribe`, `publishes`, `poll` and `include`, for RocketApp and Router alike: what is written goes to `_take`."""
 
 from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from rocketapp.app.call.around import Around
-from rocketapp.app.call.publication import Publication, Publications
-from rocketapp.app.call.transaction import Transaction
-from rocketapp.app.declare.calling import called_as
+from rocketapp.app.call.chain import Around
+from rocketapp.app.call.context import Context
+from rocketapp.app.call.returned import Publication, Publications
+from rocketapp.app.call.transaction import Transacting, Transaction
 from rocketapp.app.declare.declaration import Declaration, check_inherited
-from rocketapp.app.declare.handler_of import HandlerOf
 from rocketapp.app.declare.options import (
     INHERITED,
     KNOWN,
+    POLLED,
     Inherited,
     InheritedOptions,
+    PollOptions,
     SubscribeOptions,
     options_given,
 )
-from rocketapp.app.declare.polling import Polling
-from rocketapp.app.declare.returning import Returning
-from rocketapp.app.places import place_at, place_of_call
+from rocketapp.app.places import called_as, place_at, place_of_call
+from rocketapp.app.publish.publishers import Publisher
 from rocketapp.errors import SetupError
+from rocketapp.model.outcome import Outcome
 from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.topic import Topic
 from rocketapp.user_line import calling_frame
+from rocketapp.wire.record import Message
+
+T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class HandlerOf(Protocol[T]):
+    """Makes a function a handler whose payload, or list of payloads, is a T; returns it unchanged.
+
+    A checker sees the payload when it is the first argument.
+    """
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[T, P], R], /) -> Callable[Concatenate[T, P], R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[list[T], P], R], /) -> Callable[Concatenate[list[T], P], R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Message, P], R], /) -> Callable[Concatenate[Message, P], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[list[Message], P], R], /
+    ) -> Callable[Concatenate[list[Message], P], R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Callable[Concatenate[Context, P], R]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Publisher, P], R], /
+    ) -> Callable[Concatenate[Publisher, P], R]: ...
+
+
+class Returning(Protocol[T]):
+    """Takes a function that returns a T, or None or an outcome in its place; returns it unchanged."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T | None]], /
+    ) -> Callable[P, Coroutine[Any, Any, T | None]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, T | Outcome | None]], /
+    ) -> Callable[P, Coroutine[Any, Any, T | Outcome | None]]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> Callable[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[P, T | None], /) -> Callable[P, T | None]: ...
+    @overload
+    def __call__(self, function: Callable[P, T | Outcome | None], /) -> Callable[P, T | Outcome | None]: ...
+
 
 F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
+
+
+class Polling(Transacting):
+    """Where polled handlers are declared."""
+
+    @called_as('poll takes a topic, and keywords: write @app.poll("the-topic", every=5.0)')
+    def poll(self, topic: str | Topic[Any], *, every: float, **options: Unpack[PollOptions]) -> Callable[[F], F]:
+        """Have a function called for each queue of a topic at its times: it pulls what it wants.
+
+        `async def work(pull: Pull)` awaits `pull(32)`, a plain `def work(pull: SyncPull)` runs in a thread. Each queue
+        that this member has gets its own calls, one after the other; never two at a time, in the whole group. When
+        the function returns, what it has pulled is committed. When it raises, nothing of it is, and the next call
+        gets the same messages: there is neither a retry topic nor a dead letter. Skip, raised or returned, commits;
+        Retry(after=) sets the next time; Stop pauses the topic. Beside the pull it may take a Publisher and what a
+        container provides.
+
+        topic: its name; behind the router's prefix, if any. Or a Topic.
+        every: seconds from the start of one call for a queue to the start of the next, more than 0. A call that takes
+            longer is followed at once. `pull.next_in(seconds)` sets another time.
+        tags, sql, group, cluster, start, broadcast, enabled: as in `subscribe`.
+        concurrency: queues for which the function runs at once in this process: `consumer.concurrency` (64) for an
+            async function, `consumer.threads` (20) for a sync one.
+        timeout: seconds that one call of an async function may take; None is without a limit.
+
+        What is left out comes from the innermost Router that says it, then from the app, then from the settings.
+        Middlewares and exception handlers see single messages or batches, as do most wrappers of plugins: they do not
+        stand around a polled function. Traces, metrics and the log context do. Raises SetupError for a topic that the
+        group takes with `subscribe`, too.
+        """
+        name = topic.name if isinstance(topic, Topic) else topic
+        if callable(name):
+            raise SetupError(place_of_call(), 'poll needs a topic: write @app.poll("the-topic", every=5.0)')
+        frame = calling_frame(sys._getframe())
+        place, names = place_at(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+        given = {**options_given("poll", options, POLLED, place), "every": every}
+
+        def decorate(function: F) -> F:
+            kind = topic.kind if isinstance(topic, Topic) else None
+            self._take(Declaration(function=function, place=place, names=names, topic=name, kind=kind, options=given))
+            return function
+
+        return decorate
+
+    @abstractmethod
+    def _take(self, declaration: Declaration) -> None:
+        """Accept one declaration, or raise SetupError."""
 
 
 class Subscribing(Polling):

@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from difflib import unified_diff
+from typing import Any, Literal
 
 import msgspec
 
-from rocketapp.app.declare.declared import Declared
-from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.app.declare.phases import Declared, TwoPhases, declared_of
 from rocketapp.app.run.reading import complete, subscriptions_of
 from rocketapp.app.settings.settings import Settings
-from rocketapp.asyncapi.gathering import Content, Receiving, Sending, TopicAt, receiving, sendings
-from rocketapp.asyncapi.messages import Message, Messages, traits
-from rocketapp.asyncapi.names import Names, identifier
+from rocketapp.asyncapi.messages import (
+    Content,
+    Message,
+    Messages,
+    Names,
+    Receiving,
+    Sending,
+    TopicAt,
+    identifier,
+    receiving,
+    sendings,
+    traits,
+)
 from rocketapp.asyncapi.operations import BINDING, Described, function_name, receive, send
 from rocketapp.asyncapi.schemas import schemas_of
-from rocketapp.client.address_server import address_server
-from rocketapp.client.name_servers import parse_name_servers
+from rocketapp.client.name_servers import address_server, parse_name_servers
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX
 
 VERSION = "3.0.0"
@@ -37,8 +46,7 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
     """The document, as plain values. Raises SetupError and PluginError for declarations that contradict each other."""
     declared = declared_of(app)
     settings = complete(app, settings)
-    plans = declared.registry.plans(subscriptions_of(app, settings), version=0)
-    bounds = [bound for plan in plans for topic in plan.topics for bound in topic.bound]
+    bounds = declared.registry.bound(subscriptions_of(app, settings))
     receives = sorted(map(receiving, bounds), key=_order_of_receiving)
     sends = sorted(sendings(declared, bounds), key=_order_of_sending)
     all_of_them: list[Receiving | Sending] = [*receives, *sends]
@@ -188,3 +196,29 @@ def _order_of_receiving(one: Receiving) -> tuple[Any, ...]:
 
 def _order_of_sending(one: Sending) -> tuple[Any, ...]:
     return one.topic, one.handler, [str(content.kind) for content in one.contents]
+
+
+Format = Literal["json", "yaml"]
+_AROUND = 2
+"""Lines that stay the same, shown around those that differ."""
+
+
+def encoded(document: Mapping[str, Any], form: Format) -> str:
+    """The text of a file. Raises ImportError for YAML without PyYAML."""
+    if form == "yaml":
+        return msgspec.yaml.encode(document).decode()
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+
+
+def decoded(text: str, form: Format) -> Any:
+    """What is in a file. Raises ValueError with what is wrong in it; ImportError as `encoded`."""
+    return msgspec.yaml.decode(text) if form == "yaml" else msgspec.json.decode(text)
+
+
+def difference(committed: Any, present: Mapping[str, Any], names: tuple[str, str], *, most: int) -> list[str]:
+    """The lines of a diff from one document to the other; empty for equal ones. `most` lines, and how many follow."""
+    before, after = (encoded(one, "json").splitlines() for one in (committed, present))
+    lines = list(unified_diff(before, after, *names, n=_AROUND, lineterm=""))
+    if len(lines) <= most:
+        return lines
+    return [*lines[:most], f"... and {len(lines) - most} more lines"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rocketapp.asyncapi.gathering import Receiving, Sending
+from rocketapp.asyncapi.messages import Receiving, Sending
 from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.subscription import Subscription

@@ -1,16 +1,197 @@
-"""A document as a page for people: one file of HTML without a script, and nothing from elsewhere."""
+"""A document as a page for people: one file of HTML without a script, and nothing from elsewhere.
+
+A JSON schema is a table of its fields, with types in words and links to those that have a name.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from textwrap import dedent
 from typing import Any, Final
 
 from rocketapp.asyncapi.operations import BINDING
-from rocketapp.asyncapi.schema_page import schema_of, type_text
-from rocketapp.asyncapi.style import STYLE, prose
+from rocketapp.asyncapi.schemas import PLACE
+
+STYLE: Final = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --quiet: #5b6470; --link: #0b57d0;
+  --send: #8a4b00; --receive: #14652f; }
+@media (prefers-color-scheme: dark) {
+  :root { --quiet: #a8b0ba; --link: #8ab4f8; --send: #ffc078; --receive: #8ce0a5; } }
+* { box-sizing: border-box; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 78rem; padding: 1rem; }
+a { color: var(--link); } a:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+.skip:not(:focus) { clip-path: inset(50%); position: absolute; }
+h1 { font-size: 1.7rem; margin: .5rem 0; } h2 { font-size: 1.3rem; } h3 { font-size: 1.1rem; } h4 { font-size: 1rem; }
+h2, h3, h4, li, dd, td, th { overflow-wrap: anywhere; }
+code, pre { font: .9em/1.45 ui-monospace, monospace; }
+code { background: var(--soft); border-radius: 4px; padding: 0 .25em; }
+pre { background: var(--soft); border-radius: 6px; overflow-x: auto; padding: .7rem; }
+small, .soft { color: var(--quiet); }
+section.channel, section[aria-labelledby] { border-top: 1px solid var(--line); margin-top: 2rem; }
+article { border-left: 4px solid var(--line); margin: 1rem 0; padding: .1rem 0 .1rem 1rem; }
+article > :first-child { margin-top: .2rem; }
+article.send { border-color: var(--send); } article.receive { border-color: var(--receive); }
+.badge { border: 1px solid; border-radius: 999px; font-size: .8rem; font-weight: 600; padding: .1rem .6rem; }
+.send .badge { color: var(--send); } .receive .badge { color: var(--receive); }
+dl.facts { margin: .6rem 0; }
+dl.facts > div { display: grid; gap: 0 1rem; grid-template-columns: 9rem 1fr; padding: .15rem 0; }
+dt { color: var(--quiet); } dd { margin: 0; min-width: 0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; }
+th, td { border-bottom: 1px solid var(--line); padding: .35rem .7rem .35rem 0; text-align: left; vertical-align: top; }
+td p { margin: 0; }
+nav ul { columns: 16rem; list-style: none; margin: 0; padding: 0; } nav h2 { font-size: 1rem; margin: 1rem 0 .3rem; }
+@media (max-width: 36rem) {
+  dl.facts > div { grid-template-columns: 1fr; padding: .3rem 0; }
+  table, tbody, tr, td { display: block; } thead { clip-path: inset(50%); position: absolute; }
+  td { border: 0; padding: .05rem 0; } tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } }
+""".strip()
+
+_CODE = re.compile(r"`([^`\n]+)`")
+_INDENTED = re.compile(r" {4}")
+
+
+def prose(text: str, tag: str = "p") -> str:
+    """A docstring as HTML: what stands in backticks is code, and a paragraph that is indented keeps its lines."""
+    parts = re.split(r"\n\s*\n", text.strip("\n"))
+    return "".join(_paragraph(part, tag) for part in parts if part.strip())
+
+
+def _paragraph(text: str, tag: str) -> str:
+    if _INDENTED.match(text):
+        return f"<pre>{escape(dedent(text))}</pre>"
+    return f"<{tag}>{_with_code(text.strip())}</{tag}>"
+
+
+def _with_code(text: str) -> str:
+    return _CODE.sub(r"<code>\1</code>", escape(text))
+
+
+_BOUNDS = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "more than {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "pattern": "matches {}",
+    "minItems": "at least {} items",
+    "maxItems": "at most {} items",
+    "uniqueItems": "each item once",
+    "default": "default {}",
+}
+_COMBINED = {"anyOf": " or ", "oneOf": " or ", "allOf": " and "}
+_LONGEST_LIST = 20
+"""Values of an enumeration that are shown."""
+
+
+def schema_of(schema: Any) -> str:
+    """A whole schema: description, fields, and for what is not an object its type in words."""
+    if not isinstance(schema, dict):
+        return f"<p>{type_text(schema)}</p>"
+    parts = [prose(schema.get("description", ""))]
+    if "schemaFormat" in schema:
+        parts.append(f"<pre>{escape(json.dumps(schema['schema'], indent=2))}</pre>")
+    elif "x-protobuf" in schema:
+        parts.append(_table(_protobuf_rows(schema["x-protobuf"]["fields"])))
+    elif schema.get("properties"):
+        parts.append(_table(_rows(schema)))
+    else:
+        parts.append(f"<p>{type_text(schema)}{_bounds(schema)}</p>")
+    return "".join(parts)
+
+
+def type_text(schema: Any) -> str:
+    """`array of <a>Item</a>`, `string (date-time) or null`, or the values of an enumeration. HTML."""
+    if not isinstance(schema, dict):
+        return "any" if schema else "nothing"
+    if "schemaFormat" in schema or "x-protobuf" in schema:
+        return _foreign(schema)
+    if "$ref" in schema:
+        name = str(schema["$ref"]).removeprefix(PLACE)
+        return f'<a href="#schema-{escape(name)}">{escape(name)}</a>'
+    for key, word in _COMBINED.items():
+        if key in schema:
+            return word.join(map(type_text, schema[key]))
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return _plain_type(schema) if values is None else _listed(values)
+
+
+def _listed(values: list[Any]) -> str:
+    """The values of an enumeration."""
+    more = f" and {len(values) - _LONGEST_LIST} more" if len(values) > _LONGEST_LIST else ""
+    return " or ".join(f"<code>{_value(value)}</code>" for value in values[:_LONGEST_LIST]) + more
+
+
+def _foreign(schema: Mapping[str, Any]) -> str:
+    """A schema of another language, by its name."""
+    if "x-protobuf" in schema:
+        return f"<code>{escape(schema['x-protobuf']['message'])}</code>"
+    own = schema["schema"]
+    name = own.get("name", "") if isinstance(own, dict) else ""
+    return f"<code>{escape(str(name))}</code>" if name else "a record"
+
+
+def _plain_type(schema: Mapping[str, Any]) -> str:
+    kind = schema.get("type", "any")
+    if isinstance(kind, list):
+        return " or ".join(escape(one) for one in kind)
+    if kind == "array":
+        items = schema.get("items")
+        if isinstance(items, list):
+            return f"array of {', then '.join(map(type_text, items))}"
+        return "array" if items is None else f"array of {type_text(items)}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object with values of {type_text(schema['additionalProperties'])}"
+    form = schema.get("format") or schema.get("contentEncoding")
+    return escape(f"{kind} ({form})" if form else str(kind))
+
+
+def _rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    required = schema.get("required", ())
+    for name, field in schema["properties"].items():
+        is_needed = "" if name in required else ' <small class="soft">optional</small>'
+        text = prose(field.get("description", "")) if isinstance(field, dict) else ""
+        head = f"<code>{escape(name)}</code>{is_needed}"
+        yield head, f"{type_text(field)}{_bounds(field)}", text
+
+
+def _protobuf_rows(fields: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    for field in fields:
+        yield f"<code>{escape(field['name'])}</code>", escape(field["type"]), f"field {field['number']}"
+
+
+def _table(rows: Iterator[tuple[str, str, str]]) -> str:
+    # The roles are said because small screens lay the rows out as blocks, and a table without its layout has none.
+    parts = ['<div class="scroll"><table role="table"><thead><tr role="row">']
+    parts += (f'<th scope="col" role="columnheader">{head}</th>' for head in ("Field", "Type", "Meaning"))
+    parts.append("</tr></thead><tbody>")
+    for row in rows:
+        cells = "".join(f'<td role="cell">{cell}</td>' for cell in row)
+        parts.append(f'<tr role="row">{cells}</tr>')
+    return "".join([*parts, "</tbody></table></div>"])
+
+
+def _bounds(schema: Any) -> str:
+    if not isinstance(schema, dict):
+        return ""
+    # An enumeration's least and most are not of interest, a tuple's are said by its types.
+    is_tuple = isinstance(schema.get("items"), list)
+    known = {key: text for key, text in _BOUNDS.items() if key in schema and not (is_tuple and key.endswith("Items"))}
+    said = [text.format(_value(schema[key])) for key, text in known.items()]
+    return f' <small class="soft">({", ".join(said)})</small>' if said else ""
+
+
+def _value(value: Any) -> str:
+    """As JSON has it, a text without its quotes."""
+    return escape(value if isinstance(value, str) else json.dumps(value))
+
 
 _HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 _ITSELF = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"

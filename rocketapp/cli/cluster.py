@@ -1,21 +1,37 @@
-"""The cluster that a command talks to: the settings' name server, or the embedded broker of this folder."""
+"""The cluster that a command talks to: the settings' name server, or the embedded broker of this folder.
+
+What administrators' commands have in common stands here as well: their options, and how a cluster of which brokers are
+silent is told.
+"""
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from rocketapp.cli.failure import CommandError
+import click
+
+from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
+from rocketapp.cli.options import json_option, name_server_option, overrides_of, refuse_empty
 
 if TYPE_CHECKING:
+    from rocketapp.admin.cluster import AdminCluster
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
     from rocketapp.client.instance import ClientInstance
     from rocketapp.model.subscription import Subscription
+
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+_SILENT = "rocketapp.silent"
+"""Set in the context of a command that went without a broker."""
 
 
 async def find_name_server(settings: Settings) -> str:
@@ -68,3 +84,77 @@ def clusters_of(
     for cluster in dict.fromkeys(one.cluster for one in subscriptions):
         client = replace(settings.client, name_server=declared.clusters[cluster]) if cluster else settings.client
         yield cluster, replace(settings, client=client), [one for one in subscriptions if one.cluster == cluster]
+
+
+def cluster_options(command: F) -> F:
+    """--json, and --name-server for `ask_cluster`.
+
+    A command that shows a part of the cluster alone, because brokers are silent, fails.
+    """
+
+    @functools.wraps(command)
+    def told(*, name_server: str | None, **options: Any) -> int:
+        refuse_empty({"--name-server": name_server})
+        code: int = command(**options)
+        return FAILED if code == DONE and _SILENT in click.get_current_context().meta else code
+
+    return name_server_option(json_option(cast(F, told)))
+
+
+def settings_here() -> Settings:
+    """The settings of this folder, with the command's --name-server if one is given."""
+    from rocketapp.cli.settings import read_settings
+
+    return read_settings(overrides_of(click.get_current_context().params))
+
+
+def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
+    """What `work` returns. Raises CommandError with exit code 1 for a refusal or an answer that never came."""
+    return run_on(settings_here(), work)
+
+
+def run_on(settings: Settings, work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
+    """The same with settings that were read before."""
+    from rocketapp.admin.cluster import AdminCluster
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.errors import KeysRefused, RocketAppError
+
+    async def run() -> T:
+        async with connected(settings) as client:
+            try:
+                cluster = await AdminCluster.of(client)
+                found = await work(cluster)
+            except KeysRefused as error:
+                raise CommandError(str(error)) from error
+            except RocketAppError as error:
+                raise CommandError(str(error).removeprefix("topic : "), FAILED) from error
+            _tell_silent(cluster)
+            return found
+
+    return run_in_loop(run())
+
+
+def _tell_silent(cluster: AdminCluster) -> None:
+    """Which brokers a look went without."""
+    context = click.get_current_context(silent=True)
+    for name, error in cluster.silent.items():
+        text = f"broker {name} does not answer, and what it has is left out: {error}"
+        as_json = context is not None and bool(context.params.get("as_json"))
+        print_failure(text, code=FAILED, as_json=as_json)
+    if context is not None and cluster.silent:
+        context.meta[_SILENT] = True
+
+
+def local_time(stored_ms: int) -> str:
+    """Milliseconds since 1970 in this machine's time zone, to the second; empty for 0."""
+    return moment(stored_ms).astimezone().isoformat(sep=" ", timespec="seconds") if stored_ms > 0 else ""
+
+
+def moment(stored_ms: int) -> datetime:
+    """Milliseconds since 1970 as a time in UTC."""
+    return datetime.fromtimestamp(stored_ms / 1000, UTC)
+
+
+def json_time(stored_ms: int) -> str | None:
+    """In UTC, as `tail --json` writes it; None for 0."""
+    return moment(stored_ms).isoformat() if stored_ms > 0 else None

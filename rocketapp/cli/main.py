@@ -15,34 +15,44 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from rocketapp.cli.collector import collect_rarely
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, print_failure
+from rocketapp.cli.loop import collect_rarely
 from rocketapp.cli.output import flush, open_streams
 from rocketapp.errors import did_you_mean
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 COMMANDS = {
-    "run": "rocketapp.cli.commands.run",
-    "new": "rocketapp.cli.commands.new",
-    "broker": "rocketapp.cli.commands.broker",
-    "send": "rocketapp.cli.commands.send",
-    "tail": "rocketapp.cli.commands.tail",
-    "routes": "rocketapp.cli.commands.routes",
-    "config": "rocketapp.cli.commands.config",
-    "docs": "rocketapp.cli.commands.docs",
-    "check": "rocketapp.cli.commands.check",
-    "doctor": "rocketapp.cli.commands.doctor",
-    "plugins": "rocketapp.cli.commands.plugins",
-    "topic": "rocketapp.cli.commands.topic",
-    "group": "rocketapp.cli.commands.group",
-    "offset": "rocketapp.cli.commands.offset",
-    "dlq": "rocketapp.cli.commands.dlq",
-    "message": "rocketapp.cli.commands.message",
-    "completion": "rocketapp.cli.commands.completion",
+    "run": "run:command",
+    "new": "new:command",
+    "broker": "broker:command",
+    "send": "send:command",
+    "tail": "messages:tail_command",
+    "routes": "app:routes_command",
+    "config": "app:config_command",
+    "docs": "docs:command",
+    "check": "check:command",
+    "doctor": "doctor:command",
+    "plugins": "app:plugins_command",
+    "topic": "admin:topic_commands",
+    "group": "admin:group_commands",
+    "offset": "admin:offset_commands",
+    "dlq": "dlq:command",
+    "message": "messages:message_command",
+    "completion": "completion:command",
 }
-"""Name of a command -> module that holds it as `command`."""
+"""Name of a command -> module of `rocketapp.cli.commands` and what is the command there."""
+PLUGIN_COMMANDS = "rocketapp.commands"
+"""The group of entry points by which plugins add click commands.
+
+It is a group of its own so that nothing of a plugin is imported before its command is called: help stays fast, and a
+plugin that cannot be loaded breaks its own command alone.
+"""
 _HELP = frozenset({"-h", "--help", "--version"})
 
 
@@ -54,10 +64,9 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            from rocketapp.cli.plugin_commands import load_command
-
-            return load_command(cmd_name)
-        found: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
+            return _load_command(cmd_name)
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        found: click.Command = getattr(importlib.import_module(f"rocketapp.cli.commands.{module}"), name)
         return found
 
     def resolve_command(
@@ -65,19 +74,48 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, name) is None:
-            from rocketapp.cli.plugin_commands import list_commands
-
-            known = [*COMMANDS, *(one for one, _ in list_commands(COMMANDS))]
+            known = [*COMMANDS, *(one for one, _ in _plugin_commands())]
             raise click.UsageError(f"No such command {name!r}{did_you_mean(name, known)}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from rocketapp.cli.plugin_commands import list_commands
-
         super().format_commands(ctx, formatter)
-        if rows := list_commands(COMMANDS):
+        if rows := _plugin_commands():
             with formatter.section("Commands of plugins"):
                 formatter.write_dl(rows)
+
+
+def _plugin_commands() -> list[tuple[str, str]]:
+    """The name of each, and which distribution brings it. Ours win over others of the same name."""
+    from rocketapp.hooks.installed import entry_points
+
+    found = sorted(entry_points(PLUGIN_COMMANDS), key=lambda point: point.name)
+    return [(point.name, f"from {_distribution(point)}") for point in found if point.name not in COMMANDS]
+
+
+def _load_command(name: str) -> click.Command | None:
+    """The command; None when no plugin has it. Raises CommandError that names the plugin."""
+    from rocketapp.hooks.installed import entry_points
+
+    found = list(entry_points(PLUGIN_COMMANDS).select(name=name))
+    if not found:
+        return None
+    if len(found) > 1:
+        brought = " and ".join(sorted(map(_distribution, found)))
+        raise CommandError(f"command {name}: {brought} both bring it: remove one of them")
+    (point,) = found
+    who = f"command {name} of {_distribution(point)} ({point.value})"
+    try:
+        command = point.load()
+    except Exception as error:
+        raise CommandError(f"{who} could not be loaded: {describe(error)}") from error
+    if not isinstance(command, click.Command):
+        raise CommandError(f"{who} is {command!r}, not a click command")
+    return command
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else point.module
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -95,7 +133,7 @@ def main(arguments: list[str] | None = None) -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         _open_standard_streams()
         code = run_command(arguments)
-    from rocketapp.cli.processes.leaving import leave
+    from rocketapp.cli.processes.stop import leave
 
     leave(code)
 

@@ -2,23 +2,90 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from rocketapp.cli.completing import apps
 from rocketapp.cli.failure import CommandError
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST_FILES = 200
+"""Source files that are looked through for apps while a user types."""
+_APP = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*RocketApp\(", re.MULTILINE)
 
 
-def app_options(command: F) -> F:
-    """APP, --settings and --traceback: what a command about an app takes."""
-    command = click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")(command)
-    command = click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(command)
-    return click.argument("app", shell_complete=apps)(command)
+_OVERRIDES = {"name_server": ("client", "name_server"), "http": ("app", "http")}
+"""Parameter of a command -> the setting that it overrides."""
+
+
+def overrides_of(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the parameters of a command say about settings, by table."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, (table, key) in _OVERRIDES.items():
+        if given.get(name):
+            found.setdefault(table, {})[key] = given[name]
+    return found
+
+
+def apps(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`module` or `module:attribute` of what looks like an app. Nothing is imported for it."""
+    here = Path()
+    files = [*here.glob("*.py"), *here.glob("[!.]*/*.py")][:MOST_FILES]
+    return beginning(incomplete, (name for file in files for name in _apps_in(file)))
+
+
+def _apps_in(file: Path) -> list[str]:
+    try:
+        text = file.read_text("utf-8", "replace")
+    except OSError:
+        return []
+    parts = file.with_suffix("").parts
+    module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return [module if name == "app" else f"{module}:{name}" for name in _APP.findall(text)]
+
+
+def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Those that complete what was typed."""
+    return sorted({name for name in names if name.startswith(incomplete)})
+
+
+def app_command(command: F) -> F:
+    """APP, --settings and --traceback, for a command about an app.
+
+    The command is called with the app and its settings, in which its own --name-server and --http count.
+    """
+
+    @functools.wraps(command)
+    def load_and_call(*, app: str, settings: str | None, traceback: bool, **options: Any) -> int:
+        from rocketapp.cli.loader import load_app
+        from rocketapp.cli.settings import read_settings
+
+        overriding = {name: options.pop(name) for name in _OVERRIDES if name in options}
+        refuse_empty({f"--{name.replace('_', '-')}": value for name, value in overriding.items()})
+        try:
+            loaded = load_app(app)
+            read = read_settings(overrides_of(overriding), file=settings, app=loaded)
+            code: int = command(app=loaded, settings=read, **options)
+        except CommandError as error:
+            error.traceback = traceback
+            raise
+        return code
+
+    loading = cast(F, load_and_call)
+    loading = click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")(loading)
+    loading = click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(loading)
+    return click.argument("app", shell_complete=apps)(loading)
+
+
+def app_named() -> str:
+    """APP, as it stands in the command line."""
+    named: str = click.get_current_context().params["app"]
+    return named
 
 
 def name_server_option(command: F) -> F:

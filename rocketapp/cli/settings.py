@@ -47,12 +47,13 @@ def read_settings(
 
 
 def code_of(app: RocketApp) -> dict[str, Any]:
-    """What the app was made with, as far as other processes of its run need it: values of JSON."""
+    """The app's name and what it was made with, as far as other processes of its run need it: values of JSON."""
     from rocketapp.app.declare.phases import declared_of
 
     declared = declared_of(app)
     tables = {name: dict(declared.settings[name]) for name in SHARED_TABLES if declared.settings.get(name)}
-    shared: dict[str, Any] = json.loads(json.dumps({"settings": tables, "place": declared.place}, default=str))
+    told = {"app": app.name, "settings": tables, "place": declared.place}
+    shared: dict[str, Any] = json.loads(json.dumps(told, default=str))
     return shared
 
 
@@ -76,7 +77,7 @@ def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True)
 
 def _refuse_hidden_mistake(settings: Settings, *, may_embed: bool) -> None:
     """An app in production must not consume an embedded broker and look healthy."""
-    from rocketapp.app.settings.environments import SWITCHER
+    from rocketapp.app.settings.file import SWITCHER
 
     mends = f"give --name-server H:P, set client.name_server, or choose another environment with {SWITCHER}"
     if not may_embed:

@@ -7,10 +7,11 @@ broker dials until it is connected again, and the heartbeat goes out before any 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
 from itertools import compress
 
 from rocketapp.client.calls import clients
+from rocketapp.client.members import Members
+from rocketapp.client.routes import RouteTable
 from rocketapp.errors import BrokerError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.tasks import Tasks
@@ -20,24 +21,19 @@ from rocketapp.wire.requests.clients import Heartbeat
 
 
 class Heartbeats:
-    """Sends the heartbeat that `beat()` returns to every broker in `addresses()`."""
+    """Sends the heartbeat of the members to every broker of the known routes."""
 
     def __init__(
         self,
         *,
-        beat: Callable[[], Heartbeat | None],
-        addresses: Callable[[], Collection[str]],
+        members: Members,
+        routes: RouteTable,
         interval: float,
         timeout: float,
         observe: Observe,
-        unreachable: Callable[[str], None],
     ) -> None:
-        """`timeout`: seconds that a broker may take to answer one heartbeat.
-
-        `unreachable(address)` is told of every failed dial to a broker that was lost.
-        """
-        self._unreachable = unreachable
-        self._beat, self._addresses = beat, addresses
+        """`timeout`: seconds that a broker may take to answer one heartbeat."""
+        self._members, self._routes = members, routes
         self._interval, self._timeout = interval, timeout
         self._observe = observe
         self._rejoining: set[str] = set()
@@ -50,9 +46,13 @@ class Heartbeats:
         """Set the pool of connections. The pool needs `greet`, so it is made after this object."""
         self._pool = pool
 
+    def addresses(self) -> list[str]:
+        """Every broker that gets heartbeats. Without consumers these are the masters only."""
+        return self._routes.addresses(with_slaves=self._members.has_consumers)
+
     async def greet(self, address: str, connection: Connection) -> None:
         """Send the first request of a new connection. A refusal is reported, not raised: other calls may succeed."""
-        beat = self._beat()
+        beat = self._members.beat()
         if beat is None:
             return
         try:
@@ -69,10 +69,10 @@ class Heartbeats:
 
     async def everywhere(self, *, dial: bool = True) -> frozenset[str]:
         """Send one heartbeat to every broker at once; return the addresses of those that accepted it."""
-        beat = self._beat()
+        beat = self._members.beat()
         if beat is None:
             return frozenset()
-        addresses = [each for each in self._addresses() if dial or self._pool.peek(each) is not None]
+        addresses = [each for each in self.addresses() if dial or self._pool.peek(each) is not None]
         accepted = await asyncio.gather(*(self._one(address, beat) for address in addresses))
         return frozenset(compress(addresses, accepted))
 
@@ -89,14 +89,14 @@ class Heartbeats:
 
     async def drop_offline(self) -> None:
         """Close the connections to brokers that no route names and that are not held."""
-        known = set(self._addresses())
+        known = set(self.addresses())
         await asyncio.gather(*(self._pool.drop(each) for each in self._pool.addresses() if each not in known))
 
     def rejoin(self, address: str) -> None:
         """Dial this broker until it is reached, or is neither in a route nor held any more."""
         if self._stopped or address in self._rejoining:
             return
-        if address in self._addresses() and self._beat() is not None:
+        if address in self.addresses() and self._members.beat() is not None:
             self._rejoining.add(address)
             self._tasks.start(self._rejoin(address), f"rejoin {address}")
 
@@ -108,12 +108,12 @@ class Heartbeats:
     async def _rejoin(self, address: str) -> None:
         try:
             # A connection may be lost again before this task goes on, and `rejoin` leaves it to this task then.
-            while address in self._addresses() and self._pool.peek(address) is None:
+            while address in self.addresses() and self._pool.peek(address) is None:
                 try:
                     # The pool waits between two dials, so this does not spin.
                     await self._pool.get(address)
                 except TransportError:
-                    self._unreachable(address)
+                    self._routes.doubt(address)
         finally:
             self._rejoining.discard(address)
 

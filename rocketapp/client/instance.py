@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from random import Random
 
-from rocketapp.client.access import access_of
-from rocketapp.client.address_server import AddressServer, AddressServerUrl, address_server
 from rocketapp.client.calls import clients
 from rocketapp.client.heartbeats import Heartbeats
 from rocketapp.client.identity import local_ip, make_client_id
-from rocketapp.client.inbound import Inbound
 from rocketapp.client.members import ConsumerMember, Members
-from rocketapp.client.name_servers import NameServers, parse_name_servers
+from rocketapp.client.name_servers import (
+    AddressServer,
+    AddressServerUrl,
+    NameServers,
+    address_server,
+    parse_name_servers,
+)
 from rocketapp.client.routes import RouteTable
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
@@ -28,8 +31,9 @@ from rocketapp.model.event import Connected, Disconnected, Observe
 from rocketapp.model.route import MASTER_ID, BrokerData
 from rocketapp.state.route_cache import RouteCache
 from rocketapp.tasks import Tasks
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.pool import Pool
+from rocketapp.transport.access import access_of
+from rocketapp.transport.connection import Connection, not_supported
+from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
@@ -47,6 +51,25 @@ from rocketapp.wire.requests.running_info import (
     encode_status,
 )
 
+ServeRequest = Callable[[Connection, Command], Command | None]
+"""Answers one request of a broker; None sends no answer."""
+
+
+class Inbound:
+    """The requests that this process serves."""
+
+    def __init__(self) -> None:
+        self._by_code: dict[int, ServeRequest] = {}
+
+    def register(self, code: int, serve: ServeRequest) -> None:
+        """Answer requests with this code by `serve`, which must not block."""
+        self._by_code[int(code)] = serve
+
+    def serve(self, connection: Connection, request: Command) -> Command | None:
+        serve = self._by_code.get(request.code)
+        return not_supported(request) if serve is None else serve(connection, request)
+
+
 __all__ = ["ClientInstance", "ConsumerMember"]
 
 LEAVING_TIMEOUT = 1.0
@@ -54,7 +77,7 @@ LEAVING_TIMEOUT = 1.0
 stop: it notices when the client expires."""
 
 
-class ClientInstance:
+class ClientInstance(PoolOwner):
     """Owns the pools and the loops that all producers and consumers of one cluster share."""
 
     def __init__(
@@ -67,6 +90,7 @@ class ClientInstance:
         observe: Observe,
         client_ip: str | None = None,
         pid: int | None = None,
+        subscribed: str = "",
         new_connection: NewConnection = Connection,
         tls: Tls | None = None,
         read_url: ReadUrl = read_url,
@@ -75,14 +99,19 @@ class ClientInstance:
 
         `tls`: made before by `access.tls_of`; without it, it is made here. Raises ConfigError.
 
+        `subscribed`: a digest of what this process subscribes, which its client id tells other members.
+
         `read_url` reads the addresses of name servers where `config.name_server` is a URL.
         """
-        self._config, self._observe = config, observe
+        self._config = config
+        self.observe: Observe = observe
+        """Receives the events of this client, and of the producers beside it."""
         url = address_server(config.name_server)
         name_servers = parse_name_servers(config.name_server) if url is None else []
         self.client_ip: str = client_ip or local_ip(name_servers if url is None else [url.address])
         self.pid: int = os.getpid() if pid is None else pid
-        self.client_id: str = make_client_id(self.client_ip, self.pid, config.instance_name, clock.now(), random)
+        name = config.instance_name
+        self.client_id: str = make_client_id(self.client_ip, self.pid, name, clock.now(), random, subscribed=subscribed)
         self.inbound: Inbound = Inbound()
         self.inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
         self.inbound.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_running_info)
@@ -92,7 +121,6 @@ class ClientInstance:
         self._started_ms = int(clock.now() * 1000)
         self._members = Members(self.client_id)
         self._cache = RouteCache(config.poll_name_server_interval)
-        self._heartbeats = self._new_heartbeats()
         self._access = access_of(config, tls)
         pool = partial(
             Pool,
@@ -101,22 +129,9 @@ class ClientInstance:
             max_frame_bytes=config.max_frame_bytes,
             random=random,
             new_connection=new_connection,
-            tls=self._access.tls,
-            prepare=self._access.prepare,
-            restore=self._access.restore,
+            access=self._access,
         )
-        self._name_server_pool = pool(serve=None, on_connected=self._connected, on_lost=self._disconnected)
-        self._brokers = pool(
-            serve=self.inbound.serve,
-            greet=self._heartbeats.greet,
-            on_connected=self._broker_connected,
-            on_lost=self._broker_lost,
-        )
-        self._lost: set[str] = set()
-        """Names of lost brokers: a master may come back at another address."""
-        self._masters: dict[str, str] = {}
-        """The last known address of every master."""
-        self._heartbeats.use(self._brokers)
+        self._name_server_pool = pool(owner=_Reporting(observe))
         self._name_servers = NameServers(
             name_servers, pool=self._name_server_pool, timeout=config.request_timeout, random=random
         )
@@ -124,26 +139,29 @@ class ClientInstance:
         self.routes: RouteTable = RouteTable(
             self._name_servers, self._cache, changed=self._routes_changed, observe=observe, random=random
         )
+        self._heartbeats = Heartbeats(
+            members=self._members,
+            routes=self.routes,
+            interval=config.heartbeat_interval,
+            timeout=config.request_timeout,
+            observe=observe,
+        )
+        self._brokers = pool(owner=self)
+        self._heartbeats.use(self._brokers)
+        self._lost: set[str] = set()
+        """Names of lost brokers: a master may come back at another address."""
+        self._masters: dict[str, str] = {}
+        """The last known address of every master."""
         self._tasks = Tasks(observe)
 
     def __repr__(self) -> str:
         return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
 
-    def _new_heartbeats(self) -> Heartbeats:
-        return Heartbeats(
-            beat=self._members.beat,
-            addresses=self.broker_addresses,
-            interval=self._config.heartbeat_interval,
-            timeout=self._config.request_timeout,
-            observe=self._observe,
-            unreachable=self._broker_unreachable,
-        )
-
     def _new_address_server(self, url: AddressServerUrl | None, read: ReadUrl, random: Random) -> AddressServer | None:
         if url is None:
             return None
-        adopt, timeout = self._name_servers.adopt, self._config.request_timeout
-        return AddressServer(url, read=read, adopt=adopt, timeout=timeout, random=random, observe=self._observe)
+        servers, timeout = self._name_servers, self._config.request_timeout
+        return AddressServer(url, read=read, name_servers=servers, timeout=timeout, random=random, observe=self.observe)
 
     async def start(self) -> None:
         """Connect and start the loops.
@@ -268,15 +286,26 @@ class ClientInstance:
 
     def broker_addresses(self) -> list[str]:
         """Every broker that gets heartbeats. Without consumers these are the masters only."""
-        only_masters = not self._members.has_consumers
-        return list(
-            dict.fromkeys(
-                address
-                for addresses in self._cache.brokers().values()
-                for broker_id, address in addresses.items()
-                if broker_id == MASTER_ID or not only_masters
-            )
-        )
+        return self._heartbeats.addresses()
+
+    # As the owner of the connections to brokers.
+
+    def serve(self, connection: Connection, request: Command) -> Command | None:
+        return self.inbound.serve(connection, request)
+
+    async def greet(self, address: str, connection: Connection) -> None:
+        await self._heartbeats.greet(address, connection)
+
+    def connected(self, address: str) -> None:
+        self.observe(Connected(address))
+        self._notice_back(self.masters_at(address))
+
+    def lost(self, address: str, reason: str) -> None:
+        self.observe(Disconnected(address, reason))
+        lost = self.masters_at(address)
+        self._lost.update(lost)
+        self._members.broker_lost(lost)
+        self._heartbeats.rejoin(address)
 
     # Inside.
 
@@ -297,17 +326,15 @@ class ClientInstance:
         from rocketapp.wire.requests.admin import RunningInfoRequest
 
         asked = RunningInfoRequest.from_fields(request.fields)
-        info = self._members.running_info(asked.group, with_stacks=asked.with_stacks)
+        info = self._members.running_info(asked.group, with_stacks=asked.with_stacks, brief=asked.brief)
         if info is None:
             remark = f"The Consumer Group <{asked.group}> not exist in this consumer"
             return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
-        said = {
-            **info.properties,
-            STARTED: str(self._started_ms),
-            CLIENT_VERSION: VERSION_NAME,
-            NAME_SERVERS: shown_url(self._config.name_server),
-        }
-        body = self._access.body(info._replace(properties=said).encode())
+        if not asked.brief:
+            said = {STARTED: str(self._started_ms), CLIENT_VERSION: VERSION_NAME}
+            said[NAME_SERVERS] = shown_url(self._config.name_server)
+            info = info._replace(properties={**info.properties, **said})
+        body = self._access.body(info.encode())
         return Command.response(request, ResponseCode.SUCCESS, body=body)
 
     def _tell_done_offsets(self, connection: Connection, request: Command) -> Command:
@@ -356,22 +383,15 @@ class ClientInstance:
             self._lost.difference_update(back)
             self._members.broker_back(back)
 
-    def _connected(self, address: str) -> None:
+
+class _Reporting(PoolOwner):
+    """Connections to name servers are reported, and nothing more follows from them."""
+
+    def __init__(self, observe: Observe) -> None:
+        self._observe = observe
+
+    def connected(self, address: str) -> None:
         self._observe(Connected(address))
 
-    def _disconnected(self, address: str, reason: str) -> None:
+    def lost(self, address: str, reason: str) -> None:
         self._observe(Disconnected(address, reason))
-
-    def _broker_unreachable(self, address: str) -> None:
-        self.routes.doubt(address)
-
-    def _broker_connected(self, address: str) -> None:
-        self._connected(address)
-        self._notice_back(self.masters_at(address))
-
-    def _broker_lost(self, address: str, reason: str) -> None:
-        self._disconnected(address, reason)
-        lost = self.masters_at(address)
-        self._lost.update(lost)
-        self._members.broker_lost(lost)
-        self._heartbeats.rejoin(address)

@@ -21,8 +21,11 @@ class ConsumerMember(Protocol):
         """This consumer's part of the heartbeat."""
         ...
 
-    def running_info(self, *, with_stacks: bool = False) -> RunningInfo:
-        """What it tells of itself; `with_stacks`: also where the threads and tasks of this process stand."""
+    def running_info(self, *, with_stacks: bool = False, brief: bool = False) -> RunningInfo:
+        """What it tells of itself; `with_stacks`: also where the threads and tasks of this process stand.
+
+        `brief`: only what it subscribes and pulls.
+        """
         ...
 
     def done_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
@@ -93,10 +96,10 @@ class Members:
         consumers = tuple(member.consumer_data() for _, member in sorted(self._consumers.items()))
         return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)
 
-    def running_info(self, group: str, *, with_stacks: bool = False) -> RunningInfo | None:
+    def running_info(self, group: str, *, with_stacks: bool = False, brief: bool = False) -> RunningInfo | None:
         """What is told of this process as a member of the group; None when it is not one."""
         member = self._consumers.get(group)
-        return None if member is None else member.running_info(with_stacks=with_stacks)
+        return None if member is None else member.running_info(with_stacks=with_stacks, brief=brief)
 
     def done_offsets(self, group: str, topic: str) -> Mapping[MessageQueue, int]:
         """How far the member of the group is with its queues of the topic; empty when there is none."""

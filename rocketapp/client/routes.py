@@ -11,7 +11,7 @@ from random import Random
 
 from rocketapp.client.name_servers import NameServers
 from rocketapp.model.event import LoopFailed, Observe
-from rocketapp.model.route import TopicRoute
+from rocketapp.model.route import MASTER_ID, TopicRoute
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.route_cache import RouteCache
 
@@ -46,6 +46,17 @@ class RouteTable:
     def broker_names(self) -> Collection[str]:
         """Every broker that a known route names, or that is held."""
         return self._cache.brokers().keys()
+
+    def addresses(self, *, with_slaves: bool) -> list[str]:
+        """The addresses of these brokers' masters, or of all their copies."""
+        return list(
+            dict.fromkeys(
+                address
+                for addresses in self._cache.brokers().values()
+                for broker_id, address in addresses.items()
+                if broker_id == MASTER_ID or with_slaves
+            )
+        )
 
     async def fetch(self, topic: str) -> TopicRoute | None:
         """Ask a name server now; None when the topic has no route. TransportError when no name server answers."""

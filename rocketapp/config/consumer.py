@@ -182,7 +182,7 @@ class ConsumerConfig:
         "Directory in which each worker keeps the offsets of broadcast groups.",
         java="rocketmq.client.localOffsetStoreDir",
     )
-    subscription_guard: str = option(
+    subscription_check: str = option(
         "roll-out",
         "What happens when other members of the group subscribe differently: `roll-out` pulls what any of them wants, "
         "and hands messages to members that want them; `warn` and `refuse` compare at the start; `off` asks no member.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rocketapp.consumer.pull.gate import Gate
-from rocketapp.consumer.stall_reasons import OF_TRIAL, StallReasons
+from rocketapp.consumer.stalls import OF_TRIAL, StallReasons
 from rocketapp.consumer.ways.delivery import Delivery
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
@@ -31,7 +31,7 @@ def apply_pauses(
         trials = [_apply(pauses, queue.topic, delivery)]
     if reason is not None and any(trials):
         # It is pulled, and stands still all the same.
-        stall_reasons.still(queue, reason, place=OF_TRIAL)
+        stall_reasons.blocked(queue, reason, place=OF_TRIAL)
         gate.resume()
         return
     if reason is None:

@@ -1,39 +1,37 @@
-"""Puts the objects of one consumer group together, each after those that it uses."""
+"""Puts the objects of one consumer group together, each after those that it uses, and is done."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.consumer.assignment_context import AssignmentContext
-from rocketapp.consumer.assignment_maker import AssignmentMaker
+from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.behind_suspects import BehindSuspects
-from rocketapp.consumer.direct import DirectCalls
-from rocketapp.consumer.group.asked_members import AskedMembers
-from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.guard import SubscriptionGuard
-from rocketapp.consumer.group.leases import Leases
-from rocketapp.consumer.group.rebalancer import Rebalancer
+from rocketapp.consumer.brokers import Brokers, Slaves
 from rocketapp.consumer.group.shared_attempts import SharedAttempts
-from rocketapp.consumer.group.slaves import Slaves
-from rocketapp.consumer.group.start_offsets import StartOffsets
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.items import first_of
 from rocketapp.consumer.limits import Limits
-from rocketapp.consumer.message_model import MessageModel, message_model
+from rocketapp.consumer.member import GroupStats, Member
+from rocketapp.consumer.offsets.commits import Commits
+from rocketapp.consumer.owned import NewAssignments, Owned
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
-from rocketapp.consumer.progress import Progress
-from rocketapp.consumer.pull.puller import PullContext, PullCounters
-from rocketapp.consumer.rates import Rates
-from rocketapp.consumer.retry.stopping import Stopping
-from rocketapp.consumer.stall_reasons import StallReasons
-from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.wanted_elsewhere import WantedElsewhere
-from rocketapp.consumer.watch import Watch
-from rocketapp.consumer.ways.concurrent import ConcurrentWay
+from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.queues.assignment import Assignments
+from rocketapp.consumer.queues.leases import Leases
+from rocketapp.consumer.queues.rebalancer import Rebalancer
+from rocketapp.consumer.queues.start import Starts
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.rollout.check import SubscriptionCheck
+from rocketapp.consumer.rollout.forward import Failures, Forwarding, Taking
+from rocketapp.consumer.stalls import StallReasons
+from rocketapp.consumer.watch.figures import Figures
+from rocketapp.consumer.watch.slow_calls import SlowCalls
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep, Way
 from rocketapp.consumer.ways.retries_in_place import RetryContext
@@ -41,319 +39,252 @@ from rocketapp.consumer.ways.sent_back import SentBack
 from rocketapp.consumer.ways.table import ways_of
 from rocketapp.model.handler_kind import ORDERLY, POPPED
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.subscription import TAGS
+from rocketapp.model.names import retry_topic
 from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 # What only some groups need is imported where it is made: every start would pay for it.
 if TYPE_CHECKING:
-    from rocketapp.consumer.assignment_maker import Popping
-    from rocketapp.consumer.group.broker_shares import BrokerShares
+    from rocketapp.consumer.offsets.local import LocalOffsets
+    from rocketapp.consumer.offsets.stores import GroupOffsets
     from rocketapp.consumer.pop.way import PopWay
-    from rocketapp.consumer.retry.releasing import Released, Releasing
+    from rocketapp.consumer.retry.slow import SlowSendBack
 
 
-class Group:
-    """The objects of one consumer group."""
+def new_consumer(
+    *, group: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts, expected_members: int = 1
+) -> PushConsumer:
+    """The consumer of one group. Needs a running loop; nothing is started, and nothing is asked of a broker.
 
-    def __init__(self, name: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts) -> None:
-        """Needs a running loop; nothing is started, and nothing is asked of a broker."""
-        observe, loop = parts.observe, asyncio.get_running_loop()
-        self.name: str = name
-        self._parts, self._topics = parts, topics
-        self.pull_counters: PullCounters = PullCounters()
-        self.limits: Limits = Limits(parts.config)
-        self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
-        self.tasks: Tasks = Tasks(observe)
-        self.pausing: Pausing = Pausing(Pauses())
-        self.stopping: Stopping = Stopping(self.stats.handlers, self.pausing)
-        self.begun: asyncio.Future[None] = loop.create_future()
-        """Done when pulls may start."""
-        self.stall_reasons: StallReasons = StallReasons(name, observe, loop.time)
-        self.waits: StallReasons = StallReasons(name, observe, loop.time)
-        """Queues that wait for a free call of their handler. They are pulled all the same."""
-        self.slaves: Slaves = Slaves(group=name, client=parts.client, observe=observe)
-        self.brokers: Brokers = Brokers(
-            group=name,
-            client=parts.client,
-            limits=self.limits,
-            random=parts.random,
-            tasks=self.tasks,
-            slaves=self.slaves,
+    `expected_members`: how many processes of the app join the group together (`run --workers`).
+    """
+    topics = tuple(topics)
+    if parts.traces is not None:
+        from rocketapp.consumer.traced import traced
+
+        topics = traced(topics, group, parts.traces, f"{parts.random.getrandbits(64):016X}")
+    loop = asyncio.get_running_loop()
+    member = _member(group, topics, parts)
+    local = _local_offsets(member, parts)
+    trust = Unshared(loop.time()) if member.broadcast else Trust(loop.time())
+    commits = Commits(member, local or _store(member, parts), trust)
+    has_locks = not member.broadcast and any(topic.needs_lock for topic in topics)
+    redelivery = Redelivery(member, parts.producer, has_locks=has_locks, app_version=parts.app_version)
+    send_back = _slow_send_back(member, redelivery)
+    pausing = Pausing(Pauses())
+    stopping = Stopping(member.stats.handlers, pausing)
+
+    owned: dict[MessageQueue, Owned] = {}
+    check = SubscriptionCheck(member, topics, owned=owned)
+    forwarding = Forwarding(member, topics, check=check, owned=owned)
+
+    # How the queues are consumed.
+
+    def new_completion(
+        process_queue: ProcessQueue[Message], handler: Handler, keep: Keep, failures: Failures | None = None
+    ) -> SentBack:
+        return SentBack(process_queue, handler, keep, redelivery=failures or redelivery, stopping=stopping)
+
+    attempts = FailedAttempts()
+    in_turn = [topic.topic for topic in topics if topic.kind is ORDERLY and not topic.broadcast]
+    shared_attempts = SharedAttempts(topics=in_turn, brokers=member.brokers, attempts=attempts, tasks=member.tasks)
+    context = WayContext(
+        group=group,
+        stats=member.stats,
+        observe=parts.observe,
+        stall_reasons=member.stalls,
+        waits=member.waits,
+        retries=RetryContext(
+            member, redelivery, stopping, parts.config.suspend, attempts=attempts, tell=shared_attempts.failed
+        ),
+        new_completion=new_completion,
+        threads=parts.threads,
+        crashes=parts.crashes,
+        forwarding=forwarding,
+        released=send_back,
+        prompt=commits.prompt,
+        locked=not member.broadcast,
+    )
+    ways = ways_of(topics, context)
+    concurrent, popped = ways.concurrently, _pop_way(topics, context)
+    modes: tuple[Way, ...] = concurrent, *ways.others, *(() if popped is None else (popped,))
+
+    def in_flight() -> list[tuple[Handler, Any]]:
+        return [call for mode in modes for call in mode.in_hand()]
+
+    taking = Taking(member, topics, mode=concurrent, new_completion=new_completion, pausing=pausing)
+
+    # The queues.
+    leases = Leases(member, is_unchanged=commits.is_unchanged)
+    starts = Starts(
+        member,
+        topics,
+        ways.of_topics,
+        store=commits.store,
+        trust=trust,
+        leases=leases,
+        attempts=shared_attempts,
+        local=local,
+    )
+    begun: asyncio.Future[None] = loop.create_future()
+
+    others: dict[str, NewAssignments] = {}
+    if popped is not None:
+        from rocketapp.consumer.pop.assignment import PopAssignments
+        from rocketapp.consumer.pop.context import PopContext
+
+        pop_context = PopContext(
+            member,
+            flow_control=parts.flow_control,
+            pausing=pausing,
+            starts=starts,
+            redelivery=redelivery,
+            stopping=stopping,
+            epochs=count(1),
+            begun=begun,
         )
-        self.model: MessageModel = message_model(
-            name, topics, parts, brokers=self.brokers, stall_reasons=self.stall_reasons, tasks=self.tasks
-        )
-        self.guard: SubscriptionGuard = self._new_guard()
-        self.elsewhere: WantedElsewhere = self._new_elsewhere()
-        self.released: Released | None = self._new_released()
-        self._make_ways()
-        self.direct: DirectCalls = self._new_direct()
-        """What others have this member consume."""
-        self.starts: StartOffsets = self._new_starts()
-        self.leases: Leases = self._new_leases()
-        self.rebalancer: Rebalancer = self._new_rebalancer()
-        self.progress: Progress = Progress(self.rebalancer.owned, loop.time)
-        self.rates: Rates = Rates(self.stats, self.pull_counters.messages, loop.time)
-        self.watch: Watch = self._new_watch()
+        others = dict.fromkeys(popped.tables, PopAssignments(popped, pop_context))
+    assignments = Assignments(
+        member,
+        {topic: ways.of_topics.get(topic, concurrent) for topic in member.subscriptions},
+        starts=starts,
+        leases=leases,
+        commits=commits,
+        flow_control=parts.flow_control,
+        pausing=pausing,
+        forwarding=forwarding,
+        others=others,
+        begun=begun,
+    )
+    rebalancer = Rebalancer(
+        member,
+        owned=owned,
+        check=check,
+        trust=trust,
+        assignments=assignments,
+        popped=() if popped is None else popped.tables,
+        doubts=commits.look_soon,
+        in_hand=lambda: [(handler, first_of(item)) for handler, item in in_flight()],
+        allocation=parts.allocation,
+    )
 
-    def __repr__(self) -> str:
-        return f"<Group {self.name}: {len(self.model.subscriptions)} topics>"
-
-    def _make_ways(self) -> None:
-        """How the queues are consumed."""
-        context = self._new_way_context()
-        ways = ways_of(self._topics, context)
-        self.concurrently: ConcurrentWay = ways.concurrently
-        self._own_ways: dict[str, Way] = ways.of_topics
-        self.popped: PopWay | None = self._new_pop_way(context)
-        """The way of topics whose messages brokers hand out one by one; None without such topics."""
-        self.ways: tuple[Way, ...] = self.concurrently, *ways.others, *(() if self.popped is None else (self.popped,))
-
-    def _new_pop_way(self, context: WayContext) -> PopWay | None:
-        popped = [topic for topic in self._topics if topic.kind is POPPED]
-        if not popped:
-            return None
-        from rocketapp.consumer.pop.way import PopWay
-
-        return PopWay(popped, context)
-
-    def _new_starts(self) -> StartOffsets:
-        now, model = asyncio.get_running_loop().time, self.model
-        return StartOffsets(
-            model.store,
-            self.brokers,
-            {topic.topic: topic.start for topic in self._topics},
-            lambda queue: model.trust.is_confirmed(queue.topic, now()),
-            joined=self._parts.clock.now(),
-            begins={topic: way.own_start for topic, way in self._own_ways.items() if way.own_start is not None},
-            away_since=model.away_since,
-            is_shared=model.is_shared,
-            popped=() if self.popped is None else self.popped.tables,
-        )
-
-    def _new_guard(self) -> SubscriptionGuard:
-        parts, retry, subscriptions = self._parts, self.model.retry_topic, self.model.subscriptions
-        return SubscriptionGuard(
-            group=self.name,
-            own={topic: data for topic, data in subscriptions.items() if topic != retry},
-            retry=None if retry is None else subscriptions[retry],
-            fixed=[one.topic for one in self._topics if not one.by_message or one.data.expression_type != TAGS],
-            asked=AskedMembers(self.name, parts.client, self.brokers),
-            brokers=self.brokers,
-            config=self.model.config,
-            now=parts.clock.now,
-            observe=parts.observe,
-            tasks=self.tasks,
-            start_over=self._pull_anew,
-            is_shared=self.model.is_shared,
-        )
-
-    def _pull_anew(self, topics: Collection[str]) -> None:
-        for queue, owned in self.rebalancer.owned.items():
-            if queue.topic in topics:
-                owned.pull_anew()
-
-    def _new_direct(self) -> DirectCalls:
-        tables, record = self.concurrently.tables, self.concurrently.record
-        # What a plugin consumes is not done when its handler returns.
-        tables = {topic.topic: tables[topic.topic] for topic in self._topics if topic.by_message}
-        return DirectCalls(tables=tables, new_completion=self._new_completion, pausing=self.pausing, record=record)
-
-    def _new_elsewhere(self) -> WantedElsewhere:
-        return WantedElsewhere(
-            group=self.name,
-            topics=self._topics,
-            guard=self.guard,
-            brokers=self.brokers,
-            stats=self.stats,
-            stall_reasons=self.stall_reasons,
-            retries=self._parts.config.retries,
-        )
-
-    def _new_way_context(self) -> WayContext:
-        parts, attempts = self._parts, FailedAttempts()
-        in_turn = [topic.topic for topic in self._topics if topic.kind is ORDERLY and not topic.broadcast]
-        self.shared_attempts: SharedAttempts = SharedAttempts(
-            topics=in_turn, brokers=self.brokers, attempts=attempts, tasks=self.tasks
-        )
-        tell, suspend = self.shared_attempts.failed, parts.config.suspend
-        return WayContext(
-            group=self.name,
-            stats=self.stats,
-            observe=parts.observe,
-            stall_reasons=self.stall_reasons,
-            waits=self.waits,
-            retries=RetryContext(
-                self.name, self.model.redelivery, parts.observe, self.stopping, suspend, attempts=attempts, tell=tell
-            ),
-            new_completion=self._new_completion,
-            threads=parts.threads,
-            crashes=parts.crashes,
-            elsewhere=self.elsewhere,
-            released=self.released,
-            prompt=self.model.prompt,
-            locked=self.model.is_shared,
-        )
-
-    def _new_completion(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> SentBack:
-        failed = self.released or self.model.redelivery
-        return SentBack(process_queue, handler, keep, redelivery=failed, stopping=self.stopping)
-
-    def _new_leases(self) -> Leases:
-        return Leases(
-            brokers=self.brokers,
-            config=self._parts.config,
-            stall_reasons=self.stall_reasons,
-            observe=self._parts.observe,
-            is_unchanged=self.model.offsets.is_unchanged,
-        )
-
-    def _new_watch(self) -> Watch:
-        crashes, releasing, looks = self._parts.crashes, self._new_releasing(), [self.progress.look, self.rates.look]
-        if crashes is not None:
-            looks.append(BehindSuspects(crashes.line, self._unfinished, self.stall_reasons).look)
-        if releasing is not None:
-            looks.append(releasing.look)
-        return Watch(
-            group=self.name,
-            stats=self.stats,
-            in_hand=self._in_hand,
-            stall_reasons=(self.stall_reasons, self.waits),
-            warning=self._parts.config.handler_warning,
-            observe=self._parts.observe,
-            looks=looks,
-            releasing=releasing,
-        )
-
-    def _new_released(self) -> Released | None:
-        if not self.model.config.send_back_slow:
-            return None
-        from rocketapp.consumer.retry.releasing import Released
-
-        return Released(self.model.redelivery)
-
-    def _new_releasing(self) -> Releasing | None:
-        if self.released is None:
-            return None
-        from rocketapp.consumer.retry.releasing import Releasing
-
-        return Releasing(
-            self.released, self.model.redelivery, in_hand=self.concurrently.in_hand, owned=self.rebalancer.owned
-        )
-
-    def _unfinished(self) -> list[MessageQueue]:
+    def unfinished() -> list[MessageQueue]:
         """Queues with messages in hand. Plugins count no crashes, and brokers count those of popped messages."""
-        without = {topic.topic for topic in self._topics if not topic.by_message}
+        without = {topic.topic for topic in topics if not topic.by_message}
         return [
             queue
-            for queue, owned in self.rebalancer.owned.items()
-            if owned.process_queue is not None
-            and len(owned.process_queue)
-            and owned.popped is None
+            for queue, one in owned.items()
+            if one.process_queue is not None
+            and len(one.process_queue)
+            and one.popped is None
             and queue.topic not in without
         ]
 
-    def _new_rebalancer(self) -> Rebalancer:
-        parts = self._parts
-        subscriptions = self.model.subscriptions
-        ways = {topic: self._own_ways.get(topic, self.concurrently) for topic in subscriptions}
-        return Rebalancer(
-            group=self.name,
-            topics=tuple(subscriptions),
-            client=parts.client,
-            brokers=self.brokers,
-            trust=self.model.trust,
-            assignments=AssignmentMaker(subscriptions, ways, self._new_context(), self._popping()),
-            shares=self._new_shares(),
-            doubts=self.model.offsets.look_soon,
-            in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
-            interval=parts.config.rebalance_interval,
-            allocation=parts.allocation,
-            observe=parts.observe,
-            seen=self.guard.look,
-            broadcast=not self.model.is_shared,
-        )
+    crashes = parts.crashes
+    figures = Figures(
+        member,
+        modes,
+        rebalancer=rebalancer,
+        commits=commits,
+        leases=leases,
+        redelivery=redelivery,
+        check=check,
+        forwarding=forwarding,
+        slow_calls=SlowCalls(member, modes, rebalancer.owned, concurrent=concurrent, send_back=send_back),
+        behind_suspects=None if crashes is None else BehindSuspects(crashes.line, unfinished, member.stalls),
+    )
+    return PushConsumer(
+        member,
+        topics,
+        modes=modes,
+        popped=() if popped is None else popped.tables,
+        assignments=assignments,
+        rebalancer=rebalancer,
+        starts=starts,
+        leases=leases,
+        commits=commits,
+        local=local,
+        redelivery=redelivery,
+        pausing=pausing,
+        stopping=stopping,
+        check=check,
+        taking=taking,
+        figures=figures,
+        adjusting=Adjusting(member, modes, rebalancer.owned, concurrent=concurrent),
+        blocked_loop=parts.blocked_loop,
+        # Members of a broadcast group share nothing, and need not wait for each other.
+        expected_members=1 if member.broadcast else expected_members,
+    )
 
-    def _new_shares(self) -> BrokerShares | None:
-        if self.popped is None:
-            return None
-        from rocketapp.consumer.group.broker_shares import BrokerShares
 
-        client_id = self._parts.client.client_id
-        return BrokerShares(self.popped.tables, group=self.name, client_id=client_id, brokers=self.brokers)
+def _member(group: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts) -> Member:
+    observe, client, config, now = parts.observe, parts.client, parts.config, asyncio.get_running_loop().time
+    broadcast = any(topic.broadcast for topic in topics)
+    if broadcast:
+        # Each member pulls what it wants itself, and sending back slow messages takes a retry topic.
+        config = replace(config, subscription_check="off", send_back_slow=False)
+    retry = None if broadcast else retry_topic(group)
+    limits, tasks = Limits(config), Tasks(observe)
+    slaves = Slaves(group=group, client=client, observe=observe)
+    return Member(
+        name=group,
+        client_id=client.client_id,
+        client=client,
+        broadcast=broadcast,
+        subscriptions=subscriptions_of(topics, retry, version=int(parts.clock.now() * 1000)),
+        retry_topic=retry,
+        brokers=Brokers(group=group, client=client, limits=limits, random=parts.random, tasks=tasks, slaves=slaves),
+        config=config,
+        limits=limits,
+        stats=GroupStats(handler for topic in topics for handler in topic.handlers),
+        stalls=StallReasons(group, observe, now),
+        waits=StallReasons(group, observe, now),
+        observe=observe,
+        tasks=tasks,
+        clock=parts.clock,
+        random=parts.random,
+        max_inflated_bytes=parts.max_inflated_bytes,
+    )
 
-    def _popping(self) -> Popping | None:
-        if self.popped is None:
-            return None
-        from rocketapp.consumer.pop.context import PopContext
 
-        parts = self._parts
-        context = PopContext(
-            group=self.name,
-            brokers=self.brokers,
-            limits=self.limits,
-            flow_control=parts.flow_control,
-            pausing=self.pausing,
-            starts=self.starts,
-            queues_of=self.queues_of,
-            redelivery=self.model.redelivery,
-            stopping=self.stopping,
-            stall_reasons=self.stall_reasons,
-            counters=self.pull_counters,
-            tasks=self.tasks,
-            observe=parts.observe,
-            epochs=count(1),
-            begun=self.begun,
-            max_inflated_bytes=parts.max_inflated_bytes,
-            refresh=parts.client.routes.refresh_soon,
-        )
-        return self.popped, context
+def _local_offsets(member: Member, parts: ConsumerParts) -> LocalOffsets | None:
+    if not member.broadcast:
+        return None
+    from rocketapp.consumer.offsets.local import LocalOffsets, folder_of
 
-    def queues_of(self, popped: MessageQueue) -> list[MessageQueue]:
-        """The queues behind one that stands for all of a broker."""
-        route = self._parts.client.routes.get(popped.topic)
-        queues = () if route is None else route.readable_queues(popped.topic)
-        return [queue for queue in queues if queue.broker_name == popped.broker_name]
+    folder = folder_of(parts.config.broadcast_dir, cluster=parts.cluster, group=member.name)
+    return LocalOffsets(member, folder, parts.worker)
 
-    def _in_hand(self) -> list[tuple[Handler, Any]]:
-        return [call for way in self.ways for call in way.in_hand()]
 
-    def _new_context(self) -> AssignmentContext:
-        return AssignmentContext(
-            group=self.name,
-            brokers=self.brokers,
-            offsets=self.model.offsets,
-            store=self.model.store,
-            limits=self.limits,
-            flow_control=self._parts.flow_control,
-            pausing=self.pausing,
-            topics=tuple(topic.topic for topic in self._topics),
-            pull=self._new_pull_context(),
-            starts=self.starts,
-            leases=self.leases,
-            tasks=self.tasks,
-            epochs=count(1),
-            begun=self.begun,
-            recall=self.shared_attempts.recall,
-            taken=self.direct.running,
-        )
+def _store(member: Member, parts: ConsumerParts) -> GroupOffsets:
+    if parts.offset_store is None:
+        return member.brokers
+    from rocketapp.consumer.offsets.stores import PluginOffsets
 
-    def _new_pull_context(self) -> PullContext:
-        parts = self._parts
-        return PullContext(
-            source=self.brokers,
-            commits=self.model.commits,
-            stall_reasons=self.stall_reasons,
-            observe=parts.observe,
-            retry_delay=parts.config.pull_retry_delay,
-            max_inflated_bytes=parts.max_inflated_bytes,
-            heartbeat=self.brokers.heartbeat_soon,
-            refresh=parts.client.routes.refresh_soon,
-            counters=self.pull_counters,
-            copies=self.slaves,
-            interval=self.limits.pull_interval,
-        )
+    return PluginOffsets(
+        parts.offset_store, group=member.name, brokers=member.brokers, timeout=member.config.commit_timeout
+    )
+
+
+def _slow_send_back(member: Member, redelivery: Redelivery) -> SlowSendBack | None:
+    if not member.config.send_back_slow:
+        return None
+    from rocketapp.consumer.retry.slow import SlowSendBack
+
+    return SlowSendBack(redelivery)
+
+
+# Of topics whose messages brokers hand out one by one.
+
+
+def _pop_way(topics: Sequence[ConsumedTopic], context: WayContext) -> PopWay | None:
+    popped = [topic for topic in topics if topic.kind is POPPED]
+    if not popped:
+        return None
+    from rocketapp.consumer.pop.way import PopWay
+
+    return PopWay(popped, context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from rocketapp.consumer.stall_reasons import OF_TURN, StallReasons
+from rocketapp.consumer.stalls import OF_TURN, StallReasons
 from rocketapp.consumer.suspect_line import SuspectLine
 from rocketapp.model.message_queue import MessageQueue
 
@@ -30,7 +30,7 @@ class BehindSuspects:
         reason = self._line.reason
         waiting = frozenset(self._unfinished()) - {self._line.queue} if reason else frozenset[MessageQueue]()
         for queue in waiting:
-            self._stall_reasons.still(queue, reason, kind="turn", patience=_PATIENCE, place=OF_TURN)
+            self._stall_reasons.blocked(queue, reason, kind="turn", patience=_PATIENCE, place=OF_TURN)
         for queue in self._waiting - waiting:
             self._stall_reasons.moving(queue, place=OF_TURN)
         self._waiting = waiting

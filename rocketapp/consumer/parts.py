@@ -9,15 +9,14 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import Traces
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.group.offset_store import OffsetStore
-from rocketapp.consumer.pull.flow_control import FlowControl
-from rocketapp.consumer.retry.sender import RawSender
+from rocketapp.consumer.offsets.stores import OffsetStore
+from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.retry.redelivery import RawSender
+from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
-from rocketapp.state.allocation.average import AVERAGE
-from rocketapp.state.allocation.strategy import Allocation
+from rocketapp.state.allocation import AVERAGE, Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe
 from rocketapp.namesrv.name_server import NameServer
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.connection import Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.stream import Listening, join_address, split_address
 from rocketapp.transport.tcp import listen_tcp

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import pluggy
 
@@ -25,6 +25,22 @@ class HookResult:
 
     plugin: str
     value: Any
+    hook: str = ""
+
+    def refuse(self, wanted: str) -> NoReturn:
+        """Raises PluginError: this answer is not what the hook wants."""
+        raise PluginError(self.plugin, f"{self.hook} returned {self.value!r}: return {wanted}, or None to decline")
+
+    def around(self, build: Callable[[Any], Any], call: Any) -> Any:
+        """What a wrapper of this plugin builds of the next callable. Raises PluginError for what cannot be called."""
+        try:
+            built = build(call)
+        except Exception as error:
+            problem = f"{self.hook}: its wrapper raised {type(error).__name__}: {error}"
+            raise PluginError(self.plugin, problem) from error
+        if not callable(built):
+            raise PluginError(self.plugin, f"{self.hook}: its wrapper built {built!r}, which cannot be called")
+        return built
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +125,16 @@ class Plugins:
 
     def ask(self, hook: str, **arguments: Any) -> list[HookResult]:
         """Call one hook of every plugin that has it; an answer of None is left out."""
-        answers = (HookResult(one.plugin, one.call(**arguments)) for one in self.hooks(hook))
+        answers = (HookResult(one.plugin, one.call(**arguments), hook) for one in self.hooks(hook))
         return [answer for answer in answers if answer.value is not None]
+
+    def ask_for_functions(self, hook: str, **arguments: Any) -> list[HookResult]:
+        """The same of a hook whose answers are functions. Raises PluginError for another answer."""
+        answers = self.ask(hook, **arguments)
+        for answer in answers:
+            if not callable(answer.value):
+                answer.refuse("a function")
+        return answers
 
     def plugin(self, name: str) -> object:
         """The plugin of this name, as it was registered."""

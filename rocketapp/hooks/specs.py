@@ -12,19 +12,15 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.hooks.markers import hookspec
 
 if TYPE_CHECKING:  # a hook is known by its arguments: the types are for readers and checkers
-    from rocketapp.consumer.group.offset_store import OffsetStore
+    from rocketapp.consumer.offsets.stores import OffsetStore
     from rocketapp.consumer.ways.intake import IntakeWay, NewIntake
-    from rocketapp.hooks.codec import Codec
+    from rocketapp.hooks.answers import Calling, Codec, Predicate, PublishWrapper, ReadMetrics, Wrapper
     from rocketapp.hooks.idempotency import IdempotencyStore
-    from rocketapp.hooks.metrics import ReadMetrics
-    from rocketapp.hooks.publish import PublishWrapper
-    from rocketapp.hooks.remote import Calling
     from rocketapp.hooks.surface import Surface
-    from rocketapp.hooks.wrapper import Predicate, Wrapper
     from rocketapp.model.event import Observe
     from rocketapp.model.policy import Override, Policy
     from rocketapp.model.subscription import Subscription
-    from rocketapp.state.allocation.strategy import Allocation
+    from rocketapp.state.allocation import Allocation
 
 
 @hookspec

@@ -78,7 +78,7 @@ class GroupSnapshot:
     """In their order."""
     roll_out: str = ""
     """Which members subscribe otherwise, and what is pulled meanwhile; empty when all members subscribe alike."""
-    handed_over: int = 0
+    forwarded: int = 0
     """Messages that no handler here takes and another member has done, since the start."""
     unassigned: str = ""
     """Why queues of a topic could not be assigned at the last rebalance; empty when all were."""

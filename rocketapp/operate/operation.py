@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 
 from rocketapp.clock import SystemClock
-from rocketapp.operate.durations import Durations, durations_of
 from rocketapp.operate.stalls import Stalls
-from rocketapp.operate.view import Failure, Seen, View
+from rocketapp.operate.together import Durations, durations_of
+from rocketapp.operate.view import Failure, View
 from rocketapp.plugin import (
     CommitFailed,
     DeadLettered,
@@ -53,15 +52,14 @@ _FAILURES = (
 
 
 class Operation:
-    """What one process tells of itself. Its views are made on the loop; `seen` may be asked from any thread."""
+    """What one process tells of itself: views, made on its event loop, and what blocks that."""
 
     def __init__(
         self,
-        name: str = "",
         *,
         durations: bool = False,
-        viewed: Callable[[View], None] = lambda view: None,
-        blocked: Callable[[LoopBlocked], None] = lambda event: None,
+        viewed: Callable[[View], None],
+        blocked: Callable[[LoopBlocked], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`durations`: measure handlers and sends.
@@ -69,7 +67,7 @@ class Operation:
         `viewed` is called on the loop with each view; `blocked` from a thread, when the loop is found blocked, and
         on the loop when that is over.
         """
-        self._name, self._viewed, self._tell_blocked, self._now = name, viewed, blocked, now
+        self._viewed, self._blocked, self._now = viewed, blocked, now
         self._clock = SystemClock()
         self._counts = Counts() if durations else None
         self._app: Surface | None = None
@@ -77,13 +75,10 @@ class Operation:
         self._failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
         self._retries: deque[Failure] = deque(maxlen=MOST_FAILURES)
         """Apart, because they may come by the hundred: a dead letter stays to be seen."""
-        self._blocked: tuple[LoopBlocked, float] | None = None
-        self._view: tuple[View, float] | None = None
-        self._began = now()
         self._next = float("-inf")
 
     def __repr__(self) -> str:
-        return f"<Operation {self._name}: {len(self._failures)} failures>"
+        return f"<Operation: {len(self._failures)} failures>"
 
     @hookimpl
     def observe_events(self, app: Surface) -> Observe:
@@ -116,7 +111,6 @@ class Operation:
             failures=failures,
             durations=durations,
         )
-        self._view = view, began
         self._viewed(view)
         took = self._now() - began
         self._next = began + min(LONGEST_INTERVAL, took / _SHARE) - INTERVAL / 2
@@ -126,26 +120,11 @@ class Operation:
         self._next = float("-inf")
         self.take()
 
-    def seen(self) -> Seen:
-        """What is known of this process now."""
-        view, blocked, now = self._view, self._blocked, self._now()
-        if blocked is not None:
-            event, at = blocked
-            blocking = replace(event, seconds=event.seconds + now - at)
-        else:
-            blocking = None
-        if view is None:
-            return Seen(name=self._name, view=None, age=now - self._began, blocked=blocking, has_started=False)
-        return Seen(name=self._name, view=view[0], age=now - view[1], blocked=blocking)
-
     def _observe(self, event: Event) -> None:
-        if isinstance(event, LoopBlocked) and not event.is_over:
-            self._blocked = event, self._now()
-            self._tell_blocked(event)
-            return
         if isinstance(event, LoopBlocked):
-            self._blocked = None
-            self._tell_blocked(event)
+            self._blocked(event)
+            if not event.is_over:
+                return
         elif not isinstance(event, _FAILURES):
             return
         kept = self._retries if isinstance(event, Retried) else self._failures

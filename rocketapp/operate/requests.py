@@ -14,11 +14,11 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from rocketapp.errors import RocketAppError
-from rocketapp.operate.durations import added
+from rocketapp.operate.desk import Desk
 from rocketapp.operate.page import CONTENT_POLICY, page
-from rocketapp.operate.together import together
+from rocketapp.operate.together import added, together
 from rocketapp.operate.verdict import MOST, judge
-from rocketapp.operate.view import Desk, snapshots_of
+from rocketapp.operate.view import snapshots_of
 from rocketapp.plugin import AppSnapshot, Metric
 from rocketapp.plugins.prometheus import CONTENT_TYPE, exposition
 

@@ -1,15 +1,23 @@
-"""`http-NAME.json`: where a running app of a folder is watched. Beside the messages of its embedded broker.
+"""A running app of a folder: where it is watched, and what it answers when it is asked what is the matter.
 
-After a kill the file stays: a reader finds that nothing answers at its address.
+`http-NAME.json` beside the messages of the embedded broker says where. After a kill the file stays: a reader finds that
+nothing answers at its address.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+import msgspec
+
+from rocketapp.operate.server import parse_address
+from rocketapp.operate.verdict import Finding
 
 
 def file_of(directory: Path, app: str) -> Path:
@@ -40,3 +48,39 @@ def read_address(directory: Path, app: str) -> str:
         return str(json.loads(file_of(directory, app).read_text())["address"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+TIMEOUT = 5.0
+"""Seconds that an app on the same machine, or near it, may take."""
+_MOST_BYTES = 4 * 1024 * 1024
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What the app says of itself."""
+
+    app: str
+    ready: bool
+    findings: tuple[Finding, ...]
+
+
+def ask(address: str) -> Said:
+    """Raises ValueError for what is not an address and for an answer that no app gives, OSError when none comes."""
+    host, port = parse_address(address)
+    host = _EVERYWHERE.get(host, host)
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/doctor")
+        response = connection.getresponse()
+        body = response.read(_MOST_BYTES)
+    except http.client.HTTPException as error:
+        raise ValueError(f"what answers is not an app with --http ({type(error).__name__})") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise ValueError(f"what answers is not an app with --http (status {response.status})")
+    try:
+        return msgspec.json.decode(body, type=Said)
+    except msgspec.DecodeError as error:
+        raise ValueError("what answers is not an app with --http") from error

@@ -18,8 +18,8 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from rocketapp.operate.desk import Desk
 from rocketapp.operate.requests import Request, Response, answer
-from rocketapp.operate.view import Desk
 
 MOST_BYTES = 16 * 1024
 """Of one request, its head included."""

@@ -1,12 +1,55 @@
-"""Several processes of one app as one: counters are added, queues stand side by side."""
+"""Several processes of one app as one: counters and durations are added, queues stand side by side."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, HandlerStats, Metric
+from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
+
+K = TypeVar("K", HandledKey, SentKey)
+Counted = tuple[tuple[int, ...], float]
+"""The buckets of a histogram, and the seconds of all together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """Of one process, since its start."""
+
+    process: tuple[tuple[HandledKey, Counted], ...] = ()
+    send: tuple[tuple[SentKey, Counted], ...] = ()
+    sent: tuple[tuple[SentKey, int], ...] = ()
+
+
+def durations_of(counts: Counts) -> Durations:
+    """What was counted up to now."""
+    return Durations(process=_taken(counts.process), send=_taken(counts.send), sent=tuple(counts.sent.copy().items()))
+
+
+def added(parts: Iterable[Durations]) -> Counts:
+    """Several processes as one."""
+    found = Counts()
+    for part in parts:
+        _add(found.process, part.process)
+        _add(found.send, part.send)
+        for which, count in part.sent:
+            found.sent[which] = found.sent.get(which, 0) + count
+    return found
+
+
+def _taken(histograms: Mapping[K, Histogram]) -> tuple[tuple[K, Counted], ...]:
+    # Threads of handlers add new ones meanwhile.
+    return tuple((which, (tuple(one.buckets), one.total)) for which, one in dict(histograms).items())
+
+
+def _add(histograms: dict[K, Histogram], part: Iterable[tuple[K, Counted]]) -> None:
+    for which, (buckets, total) in part:
+        known = histograms.setdefault(which, Histogram())
+        known.buckets = [one + other for one, other in zip(known.buckets, buckets, strict=True)]
+        known.total += total
 
 
 def together(snapshots: Sequence[AppSnapshot]) -> AppSnapshot:
@@ -58,7 +101,7 @@ def _group(parts: Sequence[GroupSnapshot]) -> GroupSnapshot:
         adjusted={topic: values for part in parts for topic, values in part.adjusted.items()},
         has_assigned=all(part.has_assigned for part in parts),
         roll_out=next((part.roll_out for part in parts if part.roll_out), ""),
-        handed_over=sum(part.handed_over for part in parts),
+        forwarded=sum(part.forwarded for part in parts),
     )
 
 

@@ -6,11 +6,10 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, Protocol
 
 import msgspec
 
-from rocketapp.operate.durations import Durations
+from rocketapp.operate.together import Durations
 from rocketapp.plugin import AppSnapshot, LoopBlocked, MessageQueue
 
 
@@ -88,25 +87,6 @@ class Now:
     gone: AppSnapshot | None = None
     """The counters of processes that have ended."""
     gone_durations: tuple[Durations, ...] = ()
-
-
-class Desk(Protocol):
-    """Where an app is looked at and operated, from any thread."""
-
-    def now(self) -> Now:
-        """What is known at this moment; waits for nothing."""
-        ...
-
-    def change(self, call: Literal["pause", "resume"], topic: str, group: str) -> None:
-        """Pause a topic of a group, or lift all reasons for which it is paused, in every process.
-
-        Raises RocketAppError for names that the app does not have, and when it does not run.
-        """
-        ...
-
-    def describe(self) -> bytes:
-        """The AsyncAPI document, as JSON. May take seconds. Raises RocketAppError when the app does not tell it."""
-        ...
 
 
 def encode(view: View) -> str:

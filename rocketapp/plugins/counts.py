@@ -42,7 +42,7 @@ class Histogram:
         self.total += seconds
 
 
-class Handled(NamedTuple):
+class HandledKey(NamedTuple):
     """Whose calls a histogram has."""
 
     topic: str
@@ -52,7 +52,7 @@ class Handled(NamedTuple):
     """What failed calls raised or returned: the name of its class; empty for calls that succeeded."""
 
 
-class Sent(NamedTuple):
+class SentKey(NamedTuple):
     """Which sends are counted together."""
 
     topic: str
@@ -64,9 +64,9 @@ class Counts:
     """Of one app, since its start."""
 
     def __init__(self) -> None:
-        self.process: dict[Handled, Histogram] = {}
-        self.send: dict[Sent, Histogram] = {}
-        self.sent: dict[Sent, int] = {}
+        self.process: dict[HandledKey, Histogram] = {}
+        self.send: dict[SentKey, Histogram] = {}
+        self.sent: dict[SentKey, int] = {}
         """Messages, where `send` counts calls."""
         self._lock = threading.Lock()
         """Threads of one handler may end at once, and additions in Python are not one step."""
@@ -77,7 +77,7 @@ class Counts:
     def handler(self, subscription: Subscription) -> Wrapper:
         """Measures the calls of one handler."""
         names = (subscription.topic, subscription.group, subscription.handler_name)
-        done = self.process.setdefault(Handled(*names, ""), Histogram())
+        done = self.process.setdefault(HandledKey(*names, ""), Histogram())
         lock, now = self._lock, perf_counter
 
         def count(is_success: bool, what: Any, seconds: float) -> None:
@@ -87,7 +87,7 @@ class Counts:
                 else:
                     # An outcome may be returned as its class.
                     error = (what if isinstance(what, type) else type(what)).__qualname__
-                    self.process.setdefault(Handled(*names, error), Histogram()).add(seconds)
+                    self.process.setdefault(HandledKey(*names, error), Histogram()).add(seconds)
 
         def judge(result: Any, seconds: float) -> None:
             count(is_done(result, subscription), result, seconds)
@@ -114,7 +114,7 @@ class Counts:
                 raise
             finally:
                 if sending.messages:
-                    which = Sent(sending.messages[0].topic, error)
+                    which = SentKey(sending.messages[0].topic, error)
                     self.send.setdefault(which, Histogram()).add(perf_counter() - began)
                     self.sent[which] = self.sent.get(which, 0) + len(sending.messages)
 

@@ -176,11 +176,11 @@ FIGURES: Final = (
         _unmatched,
     ),
     Figure(
-        "rocketapp.group.handed_over",
+        "rocketapp.group.forwarded",
         "counter",
         "{message}",
         "Messages that no handler here takes and another member has done.",
-        _groups(lambda group: group.handed_over),
+        _groups(lambda group: group.forwarded),
     ),
     Figure(
         "rocketapp.group.pulls",

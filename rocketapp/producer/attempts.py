@@ -158,6 +158,14 @@ class Attempts:
         except _AttemptError as problem:
             raise SendRefused(topic, problem.reason) from None
 
+    async def connection(self, topic: str, broker_name: str, end: float) -> Connection:
+        """To the master of a broker of this topic; SendRefused when it is not reached in time."""
+        try:
+            await self._queues(topic, end)
+            return await self._connection(topic, broker_name, end)
+        except _AttemptError as problem:
+            raise SendRefused(topic, problem.reason) from None
+
     async def send(self, prepared: PreparedSend, choose: Choose, timeout: float) -> Accepted:
         """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
         now, size = asyncio.get_running_loop().time(), len(prepared.body)
@@ -208,7 +216,7 @@ class Attempts:
         end = now + timeout
         try:
             queue = choose(await self._queues(prepared.topic, end), None)
-            connection = await self._connection(prepared.topic, queue, end)
+            connection = await self._connection(prepared.topic, queue.broker_name, end)
             if not connection.room.is_set():
                 await _room(connection, end)
             if prepared.delay:
@@ -270,7 +278,7 @@ class Attempts:
         return prepared._replace(properties=prepared.properties + timer)
 
     async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float, due: float) -> Accepted:
-        connection = await self._connection(prepared.topic, queue, end)
+        connection = await self._connection(prepared.topic, queue.broker_name, end)
         if prepared.delay:
             prepared = await self._timed(prepared, connection, end=end, due=due)
         loop = asyncio.get_running_loop()
@@ -303,11 +311,11 @@ class Attempts:
             raise _AttemptError(error, perhaps=True) from None
         return Accepted(queue, sent, loop.time() - began)
 
-    async def _connection(self, topic: str, queue: MessageQueue, end: float) -> Connection:
-        address = self._client.broker_address(queue.broker_name)
+    async def _connection(self, topic: str, broker_name: str, end: float) -> Connection:
+        address = self._client.broker_address(broker_name)
         if address is None:
             self._targets.failed(topic)
-            raise _AttemptError(f"broker {queue.broker_name} has no master", perhaps=False)
+            raise _AttemptError(f"broker {broker_name} has no master", perhaps=False)
         if (living := self._client.living_connection(address)) is not None:
             return living
         try:

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rocketapp.errors import SendRefused, SendUnknown
-from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.producer.attempts import Attempts, Choose
+from rocketapp.producer.attempts import Attempts
 from rocketapp.producer.batches import MOST_IN_BATCH, Item
 from rocketapp.producer.preparing import Preparing, results_of
+from rocketapp.producer.selection import RoundRobin, choice
 from rocketapp.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -83,21 +82,19 @@ class Gathering:
         attempts: Attempts,
         preparing: Preparing,
         *,
-        choose: Callable[[MessageQueue | None], Choose],
+        turns: RoundRobin,
         wait: float,
         most_bytes: int,
-        observe: Observe,
+        tasks: Tasks,
         tracing: TraceWriter | None = None,
     ) -> None:
         """`wait`: seconds that a pile waits for more, at most half of its timeout; `most_bytes`: those of a pile that
-        waits no longer.
-
-        `choose`: how a pile for this queue, or for any, finds its queue.
+        waits no longer. `tasks`: of its own.
         """
-        self._attempts, self._preparing, self._choose = attempts, preparing, choose
+        self._attempts, self._preparing, self._turns = attempts, preparing, turns
         self._wait, self._most_bytes = wait, most_bytes
         self._lanes: dict[tuple[str, MessageQueue | None], _Lane] = {}
-        self._tasks = Tasks(observe)
+        self._tasks = tasks
         self._tracing = tracing
 
     async def send(self, message: Outgoing, queue: MessageQueue | None, timeout: float) -> SendResult:
@@ -176,7 +173,7 @@ class Gathering:
                 raise pile.too_late(lane.topic)
             if pile.items:
                 request = self._preparing.batch(lane.topic, pile.items)
-                stored = await self._attempts.send(request, self._choose(lane.queue), left)
+                stored = await self._attempts.send(request, choice(self._turns, lane.queue), left)
                 if self._tracing is not None:
                     self._tracing.sent_batch(lane.topic, pile.items, stored)
                 for answer, result in zip(pile.answers, results_of(pile.items, stored), strict=True):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from rocketapp.clock import Clock
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import ProtocolError, SendRefused
 from rocketapp.model.outgoing import Outgoing, SendResult
@@ -14,15 +15,18 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.compression import compress, sys_flag_of
 from rocketapp.wire.layout import TRANSACTION_PREPARED
+from rocketapp.wire.message_id import UniqueIds
 
 
 class Preparing:
     """What the messages of one producer group become."""
 
-    def __init__(self, config: ProducerConfig, *, group: str, next_id: Callable[[], str]) -> None:
-        """`next_id` gives the unique ids of messages."""
-        self._config, self._group = config, group
-        self.next_id: Callable[[], str] = next_id
+    def __init__(self, config: ProducerConfig, *, group: str, ids: UniqueIds, clock: Clock) -> None:
+        self._config, self._group, self._ids, self._clock = config, group, ids, clock
+
+    def next_id(self) -> str:
+        """The unique id of another message."""
+        return self._ids.next(self._clock.now())
 
     def problem_of(self, message: Outgoing) -> str | None:
         """Why this message cannot be sent, or None."""

@@ -8,43 +8,47 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.client.calls.send import recall
 from rocketapp.client.identity import ip_bytes
 from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import Traces
 from rocketapp.clock import Clock
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import (
+    BrokerError,
     ConfigError,
+    ConnectError,
+    NotRecalled,
     ProtocolError,
     RocketAppError,
     SendRefused,
     SendUnknown,
+    TransportError,
     named_message,
 )
-from rocketapp.model.event import Observe
-from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
 from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.preparing import Preparing, result_of, results_of
-from rocketapp.producer.selection import Fixed, InTurn, RoundRobin, Usable, Wished, has_wish, wished_queue
+from rocketapp.producer.selection import InTurn, RoundRobin, Wished, choice, has_wish, wished_queue
 from rocketapp.producer.targets import Targets
 from rocketapp.producer.transactions import Transactions
+from rocketapp.tasks import Tasks
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import compress
 from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.record import Message
+from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
 
 # What few apps use is imported where it is made: every start would pay for it.
 if TYPE_CHECKING:
     from rocketapp.producer.gathering import Gathering
-    from rocketapp.producer.recalls import Recalls
     from rocketapp.producer.requests import Requests
     from rocketapp.producer.trace_writer import TraceWriter
     from rocketapp.state.broker_latency import BrokerLatency
@@ -64,7 +68,6 @@ class Producer:
         group: str,
         clock: Clock,
         random: Random,
-        observe: Observe,
         max_inflated_bytes: int = 16_777_216,
         trace_topic: str | None = None,
     ) -> None:
@@ -73,26 +76,26 @@ class Producer:
         `trace_topic`: where message trace is written; None: message trace is off.
         """
         self._client, self._config, self._group, self._clock = client, config, group, clock
-        self._turns = RoundRobin(random)
-        ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
-        self._preparing = Preparing(config, group=group, next_id=lambda: ids.next(clock.now()))
-        self._targets = Targets(client, config.topic_queues)
-        self._tracing = None if trace_topic is None else self._new_tracing(trace_topic, observe)
-        self._latency: BrokerLatency | None = None
+        latency: BrokerLatency | None = None
         if config.latency_fault:
             from rocketapp.state.broker_latency import BrokerLatency
 
-            self._latency = BrokerLatency()
+            latency = BrokerLatency()
+        self._turns = RoundRobin(random, latency)
+        self._ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
+        self._preparing = Preparing(config, group=group, ids=self._ids, clock=clock)
+        self._targets = Targets(client, config.topic_queues)
+        self._tracing = None if trace_topic is None else self._new_tracing(trace_topic)
         self._attempts = Attempts(
             client,
             self._targets,
             clock=clock,
-            observe=observe,
+            observe=client.observe,
             group=group,
             retries=config.retries,
             topic_queues=config.topic_queues,
             in_flight=InFlight(most=config.max_in_flight, most_bytes=config.max_in_flight_bytes),
-            latency=self._latency,
+            latency=latency,
         )
         self._gathering: Gathering | None = None
         if config.gather:
@@ -101,17 +104,17 @@ class Producer:
             self._gathering = Gathering(
                 self._attempts,
                 self._preparing,
-                choose=self._to,
+                turns=self._turns,
                 wait=config.gather,
                 most_bytes=min(config.gather_bytes, config.max_message_bytes),
-                observe=observe,
+                tasks=Tasks(client.observe),
                 tracing=self._tracing,
             )
         self.transactions: Transactions = Transactions(
-            client, group=group, observe=observe, max_inflated_bytes=max_inflated_bytes, tracing=self._tracing
+            client, group=group, max_inflated_bytes=max_inflated_bytes, tracing=self._tracing
         )
         """The ends of transactions that were begun with a half message."""
-        self._new_requests = partial(_new_requests, client, observe, random, max_inflated_bytes)
+        self._new_requests = partial(_new_requests, client, random, max_inflated_bytes)
         self._requests: Requests | None = None
 
     def __repr__(self) -> str:
@@ -123,13 +126,6 @@ class Producer:
         if self._requests is None:
             self._requests = self._new_requests()
         return self._requests
-
-    @cached_property
-    def recalls(self) -> Recalls:
-        """Takes messages back that wait for their time."""
-        from rocketapp.producer.recalls import Recalls
-
-        return Recalls(self._client, self._targets, group=self._group, tracing=self._tracing)
 
     @property
     def traces(self) -> Traces | None:
@@ -208,7 +204,7 @@ class Producer:
             reconsume_times=reconsume_times,
             max_reconsume_times=max_reconsume_times,
         )
-        choose = InTurn(self._turns, prefer=broker_name, usable=self._usable_now())
+        choose = InTurn(self._turns, prefer=broker_name)
         return result_of(message_id, await self._attempts.send(prepared, choose, timeout or self._config.send_timeout))
 
     async def reply(
@@ -233,6 +229,37 @@ class Producer:
         choose = InTurn(self._turns, prefer=broker_name)
         await self._attempts.send(prepared._replace(reply=True), choose, timeout or self._config.send_timeout)
 
+    async def recall(self, topic: str, handle: str, timeout: float) -> str:
+        """Take back a message that waits for a broker's timer, and return its id. Raises NotRecalled.
+
+        The broker stores the recall as a message of its own, and drops both when the time has come. It may be repeated.
+        """
+        try:
+            said = RecallHandle.decode(handle)
+        except ProtocolError as error:
+            raise NotRecalled(topic, str(error)) from None
+        # In a namespace brokers know it by its longer name.
+        if said.topic != topic and not said.topic.endswith(f"%{topic}"):
+            raise NotRecalled(topic, f"the handle is that of a message of topic {said.topic}")
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        problem: Exception | None = None
+        try:
+            connection = await self._attempts.connection(topic, said.broker_name, end)
+            request = RecallRequest(topic, handle, self._group, said.broker_name)
+            await recall(connection, request, max(end - loop.time(), 0.001))
+        except SendRefused as error:
+            raise NotRecalled(topic, error.reason) from None
+        except BrokerError as error:
+            problem = error
+        except (TransportError, ProtocolError) as error:
+            raise NotRecalled(topic, str(error), perhaps=not isinstance(error, ConnectError)) from None
+        if self._tracing is not None:
+            self._tracing.recalled(topic, said.message_id, success=problem is None)
+        if problem is not None:
+            raise NotRecalled(topic, str(problem))
+        return said.message_id
+
     async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
         """Results in the order of the messages.
 
@@ -254,7 +281,7 @@ class Producer:
         await asyncio.gather(*(_send_in_turn(sends, failures) for _ in range(senders)))
         return _all_or_raise(messages, results, failures)
 
-    def _new_tracing(self, topic: str, observe: Observe) -> TraceWriter:
+    def _new_tracing(self, topic: str) -> TraceWriter:
         from rocketapp.producer.trace_writer import TraceWriter
 
         return TraceWriter(
@@ -264,23 +291,13 @@ class Producer:
             config=self._config,
             clock=self._clock,
             turns=self._turns,
-            next_id=self._preparing.next_id,
-            observe=observe,
+            ids=self._ids,
         )
 
     # One message.
 
     def _chooser(self, message: Outgoing) -> Choose:
-        return Wished(message) if has_wish(message) else self._to(None)
-
-    def _to(self, queue: MessageQueue | None) -> Choose:
-        return InTurn(self._turns, usable=self._usable_now()) if queue is None else Fixed(queue)
-
-    def _usable_now(self) -> Usable | None:
-        """Which brokers are not passed over now; None when that is not asked for."""
-        if self._latency is None:
-            return None
-        return partial(self._latency.is_available, now=asyncio.get_running_loop().time())
+        return Wished(message) if has_wish(message) else InTurn(self._turns)
 
     # Many messages.
 
@@ -301,7 +318,7 @@ class Producer:
     async def _send_sequence(
         self, sequence: BatchSequence, messages: Sequence[Outgoing], results: list[SendResult | None]
     ) -> None:
-        choose = self._to(sequence.queue)
+        choose = choice(self._turns, sequence.queue)
         for batch in sequence.batches:
             prepared = self._preparing.batch(sequence.topic, batch)
             stored = await self._attempts.send(prepared, choose, self._config.send_timeout)
@@ -311,10 +328,10 @@ class Producer:
                 results[item.number] = result
 
 
-def _new_requests(client: ClientInstance, observe: Observe, random: Random, max_inflated_bytes: int) -> Requests:
+def _new_requests(client: ClientInstance, random: Random, max_inflated_bytes: int) -> Requests:
     from rocketapp.producer.requests import Requests
 
-    return Requests(client, observe=observe, random=random, max_inflated_bytes=max_inflated_bytes)
+    return Requests(client, random=random, max_inflated_bytes=max_inflated_bytes)
 
 
 async def _send_in_turn(sends: Iterator[Coroutine[Any, Any, None]], failures: list[Exception]) -> None:

@@ -14,7 +14,7 @@ from random import Random
 
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import NoReply, TransportError
-from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.route import MASTER_ID, TopicRoute
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
@@ -26,7 +26,7 @@ from rocketapp.wire.requests.replies import PushReply, reply_topic, request_mark
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class AwaitedReply:
     """One request from before it is sent until its reply is there."""
 
     topic: str
@@ -49,8 +49,8 @@ class Request:
 class Requests:
     """The requests of one client that wait."""
 
-    def __init__(self, client: ClientInstance, *, observe: Observe, random: Random, max_inflated_bytes: int) -> None:
-        self._client, self._observe, self._random = client, observe, random
+    def __init__(self, client: ClientInstance, *, random: Random, max_inflated_bytes: int) -> None:
+        self._client, self._observe, self._random = client, client.observe, random
         self._max_inflated_bytes = max_inflated_bytes
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._watched: set[str] = set()
@@ -64,7 +64,7 @@ class Requests:
         self._watched.clear()
 
     @contextmanager
-    def waiting(self, topic: str, *, timeout: float, deadline: float) -> Iterator[Request]:
+    def waiting(self, topic: str, *, timeout: float, deadline: float) -> Iterator[AwaitedReply]:
         """Within: a reply is taken, until `deadline` by the loop's clock. `timeout`: the seconds that were given."""
         self._client.inbound.register(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._serve)
         loop = asyncio.get_running_loop()
@@ -73,7 +73,7 @@ class Requests:
         self._waiting[correlation_id] = future
         marks = request_marks(correlation_id, self._client.client_id, deadline - loop.time())
         try:
-            yield Request(topic, marks, deadline, timeout, future)
+            yield AwaitedReply(topic, marks, deadline, timeout, future)
         finally:
             del self._waiting[correlation_id]
 

@@ -7,8 +7,10 @@ A message may also name its queue, or bring a function that chooses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 from rocketapp.errors import SendRefused
 from rocketapp.model.message_queue import MessageQueue
@@ -18,9 +20,10 @@ from rocketapp.model.route import TopicRoute
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.requests.routes import MOST_QUEUES
 
+if TYPE_CHECKING:
+    from rocketapp.state.broker_latency import BrokerLatency
+
 _MOST_DIGITS = len(str(MOST_QUEUES))
-Usable = Callable[[str], bool]
-"""Whether a broker, by its name, is not passed over now."""
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
@@ -72,19 +75,18 @@ def wished_queue(message: Outgoing, queues: Sequence[MessageQueue]) -> MessageQu
 
 
 class RoundRobin:
-    """Whose turn it is, by topic."""
+    """Whose turn it is, by topic. Brokers that `latency` passes over have none while there are others."""
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self, random: Random, latency: BrokerLatency | None = None) -> None:
+        self._random, self._latency = random, latency
         self._turns: dict[str, int] = {}
 
-    def next(
-        self, queues: Sequence[MessageQueue], avoid: str | None = None, usable: Usable | None = None
-    ) -> MessageQueue:
-        """The next of these queues; on none of the broker `avoid`, and on a `usable` one, as far as there are such."""
+    def next(self, queues: Sequence[MessageQueue], avoid: str | None = None) -> MessageQueue:
+        """The next of these queues; on none of the broker `avoid`, as far as there are others."""
         others = [queue for queue in queues if queue.broker_name != avoid] if avoid is not None else queues
-        if usable is not None:
-            others = [queue for queue in others if usable(queue.broker_name)] or others
+        if (latency := self._latency) is not None:
+            now = asyncio.get_running_loop().time()
+            others = [queue for queue in others if latency.is_available(queue.broker_name, now)] or others
         candidates = others or queues
         topic = candidates[0].topic
         turn = self._turns.get(topic)
@@ -126,10 +128,15 @@ class InTurn:
 
     moves = True
 
-    def __init__(self, turns: RoundRobin, prefer: str | None = None, usable: Usable | None = None) -> None:
-        self._turns, self._prefer, self._usable = turns, prefer, usable
+    def __init__(self, turns: RoundRobin, prefer: str | None = None) -> None:
+        self._turns, self._prefer = turns, prefer
 
     def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
         if self._prefer is not None and avoid is None:
             queues = [queue for queue in queues if queue.broker_name == self._prefer] or queues
-        return self._turns.next(queues, avoid, self._usable)
+        return self._turns.next(queues, avoid)
+
+
+def choice(turns: RoundRobin, queue: MessageQueue | None) -> Fixed | InTurn:
+    """For what has to go to this queue; None: to any."""
+    return InTurn(turns) if queue is None else Fixed(queue)

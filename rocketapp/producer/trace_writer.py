@@ -6,7 +6,7 @@ Records travel in messages of their own, which are not traced. A trace that cann
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketapp.client.instance import ClientInstance
@@ -14,7 +14,7 @@ from rocketapp.client.traces import Traces
 from rocketapp.clock import Clock
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import SendRefused, SendUnknown
-from rocketapp.model.event import Event, LoopFailed, Observe
+from rocketapp.model.event import Event, LoopFailed
 from rocketapp.model.outgoing import Outgoing, SendStatus
 from rocketapp.producer.attempts import Accepted, Attempts, PreparedSend
 from rocketapp.producer.batches import Item
@@ -24,6 +24,7 @@ from rocketapp.producer.selection import InTurn, RoundRobin
 from rocketapp.producer.targets import Targets
 from rocketapp.tasks import Tasks
 from rocketapp.wire import properties as names
+from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.trace import (
     REGION,
     EndTransactionRecord,
@@ -75,15 +76,14 @@ class TraceWriter:
         config: ProducerConfig,
         clock: Clock,
         turns: RoundRobin,
-        next_id: Callable[[], str],
-        observe: Observe,
+        ids: UniqueIds,
     ) -> None:
         self.traces: Traces = Traces(topic, clock)
         """Where consumers note down what they did."""
-        self._client, self._group, self._turns, self._observe = client, group, turns, observe
+        self._client, self._group, self._turns, self._observe = client, group, turns, client.observe
         # Packing would cost more than all the rest of a record.
         own = ProducerConfig(compression="none")
-        self._preparing = Preparing(own, group=f"_INNER_TRACE_PRODUCER-{group}", next_id=next_id)
+        self._preparing = Preparing(own, group=f"_INNER_TRACE_PRODUCER-{group}", ids=ids, clock=clock)
         self._targets = Targets(client, config.topic_queues)
         self._attempts = Attempts(
             client,
@@ -95,7 +95,7 @@ class TraceWriter:
             topic_queues=config.topic_queues,
             in_flight=InFlight(most=0, most_bytes=0),
         )
-        self._tasks = Tasks(observe)
+        self._tasks = Tasks(client.observe)
         self._stopping = asyncio.Event()
         self._told_full = self._told_failed = False
 

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketapp.client.calls import transactions
+from rocketapp.client.calls.send import end_transaction
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import ConnectionLostError, ProtocolError, TransportError
-from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.outgoing import SendResult
 from rocketapp.state.open_transactions import OpenTransactions
 from rocketapp.tasks import Tasks
@@ -54,16 +54,15 @@ class Transactions:
         client: ClientInstance,
         *,
         group: str,
-        observe: Observe,
         max_inflated_bytes: int,
         tracing: TraceWriter | None = None,
     ) -> None:
-        self._client, self._group, self._observe = client, group, observe
+        self._client, self._group, self._observe = client, group, client.observe
         self._max_inflated_bytes = max_inflated_bytes
         self._tracing = tracing
         self._checks: dict[str, Check] = {}
         self._open: OpenTransactions[_Asked] = OpenTransactions()
-        self._tasks = Tasks(observe)
+        self._tasks = Tasks(client.observe)
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     def answer(self, topic: str, check: Check) -> None:
@@ -116,7 +115,7 @@ class Transactions:
         try:
             async with asyncio.timeout(timeout):
                 connection = await self._client.connection(address)
-                transactions.end(connection, self._request(half, asked.get(connection.peer), decision))
+                end_transaction(connection, self._request(half, asked.get(connection.peer), decision))
         except (ProtocolError, TransportError, TimeoutError) as error:
             return str(error) or f"{address} was not reached within {timeout:g} s"
         return None
@@ -169,7 +168,7 @@ class Transactions:
         if committed is not None:
             for place, (asking, about) in newest.items():
                 with suppress(ConnectionLostError):  # the broker asks again
-                    transactions.end(asking, about.end(self._group, decision_of(committed), message_id))
+                    end_transaction(asking, about.end(self._group, decision_of(committed), message_id))
                     self._trace_answer(place, message, commit=committed)
 
     def _trace_answer(self, store_host: str, message: Message, *, commit: bool) -> None:

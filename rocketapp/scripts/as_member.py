@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from rocketapp.app.run.allocations import named
+from rocketapp.app.run.extensions import named
 from rocketapp.app.settings.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
+from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.pull.flow_control import FlowControl
-from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.model.subscription import Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.reading import Wanted, tell
@@ -44,7 +44,7 @@ class AsMember:
         handler = Handler(_subscription(wanted, group, settings.consumer.retries), self._offer)
         data = SubscriptionData(wanted.topic, " || ".join(sorted(wanted.tags)) or "*", wanted.tags)
         topic = ConsumedTopic(wanted.topic, wanted.start, settings.consumer.retries, (handler,), data)
-        self._consumer = PushConsumer(
+        self._consumer = new_consumer(
             group=group,
             topics=[topic],
             parts=ConsumerParts(

@@ -7,11 +7,9 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from random import Random
 from typing import Any, Final, Self, TypeVar, Unpack
 
-from rocketapp.app.call.transaction import Transaction, refuse_twice
-from rocketapp.app.declare.transacting import Transacting
+from rocketapp.app.call.transaction import Transacting, Transaction, refuse_twice
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.messages import PLAIN
-from rocketapp.app.publish.publishing import Publishing, running_loop
+from rocketapp.app.publish.publishing import PLAIN, Publishing, running_loop
 from rocketapp.app.settings.settings import Settings
 from rocketapp.app.settings.sources import settings_in_code
 from rocketapp.app.settings.values import check_tables
@@ -24,8 +22,7 @@ from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.topic import Topic
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.as_member import AsMember
-from rocketapp.scripts.outside import Outside
-from rocketapp.scripts.reading import Reading, ReadOptions, Wanted, tell, wanted_of
+from rocketapp.scripts.reading import Outside, Reading, ReadOptions, Wanted, tell, wanted_of
 from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.transport.web import shown_url
@@ -188,7 +185,6 @@ class _Run:
             group=settings.producer.group or GROUP,
             clock=clock,
             random=self.random,
-            observe=tell,
             max_inflated_bytes=settings.client.max_inflated_bytes,
             trace_topic=trace_topic_of(settings.client),
         )

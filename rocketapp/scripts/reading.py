@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Mapping
 from datetime import datetime
+from random import Random
 from typing import Any, NamedTuple, Protocol, TypedDict
 
+from rocketapp.app.settings.settings import Settings
+from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import SetupError
 from rocketapp.model.event import Event, LoopFailed, StandingStill, SubscriptionsDiffer, TopicMissing
 from rocketapp.model.names import group_problem, topic_problem
 from rocketapp.model.numbers import is_number
 from rocketapp.model.subscription import Start, parse_tags
+from rocketapp.scripts.following import Following
 from rocketapp.wire.record import Message
 
 log: logging.Logger = logging.getLogger("rocketapp.client")
@@ -110,3 +115,37 @@ def tell(event: Event) -> None:
         log.warning("topic %s does not exist yet: waiting for it", event.topic)
     elif isinstance(event, SubscriptionsDiffer):
         log.warning("group %s: %s", event.group, event.problem)
+
+
+class Outside:
+    """One topic, read once; see `reading.Reading`."""
+
+    def __init__(self, client: ClientInstance, settings: Settings, wanted: Wanted, *, random: Random) -> None:
+        self._idle = wanted.idle
+        self._following = Following(
+            client,
+            settings.consumer,
+            wanted.topic,
+            wanted.tags,
+            start=wanted.start,
+            max_inflated_bytes=settings.client.max_inflated_bytes,
+            random=random,
+            observe=tell,
+            say=log.warning,
+        )
+
+    async def start(self) -> None:
+        self._following.start()
+
+    async def next(self) -> list[Message]:
+        try:
+            async with asyncio.timeout(self._idle):
+                return await self._following.next()
+        except TimeoutError:
+            return []
+
+    def done(self, message: Message) -> None:
+        """Nothing is committed."""
+
+    async def stop(self) -> None:
+        await self._following.stop()

@@ -89,10 +89,6 @@ class QueueLimits:
             return True
         return self.is_full is not None and self.is_full(share) is not None
 
-    def reopened(self, queue: Unfinished) -> bool:
-        """Whether a queue that had stopped may pull again."""
-        return not self.reached(queue, REOPEN)
-
     def reason(self, queue: Unfinished) -> str | None:
         """The limit that stopped the queue, in words; None when it holds less than a stopped queue has to reach."""
         if not self.reached(queue, REOPEN):

@@ -11,7 +11,7 @@ from typing import Generic, NamedTuple, TypeVar
 W = TypeVar("W")
 
 
-class Waiting(NamedTuple, Generic[W]):
+class PendingRequest(NamedTuple, Generic[W]):
     """A request in flight."""
 
     waiter: W
@@ -23,22 +23,22 @@ class Pending(Generic[W]):
     """The requests of one connection by their id (Java: opaque)."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Waiting[W]] = {}
+        self._waiting: dict[int, PendingRequest[W]] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, opaque: int, waiting: Waiting[W]) -> None:
+    def add(self, opaque: int, waiting: PendingRequest[W]) -> None:
         self._waiting[opaque] = waiting
 
     def __contains__(self, opaque: int) -> bool:
         return opaque in self._waiting
 
-    def answered(self, opaque: int) -> Waiting[W] | None:
+    def answered(self, opaque: int) -> PendingRequest[W] | None:
         """Take out the request with this id; None when no request waits under it (any more)."""
         return self._waiting.pop(opaque, None)
 
-    def overdue(self, now: float) -> list[Waiting[W]]:
+    def overdue(self, now: float) -> list[PendingRequest[W]]:
         """Take out every request whose deadline has come."""
         late = [opaque for opaque, waiting in self._waiting.items() if waiting.deadline <= now]
         return [self._waiting.pop(opaque) for opaque in late]
@@ -47,7 +47,7 @@ class Pending(Generic[W]):
         """The earliest deadline; None when no request waits."""
         return min((waiting.deadline for waiting in self._waiting.values()), default=None)
 
-    def drain(self) -> list[Waiting[W]]:
+    def drain(self) -> list[PendingRequest[W]]:
         """Take out every request."""
         drained = list(self._waiting.values())
         self._waiting.clear()

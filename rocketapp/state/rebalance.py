@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation.average import AVERAGE
-from rocketapp.state.allocation.order import sorted_members, sorted_queues
-from rocketapp.state.allocation.strategy import Allocation
+from rocketapp.state.allocation import AVERAGE, Allocation, sorted_members, sorted_queues
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ A subscription of another kind than tags cannot be united with others: it is com
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import chain
 
+from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import ALL_TAGS, TAGS, SubscriptionData
 
 Wants = Mapping[str, SubscriptionData]
@@ -26,6 +28,22 @@ class Said:
     wants: Wants
     pulls: Mapping[str, str] | None = None
     """By topic the expression that it pulls, of topics whose pulls it can widen; None: it takes part in no roll-out."""
+    equals: tuple[str, ...] = ()
+    """The client ids of other members that say the same."""
+
+
+def said_of(client_id: str, subscriptions: Iterable[SubscriptionData], pulls: Mapping[str, str] | None) -> Said:
+    """What a member's answer means. Retry topics are every member's."""
+    return Said(client_id, {data.topic: data for data in subscriptions if not is_retry_topic(data.topic)}, pulls)
+
+
+def digest_of(wants: Iterable[tuple[str, SubscriptionData, bool]], mode: str) -> str:
+    """Members with equal digests subscribe alike: group, what it wants of a topic, whether its pulls can be widened.
+
+    12 hexadecimal digits; empty when nothing is subscribed. `mode`: how the member checks subscriptions.
+    """
+    lines = sorted(f"{group}\0{data.topic}\0{shown(data)}\0{widens}" for group, data, widens in wants)
+    return sha256("\n".join([mode, *lines]).encode()).hexdigest()[:12] if lines else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +55,11 @@ class Difference:
     theirs: str
     """Its expression; empty when it does not subscribe the topic."""
     ours: str
+    more: int = 0
+    """How many other members do the same."""
 
     def __str__(self) -> str:
-        return self.told()
-
-    def told(self, more: int = 0) -> str:
-        """In words. `more`: as many other members do the same."""
-        who, verb = f"member {self.client_id}", "subscribes"
+        who, verb, more = f"member {self.client_id}", "subscribes", self.more
         if more:
             who, verb = f"{who} and {more} more", "subscribe"
         if not self.theirs:
@@ -58,7 +74,7 @@ def summary(found: Sequence[Difference], most: int) -> str:
     ways: dict[tuple[str, str, str], list[Difference]] = {}
     for one in found:
         ways.setdefault((one.topic, one.theirs, one.ours), []).append(one)
-    told = [alike[0].told(len(alike) - 1) for alike in ways.values()]
+    told = [str(replace(alike[0], more=sum(1 + one.more for one in alike) - 1)) for alike in ways.values()]
     rest = f" and {len(told) - most} more" if len(told) > most else ""
     return "; ".join(told[:most]) + rest
 
@@ -78,7 +94,7 @@ def differences(mine: Wants, said: Said) -> list[Difference]:
         return []
     pairs = [(topic, said.wants.get(topic), mine.get(topic)) for topic in sorted(mine.keys() | said.wants.keys())]
     return [
-        Difference(said.client_id, topic, shown(theirs), shown(ours))
+        Difference(said.client_id, topic, shown(theirs), shown(ours), len(said.equals))
         for topic, theirs, ours in pairs
         if theirs is None or ours is None or _meaning(theirs) != _meaning(ours)
     ]
@@ -142,18 +158,17 @@ class Others:
     """Which members want messages that we have no handler for."""
 
     def __init__(self, mine: Wants, others: Sequence[Said]) -> None:
-        self._by_topic: dict[str, tuple[dict[bytes, list[str]], list[str]]] = {}
-        # Sorted: every owner of a queue asks the same member first, which calls its handler once.
-        for said in sorted(others, key=attrgetter("client_id")):
+        self._by_topic: dict[str, tuple[dict[bytes, list[Said]], list[Said]]] = {}
+        for said in others:
             for topic, data in said.wants.items() if said.wants is not mine else ():
                 own = mine.get(topic)
                 if data.expression_type != TAGS or (own is not None and _meaning(own) == _meaning(data)):
                     continue
                 named, rest = self._by_topic.setdefault(topic, ({}, []))
                 for tag in data.tags:
-                    named.setdefault(tag.encode(), []).append(said.client_id)
+                    named.setdefault(tag.encode(), []).append(said)
                 if not data.tags:
-                    rest.append(said.client_id)
+                    rest.append(said)
 
     def __bool__(self) -> bool:
         return bool(self._by_topic)
@@ -162,10 +177,19 @@ class Others:
         """The topics that others subscribe otherwise than we do."""
         return sorted(self._by_topic)
 
+    def are_wanting(self, topic: str, tag: bytes | None) -> bool:
+        """Whether any member wants it."""
+        known = self._by_topic.get(topic)
+        return known is not None and bool(known[1] or (tag is not None and tag in known[0]))
+
     def takers(self, topic: str, tag: bytes | None) -> list[str]:
-        """The client ids of the members that want a message of this topic and tag, which no handler of ours takes."""
+        """The client ids of the members that want a message of this topic and tag, which no handler of ours takes.
+
+        Sorted: every owner of a queue asks the same member first, which calls its handler once.
+        """
         known = self._by_topic.get(topic)
         if known is None:
             return []
         named, rest = known
-        return named.get(tag, []) + rest if tag is not None else rest
+        found = named.get(tag, []) + rest if tag is not None else rest
+        return sorted(chain.from_iterable((said.client_id, *said.equals) for said in found))

@@ -10,9 +10,8 @@ from rocketapp.lazy_names import imported
 
 if TYPE_CHECKING:
     from rocketapp.testing.app import AsyncTestedApp, StartTestApp, TestApp, TestedApp
-    from rocketapp.testing.calling import call, call_sync
+    from rocketapp.testing.calling import call, call_sync, make_message
     from rocketapp.testing.faults import Faults
-    from rocketapp.testing.messages import make_message
     from rocketapp.testing.offset_stores import check_offset_store
     from rocketapp.testing.records import Dead, Done, Dropped, Handled, Published, Retried
     from rocketapp.testing.virtual_time import StandstillError
@@ -33,7 +32,7 @@ _HOMES = {
     "call": "rocketapp.testing.calling",
     "call_sync": "rocketapp.testing.calling",
     "check_offset_store": "rocketapp.testing.offset_stores",
-    "make_message": "rocketapp.testing.messages",
+    "make_message": "rocketapp.testing.calling",
 }
 
 __all__ = [

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.inject.overrides import overridden
+from rocketapp.app.inject import overridden
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.topic import Topic

@@ -124,7 +124,6 @@ class Faults:
         pool = Pool(
             dial=self._network.dialer(_OTHER),
             dial_timeout=_TIMEOUT,
-            serve=None,
             max_frame_bytes=1 << 24,
             random=self._stage.random,
         )
@@ -156,7 +155,6 @@ class Faults:
             group=_OTHER.replace(" ", "-"),
             clock=stage.clock,
             random=stage.random,
-            observe=self._report,
         )
         try:
             await producer.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from rocketapp.consumer.group.offset_store import OffsetStore
+from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.model.message_queue import MessageQueue
 
 _GROUP = "check-group"

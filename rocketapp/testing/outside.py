@@ -14,6 +14,7 @@ the loop may need time to answer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from rocketapp.consumer.workers.threads import Threads
 from rocketapp.testing.virtual_time import StandstillError, VirtualTimeLoop
 
 _LOOK = 0.002
@@ -50,7 +52,7 @@ class DrivenLoop(VirtualTimeLoop):
         """What runs in threads on behalf of handlers."""
         self.calls: int = 0
         """Calls of code that may wait for something outside."""
-        self._quiet = self._flowed_at = 0.0
+        self._quiet: float = 0.0
         self._asked = False
         self.own_threads: int = threading.active_count()
         """Those of before, and of sync handlers: they say themselves when they work."""
@@ -133,3 +135,26 @@ class DrivenLoop(VirtualTimeLoop):
             yield
         finally:
             self.calls -= 1
+
+
+class CountedThreads(Threads):
+    """Tells its loop what runs."""
+
+    def __init__(self, name: str, most: int, loop: DrivenLoop) -> None:
+        super().__init__(name, most)
+        self._loop = loop
+
+    def run(self, job: Callable[[], None]) -> None:
+        before = len(self._threads)
+        super().run(lambda: self._counted(job))
+        self._loop.jobs += 1
+        self._loop.own_threads += len(self._threads) - before
+
+    def _counted(self, job: Callable[[], None]) -> None:
+        """In a thread."""
+        of_thread.serves = self._loop
+        try:
+            job()
+        finally:
+            with contextlib.suppress(RuntimeError):  # the test is over, and the loop closed
+                self._loop.job_done()

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.call.policies import with_policies
 from rocketapp.app.declare.phases import declared_of, is_running, kept
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.publish.publishing import Publishing
-from rocketapp.app.run.periodic import Periodic
-from rocketapp.app.run.surface import AppSurface
+from rocketapp.app.run.reading import policed_subscriptions
+from rocketapp.app.run.surface import AppSurface, Periodic
 from rocketapp.app.run.user_code import UserCode
 from rocketapp.app.settings.settings import Settings
 from rocketapp.errors import SetupError
@@ -44,10 +43,7 @@ async def prepared(app: RocketApp) -> AsyncIterator[list[Subscription]]:
     Plugins of an app that runs, under TestApp for example, are started already. Raises what plugins raise.
     """
     settings, declared = settings_of(app, {}, None), declared_of(app)
-    group = settings.app.group or app.name
-    subscriptions = with_policies(
-        declared.registry.subscriptions(group, settings.consumer), declared.plugins, settings.options
-    )
+    subscriptions = policed_subscriptions(app, settings, declared.plugins)
     if is_running(app):
         yield subscriptions
         return

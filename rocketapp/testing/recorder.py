@@ -9,17 +9,15 @@ from typing import Any
 
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.consumer.ways.outcomes import failure_of
+from rocketapp.hooks.answers import PublishCall, PublishWrapper, Sending, Wrapper
 from rocketapp.hooks.markers import hookimpl
-from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
 from rocketapp.hooks.surface import Surface
-from rocketapp.hooks.wrapper import Wrapper
 from rocketapp.model import event as events
 from rocketapp.model.outcome import Outcome, Skip
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.subscription import Subscription
-from rocketapp.testing.outcomes import outcomes_of
 from rocketapp.testing.outside import DrivenLoop
-from rocketapp.testing.records import Dead, Done, Dropped, Handled, Published, Retried, published_of
+from rocketapp.testing.records import Dead, Done, Dropped, Handled, Published, Retried, outcomes_of, published_of
 from rocketapp.wire.message import Message
 
 BY_TEST: ContextVar[bool] = ContextVar("published by the test", default=False)

@@ -14,21 +14,20 @@ from typing import Any
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of
+from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.reading import read_settings
 from rocketapp.app.settings.settings import DEFAULT, Settings
 from rocketapp.broker.broker import Pace
-from rocketapp.client.address_server import address_server
-from rocketapp.client.name_servers import parse_name_servers
+from rocketapp.client.name_servers import address_server, parse_name_servers
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import unobserved
 from rocketapp.model.subscription import Subscription
-from rocketapp.testing.outside import DrivenLoop
+from rocketapp.testing.outside import CountedThreads, DrivenLoop
 from rocketapp.testing.recorder import Recorder
-from rocketapp.testing.threads import CountedThreads
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.memory import MemoryNetwork, MemoryStream
 from rocketapp.transport.stream import Receiver
@@ -86,12 +85,14 @@ class Stage:
         self.lifecycle: Lifecycle = Lifecycle(
             app,
             settings,
-            dial=self._dial,
-            clock=self.clock,
-            random=self.random,
-            threads=lambda name, most: CountedThreads(name, most, loop),
+            World(
+                dial=self._dial,
+                clock=self.clock,
+                random=self.random,
+                threads=lambda name, most: CountedThreads(name, most, loop),
+                read_url=self._read_url,
+            ),
             plugins=(self.recorder,),
-            read_url=self._read_url,
         )
 
     def __repr__(self) -> str:

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rocketapp.errors import ConnectionLostError, FrameTooLargeError, ProtocolError, RequestTimeoutError
-from rocketapp.state.pending import Pending, Waiting
+from rocketapp.state.pending import Pending, PendingRequest
+from rocketapp.transport.access import Access
 from rocketapp.transport.stream import Stream
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command, encode
@@ -54,13 +55,7 @@ class Ask(NamedTuple):
     again: bool
 
 
-Prepare = Callable[[Command], None]
-"""Completes a request of ours, such as by a signature. Nothing changes the request after it."""
-Restore = Callable[[Command | None, Command], None]
-"""(our request or None, what was received): changes what was received before anything reads it.
-
-With a request, it is the response to it; without one, it is a request of the peer."""
-GoAway = Callable[["Connection", Waiting[Ask]], None]
+GoAway = Callable[["Connection", PendingRequest[Ask]], None]
 
 
 class Connection:
@@ -74,19 +69,18 @@ class Connection:
         on_lost: Callable[[Connection, str], None] | None = None,
         on_go_away: GoAway | None = None,
         on_unread: Callable[[Connection], None] | None = None,
-        prepare: Prepare | None = None,
-        restore: Restore | None = None,
+        access: Access | None = None,
         is_server: bool = False,
     ) -> None:
         """`is_server`: while the peer does not read its replies, stop reading its requests.
 
-        `prepare` is called with every request that is sent here, `restore` with all that is received.
+        `access` completes every request that is sent here, and restores all that is received.
 
         `on_unread` is called after every write to such a peer. It may end the connection.
         """
         self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
         self._on_unread, self._is_server = on_unread, is_server
-        self._prepare, self._restore = prepare, restore
+        self._access = None if access is None or access.is_plain else access
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(max_frame_bytes)
         self._max_frame_bytes = max_frame_bytes
@@ -142,13 +136,13 @@ class Connection:
         FrameTooLargeError: then nothing was sent.
         """
         answer: asyncio.Future[Command] = self._loop.create_future()
-        if self._prepare is not None:
-            self._prepare(command)
+        if self._access is not None:
+            self._access.complete(command)
         now = self._loop.time()
-        self.restart(Waiting(Ask(command, answer, False), now, now + timeout))
+        self.restart(PendingRequest(Ask(command, answer, False), now, now + timeout))
         return answer
 
-    def restart(self, waiting: Waiting[Ask]) -> None:
+    def restart(self, waiting: PendingRequest[Ask]) -> None:
         """Write a request again, for the caller that already waits for it. Its deadline stays."""
         command, answer, _ = waiting.waiter
         if self.is_closed or self.is_retired:
@@ -171,8 +165,8 @@ class Connection:
         """Write a one-way request, which gets no response. ConnectionLostError, FrameTooLargeError: it was not sent."""
         if self.is_closed:
             raise ConnectionLostError(self.peer, self.closed_reason)
-        if self._prepare is not None:
-            self._prepare(command)
+        if self._access is not None:
+            self._access.complete(command)
         command.flag |= _ONE_WAY
         command.opaque = next(self._opaques) & _LARGEST_OPAQUE
         data = encode(command)
@@ -285,8 +279,8 @@ class Connection:
         answer = waiting.waiter.answer
         if answer.done():
             return
-        if self._restore is not None:
-            self._restore(waiting.waiter.command, response)
+        if self._access is not None:
+            self._access.restore(waiting.waiter.command, response)
         if response.code == _GO_AWAY and self._on_go_away is not None and not waiting.waiter.again:
             self._on_go_away(self, waiting)
         else:
@@ -298,8 +292,8 @@ class Connection:
         if self.is_closed:
             return
         try:
-            if self._restore is not None:
-                self._restore(None, request)
+            if self._access is not None:
+                self._access.restore(None, request)
             response = self._serve(self, request) if self._serve is not None else not_supported(request)
         except Exception as error:
             # An error in one request is its response; the other requests are served as usual.
@@ -387,3 +381,62 @@ def not_supported(request: Command) -> Command:
     return Command.response(
         request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
     )
+
+
+UNSENT_SUM_BYTES = 268_435_456
+"""When slow readers leave more bytes than this unread in total, the connections with the most unread bytes are
+ended. Peers that keep up are not counted: they have at most WRITE_HIGH_BYTES unsent."""
+
+
+class Listener:
+    """The accepted connections of one server. `accept` is what `listen_tcp` and `MemoryNetwork.listen` call."""
+
+    def __init__(
+        self, *, serve: Serve, max_frame_bytes: int, on_lost: Callable[[Connection, str], None] | None = None
+    ) -> None:
+        self._serve, self._max_frame_bytes, self._on_lost = serve, max_frame_bytes, on_lost
+        self.connections: dict[Connection, None] = {}
+        """In the order in which they were accepted."""
+        self._unread: dict[Connection, int] = {}
+        """Unsent bytes of slow readers at their last write. They may have read some of them since."""
+        self._unread_sum = 0
+
+    def __repr__(self) -> str:
+        return f"<Listener: {len(self.connections)} connections>"
+
+    def accept(self, stream: Stream) -> Connection:
+        connection = Connection(
+            serve=self._serve,
+            max_frame_bytes=self._max_frame_bytes,
+            on_lost=self._lost,
+            on_unread=self._count_unread,
+            is_server=True,
+        )
+        self.connections[connection] = None
+        connection.attach(stream)
+        return connection
+
+    async def close(self) -> None:
+        """Close every connection after its written bytes were sent."""
+        await asyncio.gather(*(connection.close("the server stops") for connection in list(self.connections)))
+
+    def _count_unread(self, connection: Connection) -> None:
+        unsent = connection.unsent
+        self._unread_sum += unsent - self._unread.get(connection, 0)
+        self._unread[connection] = unsent
+        if self._unread_sum > UNSENT_SUM_BYTES:
+            self._cut_slowest()
+
+    def _cut_slowest(self) -> None:
+        self._unread = {connection: unsent for connection in self._unread if (unsent := connection.unsent)}
+        self._unread_sum = sum(self._unread.values())
+        while self._unread_sum > UNSENT_SUM_BYTES:
+            slowest = max(self._unread, key=self._unread.__getitem__)
+            # This calls `_lost`, which subtracts its bytes from the sum.
+            slowest.abort(f"{self._unread[slowest]} bytes unread, {self._unread_sum} by all peers together")
+
+    def _lost(self, connection: Connection, reason: str) -> None:
+        self.connections.pop(connection, None)
+        self._unread_sum -= self._unread.pop(connection, 0)
+        if self._on_lost is not None:
+            self._on_lost(connection, reason)

@@ -9,23 +9,37 @@ sent once more on a new one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from random import Random
 
 from rocketapp.errors import ConnectError, TransportError
 from rocketapp.state.backoff import Backoff
-from rocketapp.state.pending import Waiting
+from rocketapp.state.pending import PendingRequest
 from rocketapp.tasks import Tasks
-from rocketapp.transport.connection import Ask, Connection, Prepare, Restore, Serve
+from rocketapp.transport.access import Access
+from rocketapp.transport.connection import Ask, Connection, not_supported
 from rocketapp.transport.stream import Dial
-from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
+from rocketapp.wire.command import Command
 
 FIRST_WAIT, MOST_WAIT = 0.1, 1.0
 """Seconds between two dials to one address. A broker that came back is found within about a second."""
 
-Greet = Callable[[str, Connection], Awaitable[None]]
-"""(address, new connection): raises TransportError when the connection cannot be used."""
+
+class PoolOwner:
+    """Whoever a pool works for. What it does not say itself: nothing is served, and it wants to know nothing."""
+
+    def serve(self, connection: Connection, request: Command) -> Command | None:
+        """Answer a request of a server; see `connection.Serve`."""
+        return not_supported(request)
+
+    async def greet(self, address: str, connection: Connection) -> None:
+        """Send the first requests of a new connection. Raises TransportError when it cannot be used."""
+
+    def connected(self, address: str) -> None:
+        """A new connection is there for all callers."""
+
+    def lost(self, address: str, reason: str) -> None:
+        """A connection has ended, and it was not the pool that ended it."""
 
 
 class Pool:
@@ -36,29 +50,18 @@ class Pool:
         *,
         dial: Dial,
         dial_timeout: float,
-        serve: Serve | None,
         max_frame_bytes: int,
         random: Random,
-        greet: Greet | None = None,
-        on_connected: Callable[[str], None] | None = None,
-        on_lost: Callable[[str, str], None] | None = None,
+        owner: PoolOwner | None = None,
         new_connection: NewConnection = Connection,
-        tls: Tls | None = None,
-        prepare: Prepare | None = None,
-        restore: Restore | None = None,
+        access: Access | None = None,
     ) -> None:
-        """`on_lost(address, reason)` is called for connections that this pool did not end.
-
-        `tls`: how connections are encrypted. `prepare`, `restore`: see Connection.
-
-        `new_connection` makes them; it takes the arguments of Connection.
-        """
+        """`new_connection` makes connections; it takes the arguments of Connection."""
         self._new_connection = new_connection
         self._dial, self._dial_timeout = dial, dial_timeout
-        self._tls, self._prepare, self._restore = tls, prepare, restore
-        self._serve, self._max_frame_bytes = serve, max_frame_bytes
-        self._random, self._greet = random, greet
-        self._on_connected, self._on_lost = on_connected, on_lost
+        self._owner, self._access = owner or PoolOwner(), access
+        self._tls = None if access is None else access.tls
+        self._max_frame_bytes, self._random = max_frame_bytes, random
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, asyncio.Task[Connection]] = {}
         self._backoffs: dict[str, tuple[Backoff, float]] = {}
@@ -126,17 +129,15 @@ class Pool:
         elif wait < -MOST_WAIT:
             backoff.reset()  # the last one is long ago: its connection has lived
         connection: Connection = self._new_connection(
-            serve=self._serve,
+            serve=self._owner.serve,
             max_frame_bytes=self._max_frame_bytes,
             on_lost=lambda _, reason: self._lost(address, connection, reason),
             on_go_away=lambda _, waiting: self._go_away(address, connection, waiting),
-            prepare=self._prepare,
-            restore=self._restore,
+            access=self._access,
         )
         try:
             connection.attach(await self._dial(address, connection, self._dial_timeout, self._tls))
-            if self._greet is not None:
-                await self._greet(address, connection)
+            await self._owner.greet(address, connection)
             if connection.is_closed:
                 raise ConnectError(address, connection.closed_reason)
         except TransportError:
@@ -158,16 +159,16 @@ class Pool:
     def _dialled(self, address: str, task: asyncio.Task[Connection]) -> None:
         del self._dials[address]
         # Reading the exception marks it as retrieved: all callers may have been cancelled.
-        if not task.cancelled() and task.exception() is None and self._on_connected is not None:
-            self._on_connected(address)
+        if not task.cancelled() and task.exception() is None:
+            self._owner.connected(address)
 
     def _lost(self, address: str, connection: Connection, reason: str) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
-            if self._on_lost is not None and not self._closed:
-                self._on_lost(address, reason)
+            if not self._closed:
+                self._owner.lost(address, reason)
 
-    def _go_away(self, address: str, connection: Connection, waiting: Waiting[Ask]) -> None:
+    def _go_away(self, address: str, connection: Connection, waiting: PendingRequest[Ask]) -> None:
         if not connection.is_retired and self._connections.get(address) is not connection:
             # The connection is still being greeted. Asking again would wait for this dial, that is, for itself.
             waiting.waiter.answer.set_exception(ConnectError(address, "went away while greeting"))
@@ -176,7 +177,7 @@ class Pool:
         self._tasks.start(self._ask_again(address, waiting), f"go away {address}")
         connection.retire()
 
-    async def _ask_again(self, address: str, waiting: Waiting[Ask]) -> None:
+    async def _ask_again(self, address: str, waiting: PendingRequest[Ask]) -> None:
         command, answer, _ = waiting.waiter
         try:
             async with asyncio.timeout_at(waiting.deadline):

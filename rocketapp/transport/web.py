@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 import re
 import socket
-import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from rocketapp.errors import ConnectError, TransportError
+from rocketapp.tasks import in_daemon_thread
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
@@ -34,32 +34,17 @@ def shown_url(url: str) -> str:
 
 async def read_url(url: str, timeout: float) -> str:
     """The text behind a URL of http or https, within `timeout` seconds. Raises TransportError with the reason."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[str] = loop.create_future()
     reading = _Reading(url, timeout)
 
-    def settle(text: str | None, error: TransportError | None) -> None:
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        elif text is not None:
-            answer.set_result(text)
-
-    def work() -> None:
-        text, problem = None, None
+    def work() -> str:
         try:
-            text = reading.text()
+            return reading.text()
         except Exception as error:
-            problem = _problem(url, timeout, error)
-        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-            loop.call_soon_threadsafe(settle, text, problem)
+            raise _problem(url, timeout, error) from None
 
-    # A daemon: a look-up that hangs must not keep the process from ending.
-    threading.Thread(target=work, name=f"read {shown_url(url)}", daemon=True).start()
     try:
         async with asyncio.timeout(timeout):
-            return await answer
+            return await in_daemon_thread(work, f"read {shown_url(url)}")
     except TimeoutError:
         raise _late(url, timeout) from None
     finally:

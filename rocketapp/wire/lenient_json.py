@@ -9,7 +9,8 @@ Malformed or too deeply nested input raises ProtocolError and no other exception
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -32,6 +33,16 @@ def loads(data: bytes) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return _Reader(data.decode("utf-8", "replace")).document()
+
+
+@contextmanager
+def reading(what: str, body: bytes) -> Iterator[Any]:
+    """Within: the value of a document, and ProtocolError for members that it lacks or that are of another type."""
+    value = loads(body)
+    try:
+        yield value
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"{what}: {type(error).__name__} {error}") from None
 
 
 def dump_queue_map(items: Mapping[MessageQueue, Any]) -> msgspec.Raw:

@@ -12,14 +12,17 @@ import pytest
 
 from rocketapp.errors import AllocationError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation.average import Average
-from rocketapp.state.allocation.by_circle import ByCircle
-from rocketapp.state.allocation.by_config import ByConfig
-from rocketapp.state.allocation.consistent_hash import ConsistentHash
-from rocketapp.state.allocation.machine_room import ByMachineRoom
-from rocketapp.state.allocation.nearby import Nearby
-from rocketapp.state.allocation.order import sorted_members, sorted_queues
-from rocketapp.state.allocation.strategy import Allocation
+from rocketapp.state.allocation import (
+    Allocation,
+    Average,
+    ByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    Nearby,
+    sorted_members,
+    sorted_queues,
+)
 from tests.conformance.test_rebalance import send_round, take
 from tests.conftest import RunApp
 from tests.peers import toolchain

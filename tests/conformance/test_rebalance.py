@@ -10,8 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation.average import AVERAGE
-from rocketapp.state.allocation.order import sorted_members
+from rocketapp.state.allocation import AVERAGE, sorted_members
 from tests.conftest import RunApp
 from tests.peers.java_client import JavaClient, JavaConsumer
 from tests.peers.running_app import RunningApp

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import click
-import pytest
 
 import rocketapp
 from rocketapp import Breaker, Context, Message, Policy, Publisher, RocketApp, Router
@@ -16,7 +15,7 @@ from rocketapp.app.settings.values import fields_of
 from rocketapp.cli.main import cli
 from rocketapp.hooks import specs
 from rocketapp.model.publish_options import PublishOptions
-from tests.docs.pages import ROOT, name_of
+from tests.docs.pages import ROOT
 
 COMING = sorted((ROOT / "docs/how-to").glob("from-*.md"))
 PAGES = [page for page in COMING if page.stem in ("from-java", "from-faststream", "from-celery")]
@@ -40,47 +39,47 @@ def codes(page: Path) -> list[str]:
     return [code for cell in own_cells(page) for code in re.findall(r"`([^`]+)`", cell)]
 
 
-@pytest.fixture(params=PAGES, ids=name_of)
-def page(request: pytest.FixtureRequest) -> Path:
-    found: Path = request.param
-    return found
+def in_tables(pattern: str) -> set[str]:
+    """What the pages name in their tables on rocketapp's side."""
+    return {name for page in PAGES for code in codes(page) for name in re.findall(pattern, code)}
 
 
 def test_there_are_three_of_them() -> None:
     assert len(PAGES) == 3
 
 
-def test_every_setting_is_one(page: Path) -> None:
-    named = {code for code in codes(page) if re.fullmatch(rf"(?:{'|'.join(settings.TABLES)})\.\w+", code)}
+def test_every_setting_is_one() -> None:
+    named = in_tables(rf"^(?:{'|'.join(settings.TABLES)})\.\w+$")
     assert named - OPTIONS - {f"app.{name}" for name in METHODS} == set()
 
 
-def test_every_command_is_one(page: Path) -> None:
+def test_every_command_is_one() -> None:
     context = click.Context(cli)
-    for code in re.findall(r"`rocketapp ([^`]+)`", page.read_text()):
+    for code in (code for page in PAGES for code in re.findall(r"`rocketapp ([^`]+)`", page.read_text())):
         command = cli.get_command(context, code.split()[0])
         assert command is not None, code
         if isinstance(command, click.Group) and len(code.split()) > 1:
             assert code.split()[1] in command.commands, code
 
 
-def test_every_keyword_is_one(page: Path) -> None:
-    named = {name for code in codes(page) for name in re.findall(r"(?<![\w.])([a-z_]+)=(?!=)", code)}
+def test_every_keyword_is_one() -> None:
+    named = in_tables(r"(?<![\w.])([a-z_]+)=(?!=)")
     assert named - KEYWORDS == set()
 
 
-def test_every_decorator_and_method_of_an_app_is_one(page: Path) -> None:
-    named = {name for code in codes(page) for name in re.findall(r"\bapp\.([a-z_]+)\b", code)}
+def test_every_decorator_and_method_of_an_app_is_one() -> None:
+    named = in_tables(r"\bapp\.([a-z_]+)\b")
     tables = {name for option in OPTIONS if option.startswith("app.") for name in [option.removeprefix("app.")]}
     assert named - METHODS - tables == set()
 
 
-def test_every_hook_is_one(page: Path) -> None:
-    for name in re.findall(r"hooks?\]?(?:\([^)]*\))? \[?`(\w+)`", page.read_text()):
-        assert hasattr(specs, name), name
+def test_every_hook_is_one() -> None:
+    pattern = r"hooks?\]?(?:\([^)]*\))? \[?`(\w+)`"
+    named = {name for page in PAGES for name in re.findall(pattern, page.read_text())}
+    assert [name for name in named if not hasattr(specs, name)] == []
 
 
-def test_every_class_is_public(page: Path) -> None:
-    raised = {name for code in codes(page) for name in re.findall(r"\braise ([A-Z]\w+)", code)}
-    made = {name for code in codes(page) for name in re.findall(r"\b(Policy|Router|RocketApp|Topic|TestApp)\(", code)}
+def test_every_class_is_public() -> None:
+    raised = in_tables(r"\braise ([A-Z]\w+)")
+    made = in_tables(r"\b(Policy|Router|RocketApp|Topic|TestApp)\(")
     assert (raised | made) - PUBLIC == set()

@@ -22,5 +22,5 @@ def test_every_option_is_listed_with_its_default() -> None:
 
 
 def test_every_way_of_a_second_copy_is_listed() -> None:
-    table = TEXT.partition("what `second_copy` says:")[2].partition("A batch is handled")[0]
+    table = TEXT.partition("`second_copy` decides")[2].partition("\nIn a batch")[0]
     assert tuple(re.findall(r"^\| `(\w+)` \| [^M]", table, re.MULTILINE)) == get_args(SecondCopy)

@@ -15,22 +15,27 @@ import pytest
 from rocketapp.app.settings.sources import load_settings
 from rocketapp.cli.main import cli
 from rocketapp_site.settings import OF_PLUGINS
-from tests.docs.pages import PAGES, ROOT, Block, all_blocks, commands, name_of, run_tests
+from tests.docs.pages import PAGES, ROOT, all_blocks, blocks, commands, name_of, run_tests
 
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")
 _MAKE = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("block", all_blocks("python"), ids=lambda block: block.place)
-def test_a_snippet_runs_as_a_module_and_its_tests_pass(
-    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+_WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", _WITH_PYTHON, ids=name_of)
+def test_every_snippet_runs_as_a_module_and_its_tests_pass(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    module = types.ModuleType("snippet")
-    monkeypatch.setitem(sys.modules, "snippet", module)
-    code = compile("\n" * int(block.place.rpartition(":")[2]) + block.text, block.place.rpartition(":")[0], "exec")
-    exec(code, vars(module))
-    assert run_tests(module) == block.text.count("def test_")
+    for block in blocks(page):
+        if block.language == "python":
+            module = types.ModuleType("snippet")
+            monkeypatch.setitem(sys.modules, "snippet", module)
+            lines_before = "\n" * (int(block.place.rpartition(":")[2]) - 1)
+            exec(compile(lines_before + block.text, str(page), "exec"), vars(module))
+            assert run_tests(module) == block.text.count("def test_"), block.place
 
 
 _SETTINGS = [block for block in all_blocks("toml") if "[handlers." not in block.text]
@@ -38,22 +43,27 @@ _LOGGING = [block for block in all_blocks("toml") if block not in _SETTINGS]
 _SET_UP = "from rocketapp.cli.logs import *; set_up_logging(AppConfig(), file='log.toml'); logging.info('written')"
 
 
-@pytest.mark.parametrize("block", _LOGGING, ids=lambda block: block.place)
-def test_a_shown_configuration_of_logs_can_be_used(block: Block, tmp_path: Path) -> None:
+def test_the_shown_configuration_of_logs_can_be_used(tmp_path: Path) -> None:
+    (block,) = _LOGGING
     (tmp_path / "log.toml").write_text(block.text)
     subprocess.run([sys.executable, "-c", _SET_UP], cwd=tmp_path, check=True)
     assert "written" in (tmp_path / "shop.log").read_text()
 
 
-@pytest.mark.parametrize("block", _SETTINGS, ids=lambda block: block.place)
-def test_shown_settings_load(block: Block, tmp_path: Path) -> None:
-    file = tmp_path / "settings.toml"
-    file.write_text(block.text)
-    assert load_settings(str(file), {}, {}, {}, tables=OF_PLUGINS).sources
+def test_shown_settings_load(tmp_path: Path) -> None:
+    for block in _SETTINGS:
+        file = tmp_path / f"{block.place.replace('/', '-').replace(':', '-')}.toml"
+        file.write_text(block.text)
+        assert load_settings(str(file), {}, {}, {}, tables=OF_PLUGINS).sources, block.place
 
 
-@pytest.mark.parametrize(("place", "line"), commands(), ids=lambda value: value[:40])
-def test_a_shown_command_is_one(place: str, line: str) -> None:
+def test_every_shown_command_is_one() -> None:
+    assert len(commands()) > 50
+    for place, line in commands():
+        check_command(place, line)
+
+
+def check_command(place: str, line: str) -> None:
     words = shlex.split(line, comments=True)
     words = words[: min((words.index(sign) for sign in "<>" if sign in words), default=None)]
     program = words[0].rpartition("/")[2]
@@ -71,7 +81,10 @@ def parse(words: list[str], place: str) -> None:
     context = click.Context(cli, info_name="rocketapp")
     command = cli.get_command(context, words[0])
     assert command is not None, f"{place}: no command {words[0]}"
-    command.make_context(words[0], words[1:], parent=context)
+    try:
+        command.make_context(words[0], words[1:], parent=context)
+    except click.ClickException as error:
+        pytest.fail(f"{place}: {error.format_message()}")
 
 
 def test_links_lead_somewhere() -> None:

@@ -66,22 +66,25 @@ def test_the_quick_start(reader: Reader) -> None:
     assert run.out.splitlines()[-1] == next(one.text for one in blocks(README) if one.language == "text").strip()
 
 
-def first_message(reader: Reader) -> None:
-    """The first step of the tutorial."""
+def test_the_first_message_comes_once_and_its_topic_has_four_queues_for_four_workers(reader: Reader) -> None:
     reader.write(TUTORIAL, 0)
     run = reader.types(TUTORIAL, "rocketapp run app:app")
     run.says("shop started")
     reader.types(TUTORIAL, 'rocketapp send orders "order 1"').ends(0)
     run.says("settling order 1\n", within=40)
     run.stops()
-
-
-def test_the_first_message_comes_once(reader: Reader) -> None:
-    first_message(reader)
     again = reader.types(TUTORIAL, "rocketapp run app:app")
     again.says("group shop takes orders")
     again.stops()
     assert again.summary == (0, 0, 0, 0)
+    reader.write(TUTORIAL, 7)
+    workers = reader.types(TUTORIAL, "rocketapp run app:app --workers 4")
+    workers.says("(?s)" + "group shop takes orders.*" * 4)
+    reader.types(TUTORIAL, 'rocketapp send orders "order 3" --count 8').ends(0)
+    workers.says("(?s)(process [0-9]+ settles order 3.*){8}", within=40)
+    settled = Counter(re.findall("process ([0-9]+) settles order 3", workers.out))
+    assert sorted(settled.values()) == [2, 2, 2, 2]
+    workers.stops()
 
 
 def test_typed_payloads_and_the_dead_letter(reader: Reader) -> None:
@@ -108,19 +111,6 @@ def test_tags(reader: Reader) -> None:
     for text in ("shipping parcel 1", "searching parcel 2", "something else: weighed parcel 3"):
         run.says(text, within=40)  # a thread and the loop may share a line
     run.stops()
-
-
-def test_eight_messages_for_four_workers(reader: Reader) -> None:
-    """The reader has the topic already."""
-    first_message(reader)
-    reader.write(TUTORIAL, 7)
-    workers = reader.types(TUTORIAL, "rocketapp run app:app --workers 4")
-    workers.says("(?s)" + "group shop takes orders.*" * 4)
-    reader.types(TUTORIAL, 'rocketapp send orders "order 3" --count 8').ends(0)
-    workers.says("(?s)(process [0-9]+ settles order 3.*){8}", within=40)
-    settled = Counter(re.findall("process ([0-9]+) settles order 3", workers.out))
-    assert sorted(settled.values()) == [2, 2, 2, 2]
-    workers.stops()
 
 
 def test_the_shown_tests_pass_under_pytest(reader: Reader) -> None:

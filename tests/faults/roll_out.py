@@ -68,7 +68,7 @@ class _Stage:
         for name in ("topic", "added", "group"):
             source = source.replace(f"{{{name}}}", getattr(self, name))
         place = self._directory / f"member{len(self.apps)}"
-        settings = {"ROCKETAPP_CONSUMER__SUBSCRIPTION_GUARD": self._guard}
+        settings = {"ROCKETAPP_CONSUMER__SUBSCRIPTION_CHECK": self._guard}
         app = RunningApp(place, source, self._cluster.name_server, environment=settings, log=self.log)
         self.apps.append(app)
         count = len(self.apps)

@@ -7,6 +7,7 @@ frames are committed; record again only to take in a newer RocketMQ, or some by 
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import socket
@@ -111,7 +112,7 @@ class Recorder:
 class Proxy:
     """Hands bytes on between a client and one server, and shows whole frames to the recorder."""
 
-    _connections = 0
+    numbers = itertools.count(1)
 
     def __init__(self, server: str, recorder: Recorder, *, replace: tuple[bytes, bytes] | None = None) -> None:
         host, _, port = server.partition(":")
@@ -124,8 +125,7 @@ class Proxy:
         while True:
             client, _ = self._listener.accept()
             server = socket.create_connection(self._server)
-            Proxy._connections += 1
-            number = Proxy._connections
+            number = next(self.numbers)
             for source, target in ((client, server), (server, client)):
                 threading.Thread(target=self._pass_on, args=(number, source, target), daemon=True).start()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.popped import Handle
@@ -290,7 +291,8 @@ def test_a_half_message_is_ended_where_it_is_and_a_question_is_answered_where_it
     theirs = transactions.EndTransaction.from_fields(request("end_transaction_asked").fields)
     answer = asked.end("golden_producer", 12, half.message_id)
     assert (answer.half_offset, answer.physical_offset) == (asked.half_offset, asked.physical_offset)
-    assert theirs == answer._replace(
+    assert theirs == replace(
+        answer,
         half_offset=theirs.half_offset,
         physical_offset=theirs.physical_offset,
         message_id=theirs.message_id,
@@ -328,7 +330,7 @@ def test_a_broker_is_told_that_a_group_pops_and_shares_out_one_queue_for_all() -
     assigned = assignment.decode_assigned(response("pop_assignment").body)
     assert assigned is not None
     assert {each.mode for each in assigned} <= {assignment.POP, assignment.PULL}
-    assert asked.topic != TOPIC or assigned == [assignment.Assigned(everything, assignment.POP)]
+    assert asked.topic != TOPIC or assigned == [assignment.AssignedQueue(everything, assignment.POP)]
 
 
 def test_popped_messages_have_the_handles_that_java_makes_of_them() -> None:

@@ -5,10 +5,14 @@ Every broker is a process with a disk, which it finds again when it starts anew.
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from rocketapp.broker.broker import Broker as Engine
+from rocketapp.broker.request_dispatch import Process as Processor
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import Appended
@@ -19,9 +23,9 @@ from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.state.shared_attempts import SHIFT
 from rocketapp.testing.virtual_time import VirtualClock
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record
 from tests.simulation import history as facts
@@ -30,6 +34,30 @@ from tests.simulation.world import GROUP, NAME_SERVER, World, number_of
 
 QUEUES = 4
 """Queues of every topic on every broker."""
+ADMIN_THREADS, ADMIN_PATIENCE = 16, 5.0
+"""Threads of Apache's broker for what has no threads of its own, and seconds until it refuses what waits for one."""
+_OTHER_THREADS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.END_TRANSACTION,
+    }
+)
+"""What Apache's broker serves in other threads (BrokerController.registerProcessor)."""
 
 
 class NamedBroker(ABC):
@@ -122,16 +150,117 @@ class NamedBroker(ABC):
         self.process.thaw()
 
 
+class AdminThreads:
+    """The threads in which Apache's broker serves locks, maximum offsets and whatever administrators ask.
+
+    A request that is forwarded to a member (307, 309) holds one of them until the member answers.
+    """
+
+    def __init__(self, fault: Callable[[str], None]) -> None:
+        """`fault` is told when a request is refused because all threads were held for too long."""
+        self._fault = fault
+        self._held: dict[object, float] = {}
+        self._waiting: deque[tuple[float, Processor, Connection, Command]] = deque()
+        self.longest: float = 0.0
+        """Seconds for which a request has held a thread, at most."""
+        self.waited: float = 0.0
+        """Seconds for which a request has waited for a thread, at most."""
+
+    def __repr__(self) -> str:
+        return f"<AdminThreads: {len(self._held)} held, {len(self._waiting)} requests wait>"
+
+    def serve(self, process: Processor, connection: Connection, command: Command) -> Command | None:
+        """The answer, if a thread is free and the answer is there at once; otherwise None, and a reply later."""
+        if len(self._held) >= ADMIN_THREADS:
+            now = asyncio.get_running_loop().time()
+            self._waiting.append((now, process, connection, command))
+            asyncio.get_running_loop().call_at(now + ADMIN_PATIENCE, self._refuse_late)
+            return None
+        held = _Held(connection, self._free)
+        answer = process(held, command)  # type: ignore[arg-type]
+        if answer is None:
+            self._held[held] = asyncio.get_running_loop().time()
+        return answer
+
+    def _free(self, held: object) -> None:
+        now = asyncio.get_running_loop().time()
+        if (since := self._held.pop(held, None)) is not None:
+            self.longest = max(self.longest, now - since)
+        while self._waiting and len(self._held) < ADMIN_THREADS:
+            asked, process, connection, command = self._waiting.popleft()
+            self.waited = max(self.waited, now - asked)
+            answer = RequestDispatch({command.code: lambda _, one, do=process, to=connection: self.serve(do, to, one)})
+            if (response := answer.serve(connection, command)) is not None:
+                connection.reply(response)
+
+    def _refuse_late(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._waiting and self._waiting[0][0] + ADMIN_PATIENCE <= now:
+            _, _, connection, command = self._waiting.popleft()
+            self._fault(f"request {command.code}")
+            remark = "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while"
+            connection.reply(Command.response(command, ResponseCode.SYSTEM_BUSY, fields={}, remark=remark))
+
+
+class _Held:
+    """The connection as a request knows it that is answered later: its thread is free when it has replied."""
+
+    def __init__(self, connection: Connection, free: Callable[[object], None]) -> None:
+        self._connection, self._free = connection, free
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def reply(self, response: Command) -> None:
+        self._connection.reply(response)
+        self._free(self)
+
+
+class _Watched(EmbeddedBroker):
+    """An embedded broker with Apache's threads, whose requests others may hear, and whose tables tests may see."""
+
+    engine: Engine
+    core: Any
+    """Its tables; tests look into them, the simulated clients never do."""
+
+    def __init__(self, threads: AdminThreads, **options: Any) -> None:
+        super().__init__(**options)
+        self._threads = threads
+        self.hearers: list[Callable[[Command], Command | None]] = []
+
+    def _new_listener(self, broker: Engine) -> Listener:  # type: ignore[override]
+        self.engine, self.core = broker, broker._core
+        table = {code: self._in_thread(code, process) for code, process in broker.table().items()}
+        dispatch = RequestDispatch(table, NameServer(broker).table())
+
+        def serve(connection: Connection, command: Command) -> Command | None:
+            for hear in self.hearers:
+                if (answer := hear(command)) is not None:
+                    return answer
+            return dispatch.serve(connection, command)
+
+        return Listener(
+            serve=serve,
+            max_frame_bytes=MAX_FRAME_BYTES,
+            on_lost=lambda connection, _: broker.connection_lost(connection),
+        )
+
+    def _in_thread(self, code: int, process: Processor) -> Processor:
+        if code in _OTHER_THREADS:
+            return process
+        return lambda connection, command: self._threads.serve(process, connection, command)
+
+
 class Broker(NamedBroker):
     """An embedded broker, which can be stopped, killed, frozen and started again on what it left."""
 
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(world)
-        self._options = options
+        self.options = options
         self._files, self._starts = MemoryFiles(), 0
         self._dead: list[Process] = []
-        self._embedded: EmbeddedBroker
-        self._engine: Any = None
+        self._embedded: _Watched
+        self.threads: AdminThreads
 
     async def start(self) -> None:
         self._starts += 1
@@ -145,15 +274,16 @@ class Broker(NamedBroker):
 
     async def _serve(self, name: str) -> None:
         world = self._world
-        self._embedded = EmbeddedBroker(
-            config=BrokerConfig(listen=self.address, name=self.name, segment_bytes=1 << 20, **self._options),
+        self.threads = AdminThreads(lambda request: world.fault(facts.REFUSED, f"{self.name}: {request}"))
+        self._embedded = _Watched(
+            self.threads,
+            config=BrokerConfig(listen=self.address, name=self.name, segment_bytes=1 << 20, **self.options),
             clock=self.clock,
             random=world.random(name),
             observe=lambda event: world.observed.append((world.loop.time(), name, event)),
             files=self._files,
         )
         await self._embedded.start(world.network)
-        self._engine = self._embedded._broker
         if len(world.brokers) > 1:
             # A topic that one broker has and another lacks would let keys wander from queue to queue.
             for topic in world.topics:
@@ -194,22 +324,12 @@ class Broker(NamedBroker):
 
     @property
     def core(self) -> Any:
-        """Its tables; tests look into them, the simulated clients never do."""
-        return self._engine._core
+        """Its tables."""
+        return self._embedded.core
 
     def overhear(self, hear: Callable[[Command], Command | None]) -> None:
         """Let `hear` see every request first; what it returns is the answer instead of the broker's own."""
-        listener = self._embedded._listener
-        assert listener is not None
-        serve = listener._serve
-
-        def serve_or_not(connection: Connection, command: Command) -> Command | None:
-            return hear(command) or serve(connection, command)
-
-        # For connections to come, and for those that are there.
-        listener._serve = serve_or_not
-        for connection in listener.connections:
-            connection._serve = serve_or_not
+        self._embedded.hearers.append(hear)
 
     async def stop(self, *, listed: float = 0.0) -> None:
         """A clean end; the name server goes on naming it for `listed` seconds."""
@@ -234,10 +354,10 @@ class Broker(NamedBroker):
 
     def route(self, topic: str) -> TopicRoute | None:
         """What the name server heard of it last."""
-        return self._engine.route(topic, self.address)  # type: ignore[no-any-return]
+        return self._embedded.engine.route(topic, self.address)
 
     def data(self) -> tuple[BrokerData, ...]:
-        return self._engine.brokers(self.address)  # type: ignore[no-any-return]
+        return self._embedded.engine.brokers(self.address)
 
     def topic_names(self) -> list[str]:
         return [config.name for config in self.core.topics]

@@ -15,9 +15,10 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
+from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.pull.flow_control import FlowControl
+from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.ways.polled import Round
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
@@ -46,25 +47,30 @@ class _Client:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    def _observe(self, event: events.Event) -> None:
+    def observe(self, event: events.Event) -> None:
         self.world.observed.append((self.world.loop.time(), self.name, event))
 
-    async def _connect(self) -> None:
+    async def connect(self) -> None:
         world = self.world
         self.client = ClientInstance(
             config=ClientConfig(name_server=world.name_server),
             dial=world.network.dialer(self.name),
             clock=self.clock,
             random=world.random(f"{self.name} client"),
-            observe=self._observe,
+            observe=self.observe,
             client_ip="10.0.1.1",
             pid=self._pid,
+            subscribed=self._subscribed(),
         )
         while True:
             try:
                 return await self.client.start()
             except TransportError:
                 await asyncio.sleep(1)
+
+    def _subscribed(self) -> str:
+        """The digest that its client id tells."""
+        return ""
 
     def _producer(self) -> Producer:
         return Producer(
@@ -73,7 +79,6 @@ class _Client:
             group=f"producer-{self.name}",
             clock=self.clock,
             random=self.world.random(f"{self.name} producer"),
-            observe=self._observe,
         )
 
 
@@ -89,7 +94,7 @@ class Sender(_Client):
         await self.process.start(self._start())
 
     async def _start(self) -> None:
-        await self._connect()
+        await self.connect()
         self.producer = self._producer()
         await self.producer.start()
 
@@ -144,28 +149,37 @@ class Member(_Client):
         await self.process.start(self._join())
 
     async def _join(self) -> None:
-        await self._connect()
+        await self.connect()
         self.producer = self._producer()
         await self.producer.start()
-        self.consumer = self._new_consumer()
+        self.consumer = self.make_consumer()
         await self.consumer.join()
         self.consumer.begin()
         self.is_joined = True
 
-    def _new_consumer(self) -> PushConsumer:
+    def make_consumer(self) -> PushConsumer:
         world = self.world
         parts = ConsumerParts(
             client=self.client,
             producer=self.producer,
-            config=ConsumerConfig(**world.consumer),
+            config=ConsumerConfig(**self.options()),
             clock=self.clock,
             random=world.random(f"{self.name} consumer"),
-            observe=self._observe,
+            observe=self.observe,
             flow_control=FlowControl(1 << 27),
             threads=self._threads,  # type: ignore[arg-type]
+            crashes=self.crash_notes(),
         )
-        topics = [self._consumed(topic) for topic in world.topics]
-        return PushConsumer(group=GROUP, topics=topics, parts=parts)
+        topics = [self.consumed(topic) for topic in world.topics]
+        return new_consumer(group=GROUP, topics=topics, parts=parts)
+
+    def options(self) -> dict[str, Any]:
+        """Of ConsumerConfig."""
+        return dict(self.world.consumer)
+
+    def crash_notes(self) -> Any:
+        """Where it notes down what it has in flight; None: nowhere."""
+        return None
 
     def _threads(self, name: str, most: int) -> SimulatedThreads:
         threads = SimulatedThreads(name, most)
@@ -175,9 +189,9 @@ class Member(_Client):
     async def leave(self, *, drain_timeout: float = 60.0) -> bool:
         """A clean end; whether everything that was started has been finished and committed."""
         self.world.fault(facts.LEAVE, self.name)
-        return await self.process.start(self._leave(drain_timeout))
+        return await self.process.start(self.leaving(drain_timeout))
 
-    async def _leave(self, drain_timeout: float) -> bool:
+    async def leaving(self, drain_timeout: float) -> bool:
         self.is_joined = False
         is_clean = await self.consumer.stop(drain_timeout=drain_timeout, cut=asyncio.Event())
         await self.producer.stop()
@@ -202,8 +216,8 @@ class Member(_Client):
         self.world.fault(facts.THAW, self.name)
         self.process.thaw()
 
-    def _observe(self, event: events.Event) -> None:
-        super()._observe(event)
+    def observe(self, event: events.Event) -> None:
+        super().observe(event)
         now, history = self.world.loop.time(), self.world.history
         if isinstance(event, events.Assigned):
             history.append(facts.Assigned(now, self.name, _queue(event.queue)))
@@ -214,7 +228,7 @@ class Member(_Client):
         elif isinstance(event, events.Dropped):
             history.append(facts.Dropped(now, self.name, _queue(event.message.queue), event.message.offset))
 
-    def _consumed(self, topic: Topic) -> ConsumedTopic:
+    def consumed(self, topic: Topic) -> ConsumedTopic:
         retries = 0 if topic.broadcast and not topic.orderly else topic.retries
         retries = retries if topic.every is None else -1
         subscription = Subscription(
@@ -240,7 +254,7 @@ class Member(_Client):
             mode="pop" if topic.popped else "push",
             retry=None if topic.breaker is None else Policy(breaker=topic.breaker),
         )
-        call = self._handle_sync if topic.sync else self._handle if topic.every is None else self._poll
+        call = self._handle_sync if topic.sync else self.handle if topic.every is None else self._poll
         decisions = Decisions() if topic.by_hand else None
         handler = Handler(subscription, call if decisions is None else self._by_hand(decisions), decisions=decisions)
         return ConsumedTopic(
@@ -255,7 +269,7 @@ class Member(_Client):
     def _by_hand(self, decisions: Decisions) -> Callable[[Message], Any]:
         async def handle(message: Message) -> Any:
             decisions.begin(message.queue)
-            result = await self._handle(message)
+            result = await self.handle(message)
             if result is not None or (said := self.world.decide(message)) is None:
                 return result
             decisions.say(message.queue, said)
@@ -265,7 +279,7 @@ class Member(_Client):
 
         return handle
 
-    async def _handle(self, message: Message) -> Any:
+    async def handle(self, message: Message) -> Any:
         loop, history = self.world.loop, self.world.history
         about = self.name, _queue(message.queue), message.offset, number_of(message.body), message.attempt
         history.append(facts.Started(loop.time(), *about))
@@ -273,7 +287,8 @@ class Member(_Client):
         try:
             result = await self.world.behave(message)
         except asyncio.CancelledError:
-            raise  # neither done nor failed
+            history.append(facts.Cancelled(loop.time(), *about))
+            raise
         except Exception:
             history.append(facts.Finished(loop.time(), *about, False))
             raise

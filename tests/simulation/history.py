@@ -25,6 +25,9 @@ HIDE, SHOW = "hide", "show"
 UNANSWERED = "unanswered"
 """A member had no answer in time to the commit of a queue, which stands for `who`: slow networks take so long."""
 
+REFUSED = "refused"
+"""A broker had no administration thread for a request within 5 s."""
+
 POPPED, RENEWED, RETRY, GIVEN_BACK = "popped", "renewed", "retry", "given back"
 """Why a broker hides a message: a member got it, keeps it, failed on it, or has not started it."""
 
@@ -75,6 +78,41 @@ class Finished(NamedTuple):
     number: int
     attempt: int
     done: bool
+
+
+class Cancelled(NamedTuple):
+    """A handler was cancelled, as its member stopped or gave the queue up: it has neither returned nor failed."""
+
+    at: float
+    member: str
+    queue: str
+    offset: int
+    number: int
+    attempt: int
+
+
+class Paused(NamedTuple):
+    """A topic was paused in one member."""
+
+    at: float
+    member: str
+    topic: str
+
+
+class Resumed(NamedTuple):
+    """It goes on there."""
+
+    at: float
+    member: str
+    topic: str
+
+
+class Unexplained(NamedTuple):
+    """A member has unfinished messages of a queue, and names no reason why it does not move."""
+
+    at: float
+    member: str
+    queue: str
 
 
 class Decided(NamedTuple):
@@ -178,6 +216,10 @@ Event = (
     | Stored
     | Started
     | Finished
+    | Cancelled
+    | Paused
+    | Resumed
+    | Unexplained
     | Decided
     | Dropped
     | Committed

@@ -8,6 +8,7 @@ from tests.simulation.excuses import LOCK_LIFE, Faults, ForgottenLocks, Routes
 from tests.simulation.history import (
     CRASH,
     Assigned,
+    Cancelled,
     Fault,
     Finished,
     History,
@@ -43,7 +44,7 @@ def overlaps(history: History, orderly: Collection[str], keyed: Collection[str] 
                         f"while {other.member} had #{other.offset} in hand"
                     )
                 active[line] = event
-            case Finished(queue=queue, number=number):
+            case Finished(queue=queue, number=number) | Cancelled(queue=queue, number=number):
                 line = queue, keys.get(number, "") if topic_of(queue) in keyed else ""
                 other = active.get(line)
                 if other is not None and (other.member, other.offset) == (event.member, event.offset):

@@ -11,8 +11,7 @@ from typing import Any
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record
@@ -36,6 +35,8 @@ class PopBroker(NamedBroker, PopCluster):
         NamedBroker.__init__(self, world)
         PopCluster.__init__(self, network=world.network)
         self._invisible, self._why = invisible, _POPPED
+        self._clients: dict[Connection, str] = {}
+        """Whose connection it is."""
         self.process = Process(self.name)
         self.topics = {topic.name: {self.name: QUEUES} for topic in world.topics}
 
@@ -54,7 +55,13 @@ class PopBroker(NamedBroker, PopCluster):
             max_frame_bytes=1 << 24,
             on_lost=lambda connection, _: self._leave(self.name, connection, None),
         )
-        await self.network.listen(*split_address(self.address), listener.accept)
+
+        def accept(stream: Any) -> Connection:
+            connection = listener.accept(stream)
+            self._clients[connection] = next(name for name in sorted(stream.names) if ":" not in name)
+            return connection
+
+        await self.network.listen(*split_address(self.address), accept)
         self.brokers[self.name] = Listening(self.name, self.address, listener)
 
     async def stop(self, *, listed: float = 0.0) -> None:
@@ -119,17 +126,17 @@ class PopBroker(NamedBroker, PopCluster):
             self._tell(facts.Stored(self.loop.time(), _told(queue), offset, number_of(record.body)))
         return offset
 
-    def _hide(
+    def hide_for(
         self, connection: Connection, out: HandedOut, offsets: Iterable[int], invisible_ms: int, *, counts: bool = True
     ) -> None:
         offsets = list(offsets)
         for offset in offsets:
             record = self._record(out, offset)
-            about = self.loop.time(), _member(connection), self.name, _handle(out, offset)
+            about = self.loop.time(), self._clients[connection], self.name, _handle(out, offset)
             place = _told(MessageQueue(out.topic, out.broker_name, out.queue_id)), offset
             what = number_of(record.body), record.reconsume_times + 1, invisible_ms / 1000
             self._tell(facts.Hidden(*about, *place, *what, *self._why))
-        super()._hide(connection, out, offsets, invisible_ms, counts=counts)
+        super().hide_for(connection, out, offsets, invisible_ms, counts=counts)
 
     def _change_message_invisibletime(self, name: str, connection: Connection, command: Command) -> Command:
         out, request = self._named(name, command)
@@ -142,17 +149,17 @@ class PopBroker(NamedBroker, PopCluster):
         finally:
             self._why = _POPPED
 
-    def _revive(self, out: HandedOut, counts: bool) -> None:
+    def revive(self, out: HandedOut, counts: bool) -> None:
         for offset in sorted(self.hidden.get(out, ())):
             self._tell(facts.Shown(self.loop.time(), _handle(out, offset)))
-        super()._revive(out, counts)
+        super().revive(out, counts)
 
-    def _acked(self, connection: Connection, out: HandedOut, offsets: Iterable[int]) -> None:
+    def acked(self, connection: Connection, out: HandedOut, offsets: Iterable[int]) -> None:
         offsets = list(offsets)
         for offset in offsets:
             if offset in self.hidden.get(out, ()):
-                self._tell(facts.Acked(self.loop.time(), _member(connection), _handle(out, offset)))
-        super()._acked(connection, out, offsets)
+                self._tell(facts.Acked(self.loop.time(), self._clients[connection], _handle(out, offset)))
+        super().acked(connection, out, offsets)
 
     def _record(self, out: HandedOut, offset: int) -> Record:
         topic = pop_retry_topic(out.group, out.topic, out.kind)
@@ -160,12 +167,6 @@ class PopBroker(NamedBroker, PopCluster):
 
     def _tell(self, event: facts.Event) -> None:
         self._world.history.append(event)
-
-
-def _member(connection: Connection) -> str:
-    """Whose connection it is."""
-    stream: Any = connection._stream
-    return next(name for name in sorted(stream.names) if ":" not in name)
 
 
 def _handle(out: HandedOut, offset: int) -> str:

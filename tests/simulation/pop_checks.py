@@ -16,6 +16,7 @@ from tests.simulation.history import (
     RENEWED,
     RETRY,
     Acked,
+    Cancelled,
     Event,
     Fault,
     Finished,
@@ -33,9 +34,9 @@ Refused = Collection[tuple[int, int]]
 """Number and attempt of what handlers made dead letters themselves."""
 
 
-def broken(history: History, *, retries: int, refused: Refused, within: float) -> list[str]:
-    """Everything that is wrong with a history."""
-    watch = _Watch(retries, refused)
+def broken(history: History, *, retries: int, refused: Refused, within: float, are_cut: bool = False) -> list[str]:
+    """Everything that is wrong with a history. `are_cut`: members leave while threads of theirs still run."""
+    watch = _Watch(retries, refused, are_cut)
     for event in history:
         watch.see(event)
     lost = [
@@ -51,15 +52,15 @@ _Copy = tuple[str, int, str, int]
 """Member, number, queue, offset."""
 
 
-def _copy(event: Hidden | Started | Finished) -> _Copy:
+def _copy(event: Hidden | Started | Finished | Cancelled) -> _Copy:
     return event.member, event.number, event.queue, event.offset
 
 
 class _Watch:
     """A history goes by; what is wrong with it is found as it happens."""
 
-    def __init__(self, retries: int, refused: Refused) -> None:
-        self._retries, self._refused = retries, refused
+    def __init__(self, retries: int, refused: Refused, are_cut: bool) -> None:
+        self._retries, self._refused, self._are_cut = retries, refused, are_cut
         self.findings: list[str] = []
         self.hidden: dict[str, Hidden] = {}
         """By handle, what no member but one gets."""
@@ -79,6 +80,10 @@ class _Watch:
         self._finished: set[tuple[_Copy, int, bool]] = set()
         """Copy, attempt, and whether it was done."""
         self._running: defaultdict[int, list[Started]] = defaultdict(list)
+        self._run_on: set[int] = set()
+        """Numbers that a thread of a member had in flight which has left: it may still end well, which nobody hears."""
+        self._cut: set[_Copy] = set()
+        """Whose call was cancelled, as its member left: it comes again when its time is over."""
         self._over: dict[_Copy, float] = {}
         """When its time was over last while it was in hand."""
 
@@ -108,6 +113,8 @@ class _Watch:
                 self._starts(event)
             case Finished():
                 self._finishes(event)
+            case Cancelled():
+                self._cut.add(_copy(event))
 
     # What brokers do.
 
@@ -139,7 +146,11 @@ class _Watch:
         self._over[_copy(hidden)] = event.at
         is_leaving = hidden.at >= self._left.get(hidden.member, float("inf")) - UNDER_WAY
         is_disturbed = self._faults.reached((hidden.member, hidden.broker), hidden.at - UNDER_WAY)
-        if hidden.member not in self._gone and not is_leaving and not is_disturbed:
+        if self._are_cut and hidden.member in self._left:
+            self._run_on.add(hidden.number)
+            return
+        is_explained = is_leaving or is_disturbed or _copy(hidden) in self._cut
+        if hidden.member not in self._gone and not is_explained:
             self._find(
                 f"message {hidden.number}, attempt {hidden.attempt}: in hand of {hidden.member}, and its time was over "
                 f"at {event.at:.3f} ({hidden.why} at {hidden.at:.3f} for {hidden.seconds:g} s)"
@@ -172,7 +183,7 @@ class _Watch:
         for other in self._running[event.number]:
             popped = self._got[_copy(other)]
             is_over = self._over.get(_copy(other), float("-inf")) >= min(popped.at, other.at)
-            if event.number not in self._twice and other.member not in self._gone and not is_over:
+            if event.number not in self._twice | self._run_on and other.member not in self._gone and not is_over:
                 self._find(f"{about}, while {other.member} had it in hand since {other.at:.3f}")
         self._running[event.number].append(event)
         self._started[_copy(event)] = event
@@ -188,6 +199,7 @@ class _Watch:
             self._ends(event.number, event.at)
 
     def _ends(self, number: int, at: float) -> None:
-        if number in self.ended and not self._faults.any_since(self._stored.get(number, at) - REMEMBERED):
+        is_known = number in self.ended and number not in self._run_on
+        if is_known and not self._faults.any_since(self._stored.get(number, at) - REMEMBERED):
             self._find(f"message {number}: done or dead at {self.ended[number]:.3f}, and again at {at:.3f}")
         self.ended.setdefault(number, at)

@@ -20,6 +20,7 @@ from tests.simulation.cluster import Sender, catch_up
 from tests.simulation.disturber import Disturber, Group
 from tests.simulation.excuses import UNDER_WAY
 from tests.simulation.history import REBALANCING, SERVICE_DOWN, SERVICE_UP, Fault, History
+from tests.simulation.pairs import PAIRS, Pairs
 from tests.simulation.pop_brokers import PopBroker
 from tests.simulation.processes import ProcessLoop, run_simulated
 from tests.simulation.threads import block
@@ -101,7 +102,7 @@ def pop_options(random: Random) -> dict[str, Any]:
         "pop_invisible_time": random.choice((8.0, 12.0, 25.0)),
         "pop_batch_size": random.choice((1, 8, 32)),
         "pop_max_messages": random.choice((4, 96)),
-        "subscription_guard": "off",  # the brokers of these runs are not asked for members
+        "subscription_check": "off",  # the brokers of these runs are not asked for members
     }
 
 
@@ -178,7 +179,14 @@ def _return(result: Any) -> Any:
 
 def simulate(seed: int, workload: str | None = None, **consumer: Any) -> Result:
     """Run one seed; without a workload, the one that it draws. `consumer`: options that are not the defaults."""
+    if workload == PAIRS:
+        return run_simulated(lambda: _pairs(seed, **consumer))
     return run_simulated(lambda: Run(seed, workload or workload_of(seed), **consumer).run())
+
+
+async def _pairs(seed: int, **consumer: Any) -> Result:
+    run = Pairs(seed, **consumer)
+    return Result(run.world.history, await run.run())
 
 
 class Run:

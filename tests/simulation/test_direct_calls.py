@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.client.calls import direct
+from msgspec.structs import replace
+
+from rocketapp.client.calls.messages import consume_directly
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.direct import SUCCESS, DirectRequest, DirectResult
 from tests.simulation.cluster import Member
@@ -29,12 +31,12 @@ async def ask(asking: Member, asked: Member, message: Message, *, is_tool: bool)
     broker, offset = message.queue.broker_name, message.offset
     request = DirectRequest(GROUP, asked.client.client_id, message.offset_message_id, message.topic, broker, offset)
     if is_tool:
-        request = request._replace(broker_name="", queue_offset=-1)
+        request = replace(request, broker_name="", queue_offset=-1)
     address = asking.client.broker_address(broker)
     assert address is not None
 
     async def asked_of_broker() -> DirectResult:
-        return await direct.consume(await asking.client.connection(address), request, 12.0)
+        return await consume_directly(await asking.client.connection(address), request, 12.0)
 
     return await asking.process.start(asked_of_broker())
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.group.guard import LINGER
+from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.pull.flow_control import FlowControl
+from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.rollout.check import LINGER, digest
 from rocketapp.errors import ConfigError
 from rocketapp.model import event as events
 from rocketapp.model.subscription import SubscriptionData, parse_tags
@@ -34,28 +35,36 @@ Handle = Callable[[Message], Awaitable[None]]
 class Wanting(Member):
     """A member with subscriptions of its own: tags by topic."""
 
-    def __init__(self, world: World, name: str, wants: dict[str, str], guard: str, handle: Handle | None) -> None:
+    def __init__(self, world: World, name: str, wants: dict[str, str], mode: str, handle: Handle | None) -> None:
         super().__init__(world, name)
-        self._wants, self._guard, self._handle_one = wants, guard, handle
+        self._wants, self._mode, self._handle_one = wants, mode, handle
         self.taken: list[tuple[str | None, int]] = []
         """Tag and number of what its handlers did, in order."""
 
-    def _new_consumer(self) -> PushConsumer:
+    def _subscribed(self) -> str:
+        return digest({GROUP: self._topics()}, self._config())
+
+    def _config(self) -> ConsumerConfig:
+        return ConsumerConfig(subscription_check=self._mode)
+
+    def _topics(self) -> list[ConsumedTopic]:
+        shapes = {topic.name: topic for topic in self.world.topics}
+        return [self._wanted(shapes.get(topic, Topic(name=topic)), tags) for topic, tags in self._wants.items()]
+
+    def make_consumer(self) -> PushConsumer:
         parts = ConsumerParts(
             client=self.client,
             producer=self.producer,
-            config=ConsumerConfig(subscription_guard=self._guard),
+            config=self._config(),
             clock=self.clock,
             random=self.world.random(f"{self.name} consumer"),
-            observe=self._observe,
+            observe=self.observe,
             flow_control=FlowControl(1 << 27),
         )
-        shapes = {topic.name: topic for topic in self.world.topics}
-        topics = [self._wanted(shapes.get(topic, Topic(name=topic)), tags) for topic, tags in self._wants.items()]
-        return PushConsumer(group=GROUP, topics=topics, parts=parts)
+        return new_consumer(group=GROUP, topics=self._topics(), parts=parts)
 
     def _wanted(self, topic: Topic, tags: str) -> ConsumedTopic:
-        plain, wanted = self._consumed(topic), parse_tags(tags)
+        plain, wanted = self.consumed(topic), parse_tags(tags)
         about = replace(plain.handlers[0].subscription, tags=wanted, expression=tags, place="app.py:1")
         return replace(plain, handlers=(Handler(about, self._take),), data=SubscriptionData(topic.name, tags, wanted))
 
@@ -79,8 +88,8 @@ class Wanting(Member):
 class Groups(Stage):
     """A stage whose members want different things."""
 
-    async def member(self, *, guard: str = "roll-out", handle: Handle | None = None, **wants: str) -> Wanting:
-        member = Wanting(self.world, f"member-{len(self.members) + 1}", wants, guard, handle)
+    async def member(self, *, check: str = "roll-out", handle: Handle | None = None, **wants: str) -> Wanting:
+        member = Wanting(self.world, f"member-{len(self.members) + 1}", wants, check, handle)
         self.members.append(member)
         await member.join()
         return member
@@ -154,7 +163,7 @@ async def test_a_member_without_the_guard_is_named_and_does_not_hold_up_the_star
     stage = Groups(ORDERS)
     await stage.begin()
     await stage.send_tags("ab", 1)
-    old = await stage.member(orders="a || b", guard="off")
+    old = await stage.member(orders="a || b", check="off")
     began = stage.now
     new = await stage.member(orders="b || c")
     assert stage.now - began < 2
@@ -186,24 +195,24 @@ async def test_a_frozen_member_holds_up_a_start_for_seconds_and_is_named() -> No
     await stage.end()
 
 
-@pytest.mark.parametrize("guard", ["refuse", "warn"])
+@pytest.mark.parametrize("check", ["refuse", "warn"])
 @scenario
-async def test_a_start_that_refuses_or_warns_names_the_member_the_topic_and_both_sides(guard: str) -> None:
+async def test_a_start_that_refuses_or_warns_names_the_member_the_topic_and_both_sides(check: str) -> None:
     stage = Groups(ORDERS)
     await stage.begin()
     await stage.send_tags("ab", 1)
     old = await stage.member(orders="a || b")
     words = f"member {old.client.client_id} and 1 more subscribe orders with a || b, this app with b || c"
-    same = await stage.member(orders="b||a", guard=guard)
+    same = await stage.member(orders="b||a", check=check)
     assert same.told(events.SubscriptionsDiffer) == []
-    if guard == "refuse":
-        with pytest.raises(ConfigError, match=r"consumer\.subscription_guard: group group: ") as caught:
-            await stage.member(orders="b || c", guard=guard)
+    if check == "refuse":
+        with pytest.raises(ConfigError, match=r"consumer\.subscription_check: group group: ") as caught:
+            await stage.member(orders="b || c", check=check)
         assert words in str(caught.value)
         refused = stage.members[-1]
-        await refused.process.start(refused._leave(0.0))
+        await refused.process.start(refused.leaving(0.0))
     else:
-        new = await stage.member(orders="b || c", guard=guard)
+        new = await stage.member(orders="b || c", check=check)
         assert words in new.told(events.SubscriptionsDiffer)[0].problem
     await stage.end()
 
@@ -333,9 +342,9 @@ async def test_a_handler_that_takes_longer_than_brokers_wait_is_called_once() ->
     await stage.all_taken(sent, 120)
     assert sorted(calls) == sorted(number for _, number in sent)
     assert new.consumer.counters.retried == 0
-    assert any("it has not ended yet" in event.reason for event in old.told(events.StandingStill))
+    assert any("has not ended yet" in event.reason for event in old.told(events.StandingStill))
     snapshot = old.consumer.snapshot("")
-    await stage.until(lambda: old.consumer.snapshot("").handed_over == 4, 30)
+    await stage.until(lambda: old.consumer.snapshot("").forwarded == 4, 30)
     assert "this app with a || b" in snapshot.roll_out
     await stage.end()
 

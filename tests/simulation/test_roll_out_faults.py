@@ -53,10 +53,10 @@ async def test_a_member_that_hangs_neither_holds_up_the_start_of_another_one_nor
 class Named(Wanting):
     """Its client id is always the same, as that of a Java client with an instance name."""
 
-    async def _connect(self) -> None:
+    async def connect(self) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(instance, "make_client_id", lambda *_: "10.0.1.7@billing")
-            await super()._connect()
+            patch.setattr(instance, "make_client_id", lambda *_, **__: "10.0.1.7@billing")
+            await super().connect()
 
 
 @scenario
@@ -148,7 +148,7 @@ async def test_a_start_goes_on_waiting_for_a_member_while_the_broker_does_not_an
     await asyncio.sleep(1)
     old.thaw()
     await joining
-    assert old.consumer.running_info().pulled == {"orders": "a || b || c"}
+    assert old.consumer.running_info(brief=True).pulled == {"orders": "a || b || c"}
     await stage.end()
 
 

@@ -47,6 +47,9 @@ class Topic:
     popped: bool = False
     every: float | None = None
     """Polled: seconds between the calls for a queue."""
+    batch: int | None = None
+    sink: bool = False
+    """A plugin consumes it, which acknowledges what it has stored."""
 
     @property
     def is_guarded(self) -> bool:

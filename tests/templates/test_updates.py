@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.cli.projects.history import has_git
+from rocketapp.cli.templates import has_git
 from tests.templates.projects import copy_of_rocketapp, rocketapp, run
 
 pytestmark = pytest.mark.skipif(not has_git(), reason="projects without git are not updated")

@@ -11,8 +11,7 @@ from typing import Any
 from rocketapp.model.event import Event
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.testing.virtual_time import run_virtual
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryListening, MemoryNetwork
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import RequestCode, ResponseCode

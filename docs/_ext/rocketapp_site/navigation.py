@@ -29,35 +29,19 @@ TREES: Mapping[str, Sequence[Group]] = {
         Group("Beside rocketapp", ("example_app/README", "contrib/README", "templates/README", "CHANGELOG")),
     ),
     "docs/how-to/index": (
-        Group(
-            "Begin",
-            (
-                "docs/how-to/new-project",
-                "docs/how-to/modules",
-                "docs/how-to/settings",
-                "docs/how-to/logs",
-                "docs/how-to/send-and-tail",
-                "docs/how-to/fastapi",
-            ),
-        ),
+        Group("Begin", ("docs/how-to/develop", "docs/how-to/arrange-handlers", "docs/how-to/fastapi")),
         Group(
             "Handle",
             (
                 "docs/how-to/payload-types",
-                "docs/how-to/batches",
-                "docs/how-to/limits",
                 "docs/how-to/orderly",
-                "docs/how-to/order-per-key",
+                "docs/how-to/exactly-once",
+                "docs/how-to/limits",
+                "docs/how-to/dependencies",
                 "docs/how-to/broadcast",
                 "docs/how-to/poll",
                 "docs/how-to/pop",
-                "docs/how-to/handle-once",
-                "docs/how-to/exactly-once",
-                "docs/how-to/dependencies",
-                "docs/how-to/middleware",
-                "docs/how-to/start-position",
                 "docs/how-to/allocation",
-                "docs/how-to/batch-jobs",
             ),
         ),
         Group("Fail", ("docs/how-to/retry-and-failure", "docs/how-to/pause-and-breaker")),
@@ -66,7 +50,6 @@ TREES: Mapping[str, Sequence[Group]] = {
         Group(
             "Operate",
             (
-                "docs/how-to/embedded-broker",
                 "docs/how-to/from-embedded-to-apache",
                 "docs/how-to/security",
                 "docs/how-to/deployment-systemd",
@@ -110,6 +93,7 @@ TREES: Mapping[str, Sequence[Group]] = {
             (
                 "docs/explanation/how-delivery-works",
                 "docs/explanation/why-it-stands-still",
+                "docs/explanation/glossary",
                 "docs/explanation/design",
                 "docs/decisions/README",
                 "docs/explanation/house",

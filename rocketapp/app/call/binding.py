@@ -11,24 +11,93 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from rocketapp.app.call.answering import answering, answers
-from rocketapp.app.call.around import Around, fold_around
-from rocketapp.app.call.context import context_of, publisher_of
+from rocketapp.app.call.context import Pull, SyncPull, context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, getter, sync_call
-from rocketapp.app.call.publication import Publication, published
-from rocketapp.app.call.pull import Pull, SyncPull
+from rocketapp.app.call.returned import Publication, answering, answers, decided, published
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
-from rocketapp.app.payloads.batches import sifted
 from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, cause_of, problem_of
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.errors import SetupError
 from rocketapp.model.decisions import Decisions
 from rocketapp.model.handler_kind import kind_of
-from rocketapp.model.outcome import DeadLetter
+from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, outcomes_by_message
 from rocketapp.model.subscription import Subscription
+
+
+class Decoded(NamedTuple):
+    """The messages of a batch that could be decoded, and their payloads in the same order."""
+
+    messages: list[Any]
+    payloads: list[Any]
+
+
+def sifted(
+    call: Callable[[Decoded], Any], decode: Callable[[Any], Any], *, is_async: bool
+) -> Callable[[list[Any]], Any]:
+    """A callable for a list of messages, made of one for decoded ones.
+
+    `decode` takes a message and returns its payload or raises DeadLetter.
+    """
+
+    def sift(messages: list[Any]) -> tuple[Decoded, Outcomes]:
+        good = Decoded([], [])
+        bad = Outcomes()
+        for message in messages:
+            try:
+                payload = decode(message)
+            except DeadLetter as dead:
+                bad[message] = dead
+            else:
+                good.messages.append(message)
+                good.payloads.append(payload)
+        return good, bad
+
+    async def call_async(messages: list[Any]) -> Any:
+        good, bad = sift(messages)
+        if not bad:
+            return await call(good)
+        if not good.messages:
+            return bad
+        try:
+            outcome = await call(good)
+        except Exception as error:
+            outcome = error
+        return _merged(bad, good.messages, outcome)
+
+    def call_sync(messages: list[Any]) -> Any:
+        good, bad = sift(messages)
+        if not bad:
+            return call(good)
+        if not good.messages:
+            return bad
+        try:
+            outcome = call(good)
+        except Exception as error:
+            outcome = error
+        return _merged(bad, good.messages, outcome)
+
+    return call_async if is_async else call_sync
+
+
+def _merged(bad: Outcomes, good: list[Any], outcome: Any) -> Outcomes:
+    """What the handler said of its messages, beside the dead letters that it never saw."""
+    try:
+        single = outcomes_by_message(outcome, good)
+    except TypeError as error:
+        single, outcome = None, error
+    if single is not None:
+        return Outcomes({**bad, **single})
+    if isinstance(outcome, Exception) and not isinstance(outcome, Outcome):
+        failed = Retry()
+        failed.__cause__ = outcome
+        outcome = failed
+    if isinstance(outcome, Outcome):
+        return Outcomes({**bad, **dict.fromkeys(good, outcome)})
+    return bad
+
 
 Call = Callable[[Any], Any]
 Get = Callable[[Any], Any]
@@ -44,12 +113,6 @@ class Binding:
     is_async: bool
     batch: bool
     arguments: tuple[Argument, ...] | None
-    around: tuple[Around, ...] = ()
-    """What its routers and its app put around it, innermost first."""
-    publication: Publication | None = None
-    """What becomes of the value that it returns."""
-    decisions: Decisions | None = None
-    """Where its contexts note down what it says of commits; None for a handler whose returning commits."""
 
     def resolved(self, providers: Providers | None, payloads: Payloads) -> Binding:
         """The same with every argument known. Raises SetupError for what is still unknown."""
@@ -69,32 +132,37 @@ class Binding:
                 self.place, f"{error}: import or define it outside of `if TYPE_CHECKING`, at the top of the module"
             ) from error
 
-    def call(self, subscription: Subscription, publishing: Publishing) -> Call:
-        """The callable for this subscription, behind what the app and its routers put around it.
+    def call(
+        self,
+        subscription: Subscription,
+        publishing: Publishing,
+        publication: Publication | None = None,
+        decisions: Decisions | None = None,
+    ) -> Call:
+        """The callable for this subscription. `resolved` comes first; `publishing`: the running app's.
 
-        `resolved` comes first. `publishing`: the running app's. Raises SetupError for what cannot stand around it.
+        publication: what becomes of the value that it returns. decisions: where its contexts note down what it says of
+        commits; None for a handler whose returning commits.
         """
         if not kind_of(subscription).by_message:
             return self._polled_call(subscription, publishing)
-        call = self._bare_call(subscription, publishing)
-        if self.decisions is not None:
-            from rocketapp.app.call.decided import decided
-
-            call = decided(call, self.decisions, is_async=self.is_async)
-        if self.publication is not None:
+        call = self._bare_call(subscription, publishing, decisions)
+        if decisions is not None:
+            call = decided(call, decisions, subscription)
+        if publication is not None:
             own = publisher_of(subscription, publishing)
-            call = published(call, self.publication, own, is_async=self.is_async)
+            call = published(call, publication, own, is_async=self.is_async)
         elif not self.batch and answers(self.function):
             call = answering(call, publishing.to(subscription.cluster), is_async=self.is_async)
-        return fold_around(call, subscription, self.around)
+        return call
 
     def _polled_call(self, subscription: Subscription, publishing: Publishing) -> Call:
-        """Called with a Round. Middlewares and exception handlers see messages, and do not stand here."""
+        """Called with a Round."""
         arguments, own = self.arguments or (), publishing.to(subscription.cluster)
         gets = [_getter(argument, subscription, lambda _: own, publishing, None) for argument in arguments]
         return _call_of(self.function, arguments, gets, self.is_async)
 
-    def _bare_call(self, subscription: Subscription, publishing: Publishing) -> Call:
+    def _bare_call(self, subscription: Subscription, publishing: Publishing, decisions: Decisions | None) -> Call:
         arguments = self.arguments or ()
         if len(arguments) == 1 and arguments[0].kind is Kind.MESSAGE and not arguments[0].by_name:
             return self.function
@@ -103,9 +171,9 @@ class Binding:
         if not self.batch or payload is None:
             if len(arguments) == 1 and payload is not None and not payload.by_name:
                 return _call_with_payload(self.function, payload, subscription)
-            gets = [_getter(argument, subscription, own, publishing, self.decisions) for argument in arguments]
+            gets = [_getter(argument, subscription, own, publishing, decisions) for argument in arguments]
             return _call_of(self.function, arguments, gets, self.is_async)
-        gets = [_getter_of_decoded(argument, subscription, own, publishing, self.decisions) for argument in arguments]
+        gets = [_getter_of_decoded(argument, subscription, own, publishing, decisions) for argument in arguments]
         call = _call_of(self.function, arguments, gets, self.is_async)
         return sifted(call, _decoded(payload, subscription), is_async=self.is_async)
 

@@ -15,7 +15,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
 from rocketapp.errors import SetupError
-from rocketapp.hooks.arguments import CheckedArgument
+from rocketapp.hooks.answers import CheckedArgument
 from rocketapp.model.subscription import Subscription
 
 Get = Callable[[Any], Any]

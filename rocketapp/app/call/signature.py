@@ -17,13 +17,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NoReturn, Protocol
 
-from rocketapp.app.call.context import Context
-from rocketapp.app.call.pull import Pull, SyncPull
-from rocketapp.app.payloads.choice import without_metadata
-from rocketapp.app.payloads.decode import UnfitTypeError
+from rocketapp.app.call.context import Context, Pull, SyncPull
+from rocketapp.app.payloads.codecs import UnfitTypeError, without_metadata
 from rocketapp.app.payloads.payloads import Payloads, Reader, described
 from rocketapp.app.places import plain_function
-from rocketapp.app.publish.publisher import Publisher
+from rocketapp.app.publish.publishers import Publisher
 from rocketapp.errors import SetupError
 from rocketapp.wire.record import Message
 
@@ -103,38 +101,35 @@ def read_signature(
     `names` are the local names at the declaration, for string annotations. Raises
     SetupError, or UnresolvedError for an annotation that may be resolvable later.
     """
-    reader = _Reader(function, place, batch=batch, providers=providers, payloads=payloads, names=names)
+    reader = _Reader(function, place, batch, providers, payloads, names)
     reader.refuse_stars_alone()
     arguments = reader.arguments()
     reader.refuse_doubles(arguments)
     return arguments
 
 
+@dataclass
 class _Reader:
     """Reads one signature: the facts that each parameter's reading needs."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        place: str,
-        *,
-        batch: bool,
-        providers: Providers | None,
-        payloads: Payloads,
-        names: Mapping[str, Any],
-    ) -> None:
-        self._function, self._batch, self._place, self._providers = function, batch, place, providers
-        self._payloads = payloads
+    _function: Callable[..., Any]
+    _place: str
+    _batch: bool
+    _providers: Providers | None
+    _payloads: Payloads
+    _names: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
         try:
-            signature = inspect.signature(function)
+            signature = inspect.signature(self._function)
         except (TypeError, ValueError) as error:
             self._refuse(f"its arguments cannot be read ({error}): wrap it in a function of your own")
         self.parameters = tuple(signature.parameters.values())
         required = [one for one in self.parameters if _must_be_filled(one)]
         self._is_sole = len(required) == 1
-        plain = plain_function(function)
+        plain = plain_function(self._function)
         self._globals = getattr(plain, "__globals__", {})
-        self._names = {**names, **_closure_names(plain)}
+        self._names = {**self._names, **_closure_names(plain)}
 
     def arguments(self) -> tuple[Argument, ...]:
         """What fills the parameters, in their order; those that are left alone are not among them."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
-from rocketapp.app.call.around import Around
-from rocketapp.app.call.publication import Publication
+from rocketapp.app.call.chain import Around
+from rocketapp.app.call.returned import Publication
 from rocketapp.app.declare.options import POLLED, Inherited
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import SetupError
@@ -188,7 +188,7 @@ def option_problem(name: str, value: object, *, runs_on_loop: bool | None = None
     """Why this value of this option is wrong, for every handler or for an async (sync) one; or None."""
     if name == "concurrency" and runs_on_loop is not None:
         most, kind = (MAX_CONCURRENCY, "an async") if runs_on_loop else (MAX_THREADS, "a sync")
-        return _whole_problem(name, value, 1, most, f" for {kind} handler")
+        return _whole(1, most, f" for {kind} handler")(name, value)
     return _CHECKS[name](name, value)
 
 
@@ -207,16 +207,28 @@ def _group_problem(name: str, value: object) -> str | None:
     return _name_problem(name, value) or group_problem(str(value))
 
 
-def _flag_problem(name: str, value: object) -> str | None:
-    return None if isinstance(value, bool) else f"{name}={value!r}: give True or False"
-
-
 def _idempotent_problem(name: str, value: object) -> str | None:
     if isinstance(value, bool):
         return None
-    if not callable(value) or isinstance(value, type):
-        return f"{name}={value!r}: give True, False, or a function that takes the Message and returns its key"
-    return _key_problem(name, value)
+    return _key_problem(name, value, "True, False, or a function that takes the Message and returns its key")
+
+
+def _order_problem(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and value):
+        return None
+    return _key_problem(name, value, "a function of the message that returns its key, or the name of a property")
+
+
+def _key_problem(name: str, function: Any, wanted: str) -> str | None:
+    if not callable(function) or isinstance(function, type):
+        return f"{name}={function!r}: give {wanted}"
+    if is_async(function):
+        return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
+    if is_generator(function):
+        return f"{name}= is a generator: its code would never run; remove the yield"
+    if not takes(function, "message"):
+        return f"{name}= is called with the Message alone, and {name_of_function(function)} cannot be"
+    return None
 
 
 def _tags_problem(name: str, value: object) -> str | None:
@@ -229,49 +241,11 @@ def _tags_problem(name: str, value: object) -> str | None:
     return None
 
 
-def _sql_problem(name: str, value: object) -> str | None:
-    if not isinstance(value, str) or not value.strip():
-        return f"{name}={value!r}: give an expression such as \"amount > 5 AND TAGS = 'paid'\""
-    return None
-
-
 def _start_problem(name: str, value: object) -> str | None:
-    if isinstance(value, datetime):
-        if value.utcoffset() is None:
-            return f"{name}={value!r} has no time zone: add one, such as tzinfo=datetime.UTC"
-        return None
-    return None if value in ("first", "last") else f'{name}={value!r}: give "first", "last" or an aware datetime'
-
-
-def _mode_problem(name: str, value: object) -> str | None:
-    return None if value in ("push", "pop") else f'{name}={value!r}: give "push" or "pop"'
-
-
-def _batch_problem(name: str, value: object) -> str | None:
-    return None if value is None else _whole_problem(name, value, 1, MAX_BATCH)
-
-
-def _wait_problem(name: str, value: object) -> str | None:
-    is_right = is_number(value) and 0 <= value <= _MOST
-    return None if is_right else f"{name}={value!r}: give seconds, 0 or more"
-
-
-def _timeout_problem(name: str, value: object) -> str | None:
-    is_right = value is None or (is_number(value) and 0 < value <= _MOST)
-    return None if is_right else f"{name}={value!r}: give seconds, more than 0"
-
-
-def _every_problem(name: str, value: object) -> str | None:
-    is_right = is_number(value) and 0 < value <= _MOST
-    return None if is_right else f"{name}={value!r}: give the seconds between two calls, more than 0"
-
-
-def _concurrency_problem(name: str, value: object) -> str | None:
-    return _whole_problem(name, value, 1, MAX_CONCURRENCY)
-
-
-def _retries_problem(name: str, value: object) -> str | None:
-    return _whole_problem(name, value, -1, 2**31 - 1)
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        return f"{name}={value!r} has no time zone: add one, such as tzinfo=datetime.UTC"
+    is_right = isinstance(value, datetime) or value in ("first", "last")
+    return None if is_right else f'{name}={value!r}: give "first", "last" or an aware datetime'
 
 
 def _retry_problem(name: str, value: object) -> str | None:
@@ -281,58 +255,50 @@ def _retry_problem(name: str, value: object) -> str | None:
     return f"{name}={value!r}: {mend}"
 
 
-def _commit_problem(name: str, value: object) -> str | None:
-    return None if value in ("auto", "manual") else f'{name}={value!r}: give "auto" or "manual"'
+def _given(is_right: Callable[[Any], bool], wanted: str) -> _Check:
+    return lambda name, value: None if is_right(value) else f"{name}={value!r}: give {wanted}"
 
 
-def _rate_problem(name: str, value: object) -> str | None:
-    is_right = value is None or (is_number(value) and 0 < value <= _MOST)
-    return None if is_right else f"{name}={value!r}: give messages per second, more than 0"
+def _above_zero(value: Any) -> bool:
+    return is_number(value) and 0 < value <= _MOST
 
 
-def _order_problem(name: str, value: object) -> str | None:
-    if value is None or (isinstance(value, str) and value):
-        return None
-    if not callable(value) or isinstance(value, type):
-        return f"{name}={value!r}: give a function of the message that returns its key, or the name of a property"
-    return _key_problem(name, value)
+def _whole(least: int, most: int, of: str = "", *, or_none: bool = False) -> _Check:
+    def problem(name: str, value: object) -> str | None:
+        if value is None and or_none:
+            return None
+        if not is_whole(value):
+            return f"{name}={value!r}: give a whole number from {least} to {most}{of}"
+        return None if least <= value <= most else f"{name}={value!r} is out of bounds: from {least} to {most}{of}"
+
+    return problem
 
 
-def _key_problem(name: str, function: Callable[..., Any]) -> str | None:
-    if is_async(function):
-        return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
-    if is_generator(function):
-        return f"{name}= is a generator: its code would never run; remove the yield"
-    if not takes(function, "message"):
-        return f"{name}= is called with the Message alone, and {name_of_function(function)} cannot be"
-    return None
-
-
-def _whole_problem(name: str, value: object, least: int, most: int, of: str = "") -> str | None:
-    if not is_whole(value):
-        return f"{name}={value!r}: give a whole number from {least} to {most}{of}"
-    return None if least <= value <= most else f"{name}={value!r} is out of bounds: from {least} to {most}{of}"
-
-
-_CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
+_Check = Callable[[str, object], str | None]
+"""The name and the value of an option -> why the value is wrong, or None."""
+_FLAG = _given(lambda value: isinstance(value, bool), "True or False")
+_CHECKS: Mapping[str, _Check] = {
     "group": _group_problem,
     "cluster": _name_problem,
-    "broadcast": _flag_problem,
-    "sql": _sql_problem,
-    "orderly": _flag_problem,
-    "mode": _mode_problem,
-    "concurrency": _concurrency_problem,
-    "retries": _retries_problem,
+    "broadcast": _FLAG,
+    "sql": _given(
+        lambda value: isinstance(value, str) and bool(value.strip()),
+        "an expression such as \"amount > 5 AND TAGS = 'paid'\"",
+    ),
+    "orderly": _FLAG,
+    "mode": _given(lambda value: value in ("push", "pop"), '"push" or "pop"'),
+    "concurrency": _whole(1, MAX_CONCURRENCY),
+    "retries": _whole(-1, 2**31 - 1),
     "retry": _retry_problem,
     "start": _start_problem,
-    "timeout": _timeout_problem,
+    "timeout": _given(lambda value: value is None or _above_zero(value), "seconds, more than 0"),
     "tags": _tags_problem,
-    "batch": _batch_problem,
-    "batch_wait": _wait_problem,
-    "rate": _rate_problem,
-    "commit": _commit_problem,
+    "batch": _whole(1, MAX_BATCH, or_none=True),
+    "batch_wait": _given(lambda value: is_number(value) and 0 <= value <= _MOST, "seconds, 0 or more"),
+    "rate": _given(lambda value: value is None or _above_zero(value), "messages per second, more than 0"),
+    "commit": _given(lambda value: value in ("auto", "manual"), '"auto" or "manual"'),
     "order_by": _order_problem,
-    "enabled": _flag_problem,
-    "every": _every_problem,
+    "enabled": _FLAG,
+    "every": _given(_above_zero, "the seconds between two calls, more than 0"),
     "idempotent": _idempotent_problem,
 }

@@ -1,18 +1,310 @@
-"""The two phases of an app: first everything is declared, then it runs. This is what a run knows of its app."""
+"""What was declared on one app, and its two phases: first everything is declared, then it runs.
+
+`lifecycle`, the command line, plugins and tests read here what there is to run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rocketapp.app.declare.adjusting import LimitChange
-from rocketapp.app.declare.declared import Declared
-from rocketapp.app.declare.pausing import PauseChange
+from rocketapp.app.call.transaction import Transaction
+from rocketapp.app.declare.changes import LimitChange, PauseChange
+from rocketapp.app.declare.lifecycle_hooks import HookFunction
+from rocketapp.app.declare.registry import Registry
+from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publish.publishing import Publishing, Running
-from rocketapp.errors import SetupError
+from rocketapp.app.settings.settings import TABLES, Settings
+from rocketapp.app.settings.values import check_tables, fields_of
+from rocketapp.config.app import AppConfig
+from rocketapp.errors import ConfigError, PluginError, SetupError
+from rocketapp.hooks.answers import Codec
+from rocketapp.hooks.finding import Found, choose, find
+from rocketapp.hooks.manager import Hook, Plugins
+from rocketapp.model.names import group_problem
+from rocketapp.model.topic import Topic
+
+if TYPE_CHECKING:
+    from rocketapp.app.inject import ContainerProviders
 
 K = TypeVar("K")
+T = TypeVar("T")
+
+
+class ArgumentSources:
+    """Where handlers' arguments come from, beside the message: the app's own settings, its container, its plugins."""
+
+    def __init__(self, declared: Declared) -> None:
+        self._declared = declared
+
+    @property
+    def has_container(self) -> bool:
+        return self._declared.providers is not None
+
+    def marked(self, marker: Any) -> Callable[[], Any]:
+        if (providers := self._declared.providers) is None:
+            raise LookupError("the app has no container: give it one, RocketApp(container=...)")
+        return providers.marked(marker)
+
+    def of_type(self, kind: Any) -> Callable[[], Any] | None:
+        if self._declared.own_options is not None and kind is self._declared.own_options:
+            return partial(self._declared.options, kind)
+        return None if self._declared.providers is None else self._declared.providers.of_type(kind)
+
+    def of_plugin(self, kind: Any) -> Callable[[], Any] | None:
+        """Raises PluginError for an answer that cannot be called, LookupError when several plugins answer."""
+        answers = self._declared.plugins.ask_for_functions("argument_provider", kind=kind)
+        if len(answers) > 1:
+            raise LookupError(f"plugins {' and '.join(answer.plugin for answer in answers)} all provide {kind!r}")
+        provide: Callable[[], Any] | None = answers[0].value if answers else None
+        return provide
+
+
+def _table_problem(answer: Any, taken: Mapping[str, type[Any]]) -> str | None:
+    """Why this is not a table of options, or None."""
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], str)):
+        return "return (table name, dataclass)"
+    name, kind = answer
+    if name in TABLES or name in taken:
+        return f"table [{name}] is taken"
+    if not name.isidentifier() or name != name.lower() or "__" in name:
+        return f"{name!r} is not a table's name: lower-case letters, digits and single underscores"
+    if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen):  # type: ignore[attr-defined]
+        return "the options are a frozen dataclass"
+    try:
+        fields_of(kind)
+    except TypeError as error:
+        return str(error)
+    return None
+
+
+def _own_table(options: Any, app_name: str, place: str) -> tuple[str, type[Any]]:
+    """The name of the app's own table, and its class. Raises SetupError."""
+    named = options if isinstance(options, tuple) else (app_name.lower().replace("-", "_"), options)
+    problem = _table_problem(named, {})
+    if problem is not None:
+        mend = 'a frozen dataclass whose fields are option(...), or ("table", TheClass)'
+        raise SetupError(place, f"options={options!r}: {problem}: give {mend}")
+    return named[0], named[1]
+
+
+def _choice(config: AppConfig) -> tuple[tuple[str, ...], ...]:
+    return config.plugins, config.disabled_plugins, config.plugin_order
+
+
+def _methods(
+    hook: Hook, answer: Any, app_class: type, others: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Callable[..., Any]]:
+    """What one plugin adds to the app. Raises PluginError for what cannot be added."""
+    if answer is None:
+        return {}
+    if not isinstance(answer, Mapping) or not all(isinstance(name, str) and callable(answer[name]) for name in answer):
+        raise PluginError(hook.plugin, f"app_methods returned {answer!r}: return functions by name, or None to decline")
+    for name in answer:
+        if not name.isidentifier() or name.startswith("_"):
+            raise PluginError(hook.plugin, f"app_methods names {name!r}, which is not a public name of a method")
+        if hasattr(app_class, name):
+            raise PluginError(hook.plugin, f"app_methods names {name!r}, which {app_class.__name__} has already")
+        for other, methods in others.items():
+            if name in methods:
+                raise PluginError(hook.plugin, f"app_methods names {name!r}, which plugin {other} adds: disable one")
+    return answer
+
+
+def _check_clusters(clusters: object, place: str) -> None:
+    if not isinstance(clusters, Mapping):
+        raise SetupError(place, f"clusters={clusters!r}: give name servers by cluster name, {{'eu': 'host:port'}}")
+    for cluster, address in clusters.items():
+        if not (isinstance(cluster, str) and cluster and isinstance(address, str) and address):
+            raise SetupError(
+                place, f"clusters={dict(clusters)!r}: each needs a name and the addresses of its name servers"
+            )
+        from rocketapp.client.name_servers import address_server, parse_name_servers
+
+        try:
+            if address_server(address) is None:
+                parse_name_servers(address)
+        except ConfigError as error:
+            raise SetupError(place, f"clusters: {cluster!r}: {error}") from None
+
+
+def _checked_plugins(plugins: object, place: str) -> tuple[object, ...]:
+    """Raises SetupError for what cannot be plugins: a forgotten list, and names, which belong into the settings."""
+    if isinstance(plugins, str) or not isinstance(plugins, Iterable):
+        raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
+    found = tuple(plugins)
+    for plugin in found:
+        if isinstance(plugin, str):
+            problem = (
+                f"plugins: {plugin!r} is a name: give the object itself, or name it in app.plugins of the settings"
+            )
+            raise SetupError(place, problem)
+    return found
+
+
+class Declared:
+    """The declarations of one app and the plugins that serve it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        clusters: Mapping[str, str],
+        plugins: Iterable[object],
+        container: object,
+        version: str,
+        settings: Mapping[str, Mapping[str, Any]],
+        options: type[Any] | tuple[str, type[Any]] | None,
+        place: str,
+    ) -> None:
+        problem = group_problem(name) if isinstance(name, str) else f"{name!r} is not a string"
+        if problem is not None:
+            raise SetupError(place, f"the app's name is a group's name as well: {problem}")
+        _check_clusters(clusters, place)
+        check_tables(settings, place)
+        self.name: str = name
+        self.place: str = place
+        self.clusters: dict[str, str] = dict(clusters)
+        self.container: Any = None
+        self.lifecycle_hooks: list[HookFunction] = []
+        self.publishers: list[Topic[Any]] = []
+        """The topics of `app.publisher`, each once, as far as they were declared before the start."""
+        self.transactions: list[Transaction[Any]] = []
+        self.providers: ContainerProviders | None = None
+        """The container as handlers see it."""
+        if container is not None:
+            from rocketapp.app.inject import ContainerProviders, instance_of
+
+            self.container = instance_of(container, place)
+            self.providers = ContainerProviders(self.container)
+        self.payloads: Payloads = Payloads(lambda: self.codecs)
+        self._own_table = None if options is None else _own_table(options, name, place)
+        self.settings_in_use: Settings | None = None
+        """Those of the run, while there is one."""
+        self.registry: Registry = Registry(name, clusters, ArgumentSources(self), self.payloads)
+        self._plugin_objects = _checked_plugins(plugins, place)
+        self._plugins_known: dict[str, object] = {}
+        self._plugins_chosen_by = AppConfig()
+        self._is_configured = False
+        self._methods: dict[str, Mapping[str, Callable[..., Any]]] = {}
+        self._methods_used: dict[str, str] = {}
+        """Plugin -> the last of its methods that the app has used."""
+        self._version, self._settings = version, settings
+
+    def choose_plugins(self, config: AppConfig) -> None:
+        """Take the plugins that the settings name, and leave out those that they disable.
+
+        Without this, at the first look, all that are installed or given in code. Raises ConfigError for a name of no
+        plugin, and PluginError for a disabled one whose methods the app has used.
+        """
+        if _choice(config) == _choice(self._plugins_chosen_by):
+            return
+        left_out = sorted(self._methods_used.keys() & set(config.disabled_plugins))
+        if left_out:
+            method = self._methods_used[left_out[0]]
+            raise PluginError(
+                left_out[0], f"is disabled (app.disabled_plugins), and app.{method} is its method: use one"
+            )
+        self._plugins_chosen_by = config
+        for cached in ("plugins", "tables", "codecs"):
+            self.__dict__.pop(cached, None)
+        self.payloads.forget_plugins()
+
+    def found_plugins(self, config: AppConfig) -> list[Found]:
+        """Every plugin that there is, also the disabled ones, in the order of finding them."""
+        return find(self._plugin_objects, config.plugins)
+
+    @property
+    def own_options(self) -> type[Any] | None:
+        """The class of the app's own table of settings."""
+        return None if self._own_table is None else self._own_table[1]
+
+    @property
+    def disabled_plugins(self) -> frozenset[str]:
+        """Names of plugins that the settings leave out."""
+        return frozenset(self._plugins_chosen_by.disabled_plugins)
+
+    def uses_unnamed_cluster(self, subscribed: Iterable[str]) -> bool:
+        """An app with named clusters alone, all of whose subscriptions and transactions name one, uses no other.
+
+        `subscribed`: the clusters of its subscriptions.
+        """
+        return not self.clusters or not all((*subscribed, *(one.cluster for one in self.transactions)))
+
+    @cached_property
+    def plugins(self) -> Plugins:
+        """Found and registered at the first look. Raises PluginError."""
+        plugins = Plugins()
+        config = self._plugins_chosen_by
+        for found in choose(self.found_plugins(config), config):
+            if found.name in self._plugins_known:
+                plugins.register(self._plugins_known[found.name], found.name)
+            else:
+                plugins.add(found)
+                # The same object for the whole life of the app, also when the settings make another choice.
+                self._plugins_known[found.name] = plugins.plugin(found.name)
+        return plugins
+
+    @cached_property
+    def codecs(self) -> tuple[Codec, ...]:
+        """What plugins add for bodies. Raises PluginError."""
+        answers = self.plugins.ask("payload_codec")
+        for answer in answers:
+            if any(not hasattr(answer.value, name) for name in ("content_type", "claims", "decoder", "encode")):
+                answer.refuse("a Codec")
+        return tuple(answer.value for answer in answers)
+
+    def configure(self, app: object) -> None:
+        """Let each plugin declare what it likes, once. Raises what a declaration raises, and PluginError."""
+        if not self._is_configured:
+            self._is_configured = True
+            for hook in self.plugins.hooks("configure"):
+                hook.call(app=app)
+
+    def method(self, name: str, app: object) -> Callable[..., Any] | None:
+        """The method that a plugin adds to the app under this name, or None. Raises PluginError."""
+        for hook in self.plugins.hooks("app_methods"):
+            if hook.plugin not in self._methods:
+                self._methods[hook.plugin] = _methods(hook, hook.call(app=app), type(app), self._methods)
+            if name in self._methods[hook.plugin]:
+                self._methods_used[hook.plugin] = name
+                return self._methods[hook.plugin][name]
+        return None
+
+    @cached_property
+    def tables(self) -> dict[str, type[Any]]:
+        """The tables of settings beside rocketapp's: the app's own, and those that plugins declare.
+
+        Raises PluginError.
+        """
+        tables: dict[str, type[Any]] = dict([self._own_table] if self._own_table is not None else [])
+        for answer in self.plugins.ask("options"):
+            problem = _table_problem(answer.value, tables)
+            if problem is not None:
+                raise PluginError(answer.plugin, f"options returned {answer.value!r}: {problem}")
+            name, kind = answer.value
+            tables[name] = kind
+        return tables
+
+    def options(self, kind: type[T]) -> T:
+        """A table of the settings in use. Raises SetupError while the app does not run, and for an unknown class."""
+        if self.settings_in_use is None:
+            raise SetupError(place_of_call(), f"app {self.name!r} is not running: its settings are read when it starts")
+        try:
+            return self.settings_in_use.options(kind)
+        except LookupError as error:
+            raise SetupError(place_of_call(), str(error)) from None
+
+    @property
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Options given in code: above the defaults, below everything else."""
+        tables = {table: dict(options) for table, options in self._settings.items()}
+        if self._version:
+            tables.setdefault("app", {})["version"] = self._version
+        return tables
 
 
 class RunningApp(Running, Protocol):

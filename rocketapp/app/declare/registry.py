@@ -12,12 +12,14 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from rocketapp.app.call.binding import Binding, bind, pull_problem
+from rocketapp.app.call.binding import Binding, Call, bind, pull_problem
+from rocketapp.app.call.chain import fold_around
 from rocketapp.app.call.signature import Kind, Providers
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.payloads.payloads import Payloads, described
+from rocketapp.app.publish.publishing import Publishing
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.decisions import Decisions
@@ -25,6 +27,9 @@ from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
 from rocketapp.model.policy import unfit_for_concurrent
 from rocketapp.model.subscription import ALL_TAGS, SQL92, Subscription, SubscriptionData, parse_tags
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.handler import ConsumedTopic
 
 _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
 """A single `|` with a blank beside it."""
@@ -41,22 +46,33 @@ UNNAMED = ""
 """The cluster of `--name-server`."""
 
 
-class Bound(NamedTuple):
-    """A complete subscription and the function behind it."""
-
-    subscription: Subscription
-    binding: Binding
-    kind: Any = None
-    """The type of the payload, when the topic is a Topic."""
-
-
 @dataclass(frozen=True, slots=True)
-class TopicPlan:
-    """One topic of a group: the handlers that share its subscription."""
+class Bound:
+    """One handler, from its decorator to the running group: what was written, what it asks for, and what holds."""
 
-    topic: str
-    bound: tuple[Bound, ...]
-    data: SubscriptionData
+    declaration: Declaration
+    binding: Binding
+    subscription: Subscription
+    """Complete: with defaults until the settings are read."""
+
+    def resolved(self, providers: Providers | None, payloads: Payloads) -> Bound:
+        """The same with every argument known. Raises SetupError for what is still unknown."""
+        return replace(self, binding=self.binding.resolved(providers, payloads))
+
+    def call(self, publishing: Publishing, decisions: Decisions | None = None) -> Call:
+        """The function behind what the app and its routers put around it. `resolved` comes first.
+
+        publishing: the running app's. decisions: where a handler that commits by hand says so. Raises SetupError for
+        what cannot stand around it.
+        """
+        call = self.binding.call(self.subscription, publishing, self.declaration.publication, decisions)
+        # A polled call has no message that a middleware could see.
+        return fold_around(call, self.subscription, self.declaration.around) if self.by_message else call
+
+    @property
+    def by_message(self) -> bool:
+        """It is called with messages; a polled one pulls them."""
+        return kind_of(self.subscription).by_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +81,7 @@ class GroupPlan:
 
     cluster: str
     group: str
-    topics: tuple[TopicPlan, ...]
+    topics: tuple[ConsumedTopic, ...]
 
 
 class Registry:
@@ -74,7 +90,7 @@ class Registry:
     def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers | None, payloads: Payloads) -> None:
         self._app_name, self._clusters, self._providers = app_name, frozenset(clusters), providers
         self._payloads = payloads
-        self._entries: list[tuple[Declaration, Binding]] = []
+        self._entries: list[Bound] = []
         self._taken = _Taken()
 
     def add(self, declaration: Declaration) -> None:
@@ -101,7 +117,7 @@ class Registry:
         if declaration.enabled:
             self._taken.add(own)
             # The user's local objects are not kept alive.
-            self._entries.append((replace(declaration, names={}), binding))
+            self._entries.append(Bound(replace(declaration, names={}), binding, own))
 
     def cluster_problem(self, cluster: str | None) -> str | None:
         """Why this is not a cluster of the app, or None."""
@@ -115,7 +131,8 @@ class Registry:
 
     def subscriptions(self, group: str, consumer: ConsumerConfig) -> list[Subscription]:
         """Every enabled subscription, complete. `group` is for those that name none."""
-        complete, taken = [_complete(*entry, group, consumer) for entry in self._entries], _Taken()
+        taken = _Taken()
+        complete = [_complete(one.declaration, one.binding, group, consumer) for one in self._entries]
         for subscription in complete:
             _check_alone(subscription)
         for subscription in complete:
@@ -124,36 +141,14 @@ class Registry:
 
     def check_bindings(self) -> None:
         """Raises SetupError for an argument that is still unknown when everything is imported."""
-        for declaration, binding in self._entries:
-            resolved = binding.resolved(self._providers, self._payloads)
-            _check_arguments(declaration, resolved)
+        for one in self._entries:
+            _check_arguments(one.declaration, one.binding.resolved(self._providers, self._payloads))
 
-    def plans(self, subscriptions: Sequence[Subscription], *, version: int) -> list[GroupPlan]:
-        """What is to be consumed, of `subscriptions()`; `version` is told to brokers (milliseconds since 1970)."""
-        bound = [
-            Bound(
-                subscription,
-                replace(
-                    binding.resolved(self._providers, self._payloads),
-                    around=declaration.around,
-                    publication=declaration.publication,
-                    decisions=Decisions() if subscription.commit == "manual" else None,
-                ),
-                declaration.kind,
-            )
-            for subscription, (declaration, binding) in zip(subscriptions, self._entries, strict=True)
-        ]
-        by_group: dict[tuple[str, str], dict[str, list[Bound]]] = {}
-        for one in bound:
-            topics = by_group.setdefault((one.subscription.cluster, one.subscription.group), {})
-            topics.setdefault(one.subscription.topic, []).append(one)
+    def bound(self, subscriptions: Sequence[Subscription]) -> list[Bound]:
+        """The handlers behind `subscriptions()`, with every argument known. Raises SetupError."""
         return [
-            GroupPlan(
-                cluster,
-                name,
-                tuple(TopicPlan(topic, tuple(same), _union(topic, same, version)) for topic, same in topics.items()),
-            )
-            for (cluster, name), topics in by_group.items()
+            replace(entry.resolved(self._providers, self._payloads), subscription=subscription)
+            for subscription, entry in zip(subscriptions, self._entries, strict=True)
         ]
 
 
@@ -336,11 +331,12 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
     return owners[twice], why
 
 
-def _union(topic: str, bound: Sequence[Bound], version: int) -> SubscriptionData:
-    """What the handlers want together, as brokers hear it."""
-    if sql := bound[0].subscription.sql:
+def union_of(subscriptions: Sequence[Subscription], version: int) -> SubscriptionData:
+    """What the handlers of one topic want together, as brokers hear it. `version`: milliseconds since 1970."""
+    topic = subscriptions[0].topic
+    if sql := subscriptions[0].sql:
         return SubscriptionData(topic, sql, frozenset(), version, SQL92)
-    tags = [one.subscription.tags for one in bound]
+    tags = [one.tags for one in subscriptions]
     if not all(tags):
         return SubscriptionData(topic, ALL_TAGS, frozenset(), version)
     union = frozenset().union(*tags)

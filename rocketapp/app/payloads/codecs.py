@@ -1,14 +1,144 @@
-"""The codecs that are built in: JSON and MessagePack, both by msgspec."""
+"""A type that a handler asks for -> how a body becomes one; and the codecs that are built in, JSON and MessagePack.
+
+Only types that a body can become are accepted, and they are looked through at registration: a field that JSON cannot
+fill would turn every message into a dead letter.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rocketapp.app.payloads.decode import decoder_of, msgspec_decoder
+from rocketapp.model.payload import TypeByProperty, TypeByTag
 from rocketapp.wire.body import encode_body, has_fields, is_pydantic
+
+
+class Choice(NamedTuple):
+    """What decides which type a body has."""
+
+    property: str | None
+    """None: the tag."""
+    types: Mapping[str, Any]
+
+
+def choice_in(kind: Any) -> Choice | None:
+    """What `Annotated[..., TypeByTag(...)]` says; None for every other annotation."""
+    if typing.get_origin(kind) is not typing.Annotated:
+        return None
+    for said in kind.__metadata__:
+        if isinstance(said, TypeByTag):
+            return Choice(None, said.types)
+        if isinstance(said, TypeByProperty):
+            return Choice(said.name, said.types)
+    return None
+
+
+def without_metadata(annotation: Any) -> Any:
+    """`T` of `Annotated[T, ...]`, except where the metadata chooses between types."""
+    if typing.get_origin(annotation) is typing.Annotated and choice_in(annotation) is None:
+        return typing.get_args(annotation)[0]
+    return annotation
+
+
+Decode = Callable[[bytes], Any]
+
+
+class UnfitTypeError(Exception):
+    """Why a type that looks like a payload cannot be one."""
+
+
+def decoder_of(kind: Any) -> Decode | None:
+    """How to decode a body into `kind`; None when `kind` is not a payload type.
+
+    Raises UnfitTypeError for a payload type with a part that JSON cannot fill, and
+    NameError when one of its annotations names something that does not exist (yet).
+    """
+    if kind is bytes:
+        return bytes
+    if kind is str:
+        return bytes.decode
+    if isinstance(kind, type) and is_pydantic(kind):
+        return kind.model_validate_json  # type: ignore[attr-defined,no-any-return]
+    if hasattr(kind, "__pydantic_validator__"):
+        validate: Decode = sys.modules["pydantic"].TypeAdapter(kind).validate_json
+        return validate
+    return msgspec_decoder(kind, msgspec.json.Decoder)
+
+
+def msgspec_decoder(kind: Any, decoder: Callable[..., Any]) -> Decode | None:
+    """The same for one of msgspec's formats: `decoder` is its Decoder class."""
+    if not _is_payload(kind):
+        return None
+    import msgspec.inspect  # slow, and only typed payloads need it
+
+    try:
+        unfit = next(_unfit_parts(msgspec.inspect.type_info(kind), set()), None)
+        decode: Decode = decoder(kind, dec_hook=_decode_other).decode
+    except TypeError as error:
+        mend = "" if "tagged" not in str(error) else ": or say TypeByTag or TypeByProperty"
+        raise UnfitTypeError(f"{error}{mend}") from error
+    if unfit is not None:
+        raise UnfitTypeError(f"no JSON becomes a {name_of_type(unfit)}, which is a part of it")
+    return decode
+
+
+def convert_other(members: Any, kind: Any) -> Any:
+    """A payload from plain values. Raises ValidationError, of msgspec or of pydantic."""
+    if isinstance(kind, type) and is_pydantic(kind):
+        return kind.model_validate(members)  # type: ignore[attr-defined]
+    return msgspec.convert(members, kind, dec_hook=_decode_other)
+
+
+def name_of_type(kind: Any) -> str:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return " | ".join("None" if one is types.NoneType else name_of_type(one) for one in typing.get_args(kind))
+    return (
+        kind.__qualname__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind).replace("typing.", "")
+    )
+
+
+def _is_payload(kind: Any) -> bool:
+    origin = typing.get_origin(kind) or kind
+    if origin in (typing.Union, types.UnionType):
+        return all(one is types.NoneType or _is_payload(one) for one in typing.get_args(kind))
+    if origin is dict:
+        return True
+    if not isinstance(origin, type):
+        return False
+    is_typed_dict = issubclass(origin, dict) and hasattr(origin, "__required_keys__")
+    return (
+        issubclass(origin, msgspec.Struct) or dataclasses.is_dataclass(origin) or is_typed_dict or is_pydantic(origin)
+    )
+
+
+def _unfit_parts(node: Any, seen: set[int]) -> Iterator[Any]:
+    """Every class inside a type that msgspec does not know and pydantic does not either."""
+    from msgspec.inspect import CustomType
+
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, CustomType):
+        if not is_pydantic(node.cls):
+            yield node.cls
+    elif isinstance(node, msgspec.Struct):
+        for name in node.__struct_fields__:
+            yield from _unfit_parts(getattr(node, name), seen)
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _unfit_parts(part, seen)
+
+
+def _decode_other(kind: type[Any], value: Any) -> Any:
+    """What msgspec asks for types of others: after `_unfit_parts` only pydantic's are left."""
+    return kind.model_validate(value)
+
 
 JSON, MESSAGE_PACK = "application/json", "application/msgpack"
 ANY = "application/octet-stream"

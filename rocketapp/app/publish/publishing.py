@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.messages import PLAIN, check_names, outgoing, timeout_of
-from rocketapp.errors import NotRecalled, SendUnknown, SetupError
+from rocketapp.errors import NotRecalled, PluginError, RocketAppError, SendUnknown, SetupError
+from rocketapp.hooks.answers import PublishCall, Sending
+from rocketapp.hooks.blame import code_of, raised_by
+from rocketapp.hooks.manager import Plugins
+from rocketapp.hooks.surface import Surface
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
+from rocketapp.model.numbers import is_number
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions, TransactionOptions
 from rocketapp.model.topic import Topic
@@ -24,6 +32,114 @@ if TYPE_CHECKING:
     from rocketapp.producer.producer import Producer
     from rocketapp.producer.transactions import Transactions
     from rocketapp.wire.record import Message
+
+_QUEUES = "a MessageQueue, a function that chooses one of several, or None"
+PLAIN = Payloads()
+"""Without plugins and upcasters."""
+
+
+def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads = PLAIN) -> Outgoing:
+    """Raises TypeError that names the argument of a wrong kind, ValueError for a delay that no message can have."""
+    tag, order_key, delay = options.get("tag"), options.get("order_key"), options.get("delay")
+    _check("topic", topic, isinstance(topic, str), "a str")
+    _check("tag", tag, tag is None or isinstance(tag, str), "a str or None")
+    _check("order_key", order_key, order_key is None or isinstance(order_key, str), "a str or None")
+    _check("delay", delay, delay is None or is_number(delay), "seconds as a number, or None")
+    recallable = options.get("recallable", False)
+    _check("recallable", recallable, isinstance(recallable, bool), "True or False")
+    level, seconds = _delay(delay, options.get("rounding"), recallable)
+    _check_tag(tag)
+    queue = options.get("queue")
+    _check("queue", queue, queue is None or isinstance(queue, MessageQueue) or callable(queue), _QUEUES)
+    if queue is not None and order_key is not None:
+        raise ValueError("queue= and order_key= both say to which queue a message goes: give one of them")
+    fixed = queue if isinstance(queue, MessageQueue) else None
+    content_type = options.get("content_type")
+    _check("content_type", content_type, content_type is None or isinstance(content_type, str), "a str or None")
+    encoded, marks = payloads.encode(body, content_type)
+    properties = _properties(options.get("properties"))
+    return Outgoing(
+        topic=topic,
+        body=encoded,
+        tag=tag,
+        keys=_keys(options.get("keys", ())),
+        properties={**marks, **properties} if marks else properties,
+        order_key=order_key,
+        queue=fixed,
+        select=queue if fixed is None else None,  # type: ignore[arg-type]
+        delay_level=level,
+        delay=seconds,
+    )
+
+
+def _check_tag(tag: str | None) -> None:
+    """Subscriptions split their tags at || and take the blanks away."""
+    if tag and ("||" in tag or tag != tag.strip()):
+        raise ValueError(f"tag={tag!r}: a message has one tag, without || or blanks at its ends: none could select it")
+
+
+def _delay(delay: float | None, rounding: str | None, recallable: bool) -> tuple[int, float]:
+    """The delay level, or 0 and the seconds that a timer counts."""
+    if rounding not in (None, "up"):
+        raise ValueError(f'rounding={rounding!r}: give "up", or leave it out; a message must not come early')
+    if delay is None:
+        if recallable:
+            raise ValueError("recallable=True: only a message with a delay= can be taken back")
+        return 0, 0.0
+    if not 0 < delay < math.inf:
+        raise ValueError(f"delay={delay:g}: give seconds above 0, or leave it out")
+    if rounding == "up":
+        if delay > DELAY_SECONDS[-1]:
+            delay_level(delay)  # raises, and says what the most is
+        delay = DELAY_SECONDS[delay_level_at_least(delay) - 1]
+    if delay in DELAY_SECONDS and not recallable:
+        return delay_level(delay), 0.0
+    return 0, float(delay)
+
+
+def timeout_of(options: PublishOptions | TransactionOptions) -> float | None:
+    """Raises TypeError or ValueError for a timeout that is not a number of seconds above 0."""
+    timeout = options.get("timeout")
+    _check("timeout", timeout, timeout is None or is_number(timeout), "seconds as a number, or None")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ValueError(f"timeout={timeout!r}: give seconds above 0, or None for producer.send_timeout")
+    return timeout
+
+
+def check_names(function: str, options: MessageOptions, known: type[MessageOptions]) -> None:
+    """Raises TypeError for a keyword that the function does not take, and names those that it takes."""
+    names = known.__annotations__
+    if not options.keys() <= names.keys():
+        unknown = ", ".join(repr(name) for name in options if name not in names)
+        raise TypeError(f"{function}() takes no keyword {unknown}: it takes {', '.join(names)}")
+
+
+def _keys(keys: Any) -> tuple[str, ...]:
+    if isinstance(keys, str):
+        return (keys,)
+    # Read once: it may be a generator.
+    found = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, bytes) else None
+    _check("keys", keys if found is None else list(found), found is not None and _are_texts(found), "str, or several")
+    return found or ()
+
+
+def _properties(properties: Any) -> Mapping[str, str]:
+    if properties is None:
+        return {}
+    is_right = isinstance(properties, Mapping) and _are_texts(properties) and _are_texts(properties.values())
+    _check("properties", properties, is_right, "a mapping of str to str, or None")
+    found: Mapping[str, str] = properties
+    return found
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _check(name: str, value: object, is_right: bool, wanted: str) -> None:
+    if not is_right:
+        raise TypeError(f"{name}={value!r}: {name} takes {wanted}")
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -177,7 +293,7 @@ class Publishing:
         """See RocketApp.recall."""
         name, limit = self._recall_of(topic, handle, timeout)
         self._sender_here({"cluster": cluster})
-        await self._running().producer(cluster or "").recalls.recall(name, handle, limit)
+        await self._running().producer(cluster or "").recall(name, handle, limit)
 
     def recall_sync(
         self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
@@ -185,7 +301,7 @@ class Publishing:
         """See RocketApp.recall_sync."""
         self._must_not_block("recall_sync", "recall")
         name, limit = self._recall_of(topic, handle, timeout)
-        recalling = self._running().producer(cluster or "").recalls.recall(name, handle, limit)
+        recalling = self._running().producer(cluster or "").recall(name, handle, limit)
         try:
             self._blocking(recalling, name, limit)
         except SendUnknown as error:
@@ -268,3 +384,83 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+ENGINE = ""
+"""The owner of the code below all wrappers."""
+
+
+def fold_publish(producer: Callable[[str], Sender], plugins: Plugins, surface: Surface) -> PublishCall | None:
+    """What every publish goes through; None when no plugin has a wrapper.
+
+    `producer`: gives that of a cluster. Of several wrappers the last registered is outermost. Raises PluginError.
+    """
+    answers = plugins.ask_for_functions("publish_wrapper", app=surface)
+    if not answers:
+        return None
+    call = _through(producer)
+    owners = {code: ENGINE for code in [code_of(call)] if code is not None}
+    for answer in answers:
+        call = answer.around(answer.value, call)
+        if (code := code_of(call)) is not None:
+            owners[code] = answer.plugin
+    return _outermost(call, owners)
+
+
+def _through(producer: Callable[[str], Sender]) -> PublishCall:
+    async def send(sending: Sending) -> Sequence[SendResult]:
+        sender = producer(sending.cluster)
+        if sending.kind == "many":
+            return await sender.send_many(sending.messages)
+        if sending.kind == "send":
+            return [await sender.send(message, timeout=sending.timeout) for message in sending.messages]
+        for message in sending.messages:
+            await sender.send_one_way(message)
+        return ()
+
+    return send
+
+
+def _outermost(call: PublishCall, owners: dict[CodeType, str]) -> PublishCall:
+    """Names the plugin that failed. Without a result for each message nothing says that it is stored."""
+    names = ", ".join(owner for owner in owners.values() if owner)
+
+    async def send(sending: Sending) -> Sequence[SendResult]:
+        try:
+            results = await call(sending)
+        except RocketAppError:
+            raise
+        except Exception as error:
+            plugin = raised_by(error, owners)
+            if not plugin:
+                raise
+            raise PluginError(plugin, f"publish_wrapper raised {type(error).__name__}: {error}") from error
+        if sending.kind != "one_way":
+            count = len(results) if isinstance(results, Sequence) else None
+            if count != len(sending.messages):
+                said = repr(results) if count is None else f"{count} results"
+                raise PluginError(
+                    names, f"publish_wrapper returned {said} for {len(sending.messages)} messages: one each is needed"
+                )
+        return results
+
+    return send
+
+
+class WrappedSender:
+    """The producer of one cluster behind the plugins' wrappers."""
+
+    __slots__ = ("_call", "_cluster")
+
+    def __init__(self, call: PublishCall, cluster: str) -> None:
+        self._call, self._cluster = call, cluster
+
+    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
+        results = await self._call(Sending((message,), "send", self._cluster, timeout))
+        return results[0]
+
+    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
+        return list(await self._call(Sending(messages, "many", self._cluster, None)))
+
+    async def send_one_way(self, message: Outgoing) -> None:
+        await self._call(Sending((message,), "one_way", self._cluster, None))

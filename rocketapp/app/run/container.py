@@ -1,48 +1,49 @@
-"""The wiring of the stack. Only this file and `inject.providers` know dependency_injector.
+"""The parts of a running app, and which of them a user's container replaces.
 
-`Container` names every part. A user's container that derives from it replaces parts by
-redeclaring them; any container, derived or not, can provide arguments of handlers. A
-container that does not derive replaces nothing, even if its providers have the names of ours.
+Only this file and `app.inject` know dependency_injector. A container that does not derive from ours replaces nothing,
+even if its providers have the names of ours; any container can provide arguments of handlers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from dependency_injector import containers, providers
 
-from rocketapp.app.run import parts
+from rocketapp.app.run.extensions import allocation_of, connections, offset_store_of
+from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.settings.settings import Settings
 from rocketapp.client.instance import ClientInstance
+from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
-from rocketapp.consumer.blocked_loop import BlockedLoop
+from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.pull.flow_control import FlowControl
+from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.consumer.workers.threads import MakeThreads
+from rocketapp.consumer.watch.blocked import BlockedLoop
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.hooks.manager import Plugins
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
-from rocketapp.state.allocation.average import AVERAGE
-from rocketapp.state.allocation.strategy import Allocation
+from rocketapp.state.allocation import Allocation
+from rocketapp.transport.access import tls_of
 from rocketapp.transport.stream import Dial
-from rocketapp.transport.tls import Tls
-from rocketapp.transport.watched import NewConnection
 from rocketapp.transport.web import ReadUrl, read_url
 
 
 class Container(containers.DeclarativeContainer):
-    """The parts of a running app: which object each part is. `parts` says, typed, what they are made of.
+    """Derive from it and redeclare what shall be yours.
 
-    settings, observe: given at every start. clock, random, dial, threads, new_connection, crashes, worker, tls,
-    allocation, read_url, offset_store: given at start unless redeclared. client, producer, consumer_parts and consumer
-    are factories: called once per cluster, the last two once per group, with the arguments that differ.
+    clock, random, dial, threads, allocation, offset_store: one of each serves a run. client, producer and consumer are
+    factories, called with the keyword arguments of ours: the first two once per cluster, the last one once per group.
+    settings, observe: those of the run, for providers that refer to them.
     """
 
     settings: providers.Provider[Settings] = providers.Dependency()
@@ -51,97 +52,130 @@ class Container(containers.DeclarativeContainer):
     clock: providers.Provider[Clock] = providers.Dependency()
     random: providers.Provider[Random] = providers.Dependency()
     threads: providers.Provider[MakeThreads] = providers.Dependency()
-    new_connection: providers.Provider[NewConnection] = providers.Dependency()
-    crashes: providers.Provider[Crashes | None] = providers.Object(None)
-    worker: providers.Provider[int | None] = providers.Object(None)
-    tls: providers.Provider[Tls | None] = providers.Object(None)
-    allocation: providers.Provider[Allocation] = providers.Object(AVERAGE)
-    read_url: providers.Provider[ReadUrl] = providers.Object(read_url)
-    offset_store: providers.Provider[OffsetStore | None] = providers.Object(None)
-    flow_control: providers.Provider[FlowControl] = providers.Singleton(parts.make_flow_control, settings)
-    blocked_loop: providers.Provider[BlockedLoop] = providers.Singleton(BlockedLoop, observe)
-    app_parts: providers.Provider[parts.AppParts] = providers.Factory(
-        parts.AppParts,
-        settings=settings,
-        observe=observe,
-        dial=dial,
-        clock=clock,
-        random=random,
-        threads=threads,
-        new_connection=new_connection,
-        flow_control=flow_control,
-        blocked_loop=blocked_loop,
-        crashes=crashes,
-        worker=worker,
-        tls=tls,
-        allocation=allocation,
-        read_url=read_url,
-        offset_store=offset_store,
-    )
-    client: providers.Provider[ClientInstance] = providers.Factory(parts.make_client, app_parts)
-    producer: providers.Provider[Producer] = providers.Factory(parts.make_producer, app_parts)
-    consumer_parts: providers.Provider[ConsumerParts] = providers.Factory(parts.make_consumer_parts, app_parts)
-    consumer: providers.Provider[PushConsumer] = providers.Factory(PushConsumer)
+    allocation: providers.Provider[Allocation] = providers.Dependency()
+    offset_store: providers.Provider[OffsetStore | None] = providers.Dependency()
+    client: providers.Provider[ClientInstance] = providers.Factory(ClientInstance)
+    producer: providers.Provider[Producer] = providers.Factory(Producer)
+    consumer: providers.Provider[PushConsumer] = providers.Factory(new_consumer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a run gets from its process: network, time, chance and threads. Tests give their own."""
+
+    dial: Dial
+    clock: Clock
+    random: Random
+    threads: MakeThreads = Threads
+    """(name, most): makes the threads of one sync handler."""
+    read_url: ReadUrl = read_url
+    crashes: Crashes | None = None
+    """Where what is in hand is noted down, for the case that the process dies; its owner closes it."""
+    worker: int | None = None
+    """The number of this process, for what it keeps on disk; None: nothing is kept."""
 
 
 class Wiring:
-    """The container of one run: ours, with what the user's replaces."""
+    """What the clients, producers and consumers of one run are made of, by us or by the user's container."""
 
-    def __init__(self, container: Any, given: parts.GivenParts) -> None:
-        """`given`: values for the providers that the user's container leaves open."""
-        self.own: Container = Container()
-        self._user: Any = container
+    def __init__(self, settings: Settings, world: World, plugins: Plugins, surface: AppSurface, user: Any) -> None:
+        """`user`: the app's container, or None. Raises ConfigError and PluginError."""
+        self._settings, self._world, self._user = settings, world, user
         self._filled: list[providers.Provider[Any]] = []
-        replaced = _replaced(container)
-        for name in (field.name for field in fields(given)):
-            value = getattr(given, name)
-            self.own.providers[name].override(providers.Object(value))
-            if _derives(container) and name not in replaced:
+        self._replaced = _replaced(user)
+        self._new_connection = connections(plugins, surface)
+        self._tls = tls_of(settings.client)
+        self._given: dict[str, Any] = {
+            "settings": settings,
+            "observe": surface.observe,
+            "dial": world.dial,
+            "clock": world.clock,
+            "random": world.random,
+            "threads": world.threads,
+            "allocation": allocation_of(settings.consumer, plugins, surface),
+            "offset_store": offset_store_of(plugins, surface),
+        }
+        for name, value in self._given.items() if _derives(user) else ():
+            if name not in self._replaced:
                 # A redeclared factory may refer to what its container left open.
-                self._filled.append(container.providers[name])
-                container.providers[name].override(providers.Object(value))
-        for name, provider in replaced.items():
-            self.own.providers[name].override(provider)
+                self._filled.append(user.providers[name])
+                user.providers[name].override(providers.Object(value))
+        self.clock: Clock = self._value("clock")
+        self.allocation: Allocation = self._value("allocation")
+        self.offset_store: OffsetStore | None = self._value("offset_store")
+        self._random: Random = self._value("random")
+        self._observe: Observe = self._value("observe")
+        self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
+        self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
 
-    # Typed, so that the arguments of each call are checked, also where the user's container replaces a factory.
+    def _value(self, name: str) -> Any:
+        return self._replaced[name]() if name in self._replaced else self._given[name]
 
-    @property
-    def clock(self) -> Clock:
-        return self.own.clock()
+    def _factory(self, name: str) -> Any:
+        return self._replaced.get(name, Container.providers[name])
 
-    @property
-    def allocation(self) -> Allocation:
-        return self.own.allocation()
+    def client(self, config: ClientConfig, subscribed: str) -> ClientInstance:
+        """The view of one cluster, whose name server `config` names. `subscribed`: a digest of what its groups want."""
+        client: ClientInstance = self._factory("client")(
+            config=config,
+            dial=self._value("dial"),
+            clock=self.clock,
+            random=self._random,
+            observe=self._observe,
+            new_connection=self._new_connection,
+            tls=self._tls,
+            read_url=self._world.read_url,
+            subscribed=subscribed,
+        )
+        return client
 
-    @property
-    def offset_store(self) -> OffsetStore | None:
-        return self.own.offset_store()
-
-    @property
-    def blocked_loop(self) -> BlockedLoop:
-        return self.own.blocked_loop()
-
-    def client(self, *, config: ClientConfig) -> ClientInstance:
-        """The view of one cluster."""
-        return self.own.client(config=config)
-
-    def producer(self, *, client: ClientInstance, group: str) -> Producer:
+    def producer(self, client: ClientInstance, group: str) -> Producer:
         """The producer of one cluster."""
-        return self.own.producer(client=client, group=group)
+        config = self._settings.client
+        producer: Producer = self._factory("producer")(
+            client=client,
+            config=self._settings.producer,
+            group=group,
+            clock=self.clock,
+            random=self._random,
+            max_inflated_bytes=config.max_inflated_bytes,
+            trace_topic=trace_topic_of(config),
+        )
+        return producer
 
     def consumer(
         self,
-        *,
         client: ClientInstance,
         producer: Producer,
+        *,
         cluster: str,
         group: str,
         topics: Sequence[ConsumedTopic],
         expected_members: int,
     ) -> PushConsumer:
         """The consumer of one group."""
-        made_of = self.own.consumer_parts(client=client, producer=producer, cluster=cluster)
-        return self.own.consumer(group=group, topics=topics, parts=made_of, expected_members=expected_members)
+        parts = ConsumerParts(
+            client=client,
+            producer=producer,
+            config=self._settings.consumer,
+            clock=self.clock,
+            random=self._random,
+            observe=self._observe,
+            flow_control=self._flow_control,
+            blocked_loop=self.blocked_loop,
+            threads=self._value("threads"),
+            crashes=self._world.crashes,
+            cluster=cluster,
+            worker=self._world.worker,
+            allocation=self.allocation,
+            offset_store=self.offset_store,
+            traces=producer.traces if self._settings.client.enable_msg_trace else None,
+            app_version=self._settings.app.version,
+            max_inflated_bytes=self._settings.client.max_inflated_bytes,
+        )
+        make = self._factory("consumer")
+        consumer: PushConsumer = make(group=group, topics=topics, parts=parts, expected_members=expected_members)
+        return consumer
 
     async def start_resources(self) -> None:
         """Initialize the Resource providers of the user's container."""

@@ -9,42 +9,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from random import Random
+import os
+import threading
+import weakref
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.declare.adjusting import LimitChange, of_groups
-from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange, named_by
+from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, PauseChange, of_groups
 from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end, pauses_of
 from rocketapp.app.declare.registry import UNNAMED, GroupPlan
-from rocketapp.app.publish.publishing import Publishing, Sender, running_loop
-from rocketapp.app.publish.wrapped import WrappedSender, fold_publish
-from rocketapp.app.run.allocations import tell_allocation
-from rocketapp.app.run.assembly import Assembly, assemble
-from rocketapp.app.run.forks import ForkGuard
-from rocketapp.app.run.periodic import Periodic
+from rocketapp.app.publish.publishing import Publishing, Sender, WrappedSender, fold_publish, running_loop
+from rocketapp.app.run.container import World
+from rocketapp.app.run.extensions import own_limits, tell_allocation
+from rocketapp.app.run.plan import Assembly, assemble
 from rocketapp.app.run.reading import complete, prepare
-from rocketapp.app.run.steps import all_of, opened
+from rocketapp.app.run.surface import Periodic
 from rocketapp.app.run.user_code import UserCode
-from rocketapp.app.run.ways import own_limits
 from rocketapp.app.settings.settings import Settings
-from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.consumer.rollout.check import digest
 from rocketapp.errors import ConfigError, SetupError, TransportError
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
-from rocketapp.transport.stream import Dial
-from rocketapp.transport.web import ReadUrl, read_url, shown_url
+from rocketapp.tasks import scope
+from rocketapp.transport.web import shown_url
 
 if TYPE_CHECKING:
-    from rocketapp.app.run.container import Wiring
-    from rocketapp.app.run.idle import Idle
     from rocketapp.client.instance import ClientInstance
-    from rocketapp.consumer.crashes import Crashes
-    from rocketapp.consumer.group.offset_store import OffsetStore
+    from rocketapp.consumer.offsets.stores import OffsetStore
     from rocketapp.consumer.push_consumer import PushConsumer
     from rocketapp.producer.producer import Producer
 
@@ -62,27 +56,14 @@ class Lifecycle:
         self,
         app: TwoPhases,
         settings: Settings,
+        world: World,
         *,
-        dial: Dial,
-        clock: Clock,
-        random: Random,
         expected_members: int = 1,
-        threads: MakeThreads = Threads,
         plugins: Sequence[object] = (),
-        crashes: Crashes | None = None,
-        worker: int | None = None,
-        read_url: ReadUrl = read_url,
     ) -> None:
-        """`threads(name, most)` makes the threads of a sync handler. `plugins`: of this run, behind the app's.
-
-        `crashes`: where what is in hand is noted down, for the case that the process dies; its owner closes it.
-
-        `worker`: the number of this process, for what it keeps on disk; None: nothing is kept.
-        """
-        self._crashes, self._worker = crashes, worker
-        self._app, self._settings, self._expected_members = app, settings, expected_members
-        self._dial, self._clock, self._random, self._threads = dial, clock, random, threads
-        self._more_plugins, self._read_url = plugins, read_url
+        """`expected_members`: processes of the app that start together. `plugins`: of this run, behind the app's."""
+        self._app, self._settings, self._world = app, settings, world
+        self._expected_members, self._more_plugins = expected_members, plugins
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout: float = settings.producer.send_timeout
         self.publishing: Publishing = Publishing(lambda: self, payloads=declared_of(app).payloads)
@@ -114,7 +95,7 @@ class Lifecycle:
         prepare(self._app, self._settings.app)
         self._settings = complete(self._app, self._settings)
         self._early_changes = list(pauses_of(self._app))
-        self._forks = ForkGuard(self._halt)
+        end_in_children(self)
         begin(self._app, self)
         declared_of(self._app).settings_in_use = self._settings
         self._began = True
@@ -169,7 +150,7 @@ class Lifecycle:
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
         if self._assembly is not None:
-            named_by(change, self._plans())
+            change.named_in(self._plans())
         if running_loop() is self.loop:
             self._change_pauses(change)
         else:
@@ -179,14 +160,13 @@ class Lifecycle:
         """Change limits. Raises SetupError for what cannot be changed. May be called from any thread."""
         if self._assembly is None or not self._is_assembled:
             change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
-        groups = [topics for _, topics in self._assembly.groups]
         own = {
             (index, one.topic): own_limits(one.plugged_in)
-            for index, topics in enumerate(groups)
-            for one in topics
+            for index, plan in enumerate(self._plans())
+            for one in plan.topics
             if one.plugged_in is not None
         }
-        changes = of_groups(change, named_by(change, self._plans()), self._plans(), own)
+        changes = of_groups(change, change.named_in(self._plans()), self._plans(), own)
         if running_loop() is self.loop:
             self._adjust(changes)
         else:
@@ -204,7 +184,7 @@ class Lifecycle:
 
     async def idle(self) -> Idle:
         """Whether anything is left to do, over all consumers."""
-        from rocketapp.app.run.idle import merge_idle
+        from rocketapp.app.run.lifecycle import merge_idle
 
         reports = await asyncio.gather(*(consumer.idle() for consumer in self._consumers))
         plans = self._plans()[: len(reports)]
@@ -226,7 +206,8 @@ class Lifecycle:
         now = AppSnapshot(cache_limit_bytes=limit, groups=tuple(groups), client_ids=client_ids)
         return now if self._assembly is None else replace(now, metrics=self._assembly.surface.metrics(now))
 
-    def _halt(self) -> None:
+    def halt(self) -> None:
+        """In a forked child: start nothing more, and send nothing."""
         if self._assembly is not None:
             self._assembly.surface.halt()
         for client in self._clients.values():
@@ -244,30 +225,24 @@ class Lifecycle:
         self._assembly = assembly = assemble(
             self._app,
             self._settings,
+            self._world,
+            plugins,
             publishing=self.publishing,
-            dial=self._dial,
-            clock=self._clock,
-            random=self._random,
-            threads=self._threads,
-            plugins=plugins,
             periodic=self._periodic,
             snapshot=self.snapshot,
-            crashes=self._crashes,
-            worker=self._worker,
-            read_url=self._read_url,
         )
         for change in self._early_changes:
-            named_by(change, self._plans())
-        tell_allocation(assembly.wiring.allocation, [one.plan.group for one in assembly.shared])
+            change.named_in(self._plans())
+        tell_allocation(assembly.wiring.allocation, [plan.group for plan in assembly.shared])
         # Consumers watch it as well, but what runs before them and after them may block, and an app may have none.
         assembly.wiring.blocked_loop.join(self)
         self._user_code = UserCode(self._app, plugins, assembly.surface, patience=self._settings.app.drain_timeout)
         wrapped = fold_publish(self.producer, plugins, assembly.surface)
         await assembly.wiring.start_resources()
-        await self._connect(assembly.wiring, self._clusters(assembly))
+        await self._connect(assembly)
         for cluster, client in self._clients.items():
             group = self._settings.producer.group or self._app.name
-            producer = assembly.wiring.producer(client=client, group=group)
+            producer = assembly.wiring.producer(client, group)
             await producer.start()
             self._producers[cluster] = producer
         for cluster, producer in self._producers.items():
@@ -289,13 +264,13 @@ class Lifecycle:
             consumer.begin()
 
     def _new_consumers(self, assembly: Assembly) -> Iterator[PushConsumer]:
-        for plan, topics in assembly.groups:
+        for plan in assembly.groups:
             yield assembly.wiring.consumer(
-                client=self._clients[plan.cluster],
-                producer=self._producers[plan.cluster],
+                self._clients[plan.cluster],
+                self._producers[plan.cluster],
                 cluster=plan.cluster,
                 group=plan.group,
-                topics=topics,
+                topics=plan.topics,
                 expected_members=self._expected_members,
             )
 
@@ -305,32 +280,35 @@ class Lifecycle:
         clusters = dict(declared.clusters)
         if self._settings.client.name_server:
             clusters[UNNAMED] = self._settings.client.name_server
-        elif declared.uses_unnamed_cluster(plan.cluster for plan, _ in assembly.groups):
+        elif declared.uses_unnamed_cluster(plan.cluster for plan in assembly.groups):
             raise ConfigError(
                 "client.name_server", "is not set: give the cluster's name servers, host:port[;host:port]"
             )
         return clusters
 
-    async def _connect(self, wiring: Wiring, clusters: Mapping[str, str]) -> None:
+    async def _connect(self, assembly: Assembly) -> None:
+        clusters = self._clusters(assembly)
         if self._settings.client.tls and not self._settings.client.tls_verify:
             log.warning("client.tls_verify is off: any server is trusted")
         configs = {name: replace(self._settings.client, name_server=address) for name, address in clusters.items()}
-        await all_of(self._connect_one(wiring, name, config) for name, config in configs.items())
+        await all_of(self._connect_one(assembly, name, config) for name, config in configs.items())
 
-    async def _connect_one(self, wiring: Wiring, cluster: str, config: ClientConfig) -> None:
+    async def _connect_one(self, assembly: Assembly, cluster: str, config: ClientConfig) -> None:
         """Try until `connect_timeout` is over; later outages are waited out for ever."""
         limit = self._settings.app.connect_timeout
         deadline = self.loop.time() + limit
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         cause, is_told = "no answer", False
+        groups = {plan.group: plan.topics for plan in assembly.groups if plan.cluster == cluster}
+        subscribed = digest(groups, self._settings.consumer)
         while True:
-            client = wiring.client(config=config)
+            client = assembly.wiring.client(config, subscribed)
             try:
                 async with asyncio.timeout_at(deadline):
                     await client.start()
             except (TransportError, TimeoutError) as error:
                 cause = str(error) or cause  # the deadline itself says nothing
-                pause = pauses.next(self._random.random())
+                pause = pauses.next(self._world.random.random())
                 if self.loop.time() + pause < deadline:
                     if not is_told and deadline - self.loop.time() < limit - QUIET:
                         is_told = True
@@ -345,15 +323,15 @@ class Lifecycle:
                 await client.check_keys()
             return
 
-    def _plans(self) -> list[GroupPlan]:
-        return [] if self._assembly is None else [plan for plan, _ in self._assembly.groups]
+    def _plans(self) -> Sequence[GroupPlan]:
+        return () if self._assembly is None else self._assembly.groups
 
     def _change_pauses(self, change: PauseChange) -> None:
         if not self._is_assembled:
             self._early_changes.append(change)
             return
-        for index, topic in named_by(change, self._plans()):
-            if change.call == "pause":
+        for index, topic in change.named_in(self._plans()):
+            if change.kind == "pause":
                 self._consumers[index].pause(topic, change.reason or DEFAULT_REASON)
             else:
                 self._consumers[index].resume(topic, change.reason)
@@ -397,3 +375,52 @@ class Lifecycle:
             self._assembly.wiring.release()
         end(self._app)
         declared_of(self._app).settings_in_use = None
+
+
+async def opened(store: OffsetStore) -> None:
+    """Open a plugin's store. Raises SetupError with what it raises."""
+    try:
+        await store.open()
+    except Exception as error:
+        raise SetupError("", f"the offset store did not open: {type(error).__name__}: {error}") from error
+
+
+async def all_of(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at once; when one fails the others are ended before its error goes on."""
+    async with scope(*works) as tasks:
+        await asyncio.gather(*tasks)
+
+
+def end_in_children(lifecycle: Lifecycle) -> None:
+    """A handler may fork: its child is a copy of this process, and must not consume as well.
+
+    A child that runs another program (subprocess), or that ends by itself (multiprocessing), is not disturbed. One that
+    comes back from the handler ends there, with exit code 0. Its connections lead nowhere.
+    """
+    loop, thread, run = asyncio.get_running_loop(), threading.get_ident(), weakref.ref(lifecycle)
+
+    def in_child() -> None:
+        if (halted := run()) is None:
+            return
+        halted.halt()
+        if threading.get_ident() == thread and not loop.is_closed():
+            loop.call_soon(os._exit, 0)
+
+    os.register_at_fork(after_in_child=in_child)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Whether an app is idle: every wanted queue is owned, and no consumer has a reason to wait."""
+
+    owned: frozenset[str]
+    wanted: frozenset[str]
+    reasons: tuple[str, ...]
+
+
+def merge_idle(reports: Sequence[tuple[str, Any]]) -> Idle:
+    """Queues are told apart by consumer: two groups may want the same one."""
+    owned = frozenset(f"{who} {queue}" for who, report in reports for queue in report.owned)
+    wanted = frozenset(f"{who} {queue}" for who, report in reports for queue in report.wanted)
+    reasons = tuple(str(reason) for _, report in reports for reason in report.reasons)
+    return Idle(owned, wanted, reasons)

@@ -2,26 +2,107 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from rocketapp.app.declare.phases import TwoPhases, declared_of
-from rocketapp.app.inject.providers import ContainerProviders
 from rocketapp.app.publish.publishing import Publishing
-from rocketapp.app.run.periodic import Periodic
-from rocketapp.app.run.plugin_failures import PluginFailures
 from rocketapp.app.settings.settings import Settings
-from rocketapp.errors import PluginError
+from rocketapp.hooks.answers import ReadMetrics
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.manager import HookResult, Plugins
-from rocketapp.hooks.metrics import ReadMetrics
 from rocketapp.model.event import Event, Observe
 from rocketapp.model.metric import Metric
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
+from rocketapp.user_line import line_of_error
 from rocketapp.wire.record import Message
+
+log: logging.Logger = logging.getLogger("rocketapp.app")
+MOST = 256
+"""Failures that are remembered. Further ones are told again and again rather than not at all."""
+
+
+class PluginFailures:
+    """Of the plugins of one app."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str, str, type[Exception]]] = set()
+
+    def tell(self, who: str, doing: str, error: Exception) -> None:
+        """`doing`: what the plugin was asked for, the same words each time."""
+        place = _place(error)
+        log.debug("%s failed at %s", who, doing, exc_info=error)
+        failure = (who, doing, place, type(error))
+        if failure in self._told:
+            return
+        if len(self._told) < MOST:
+            self._told.add(failure)
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        log.error("%s: %s failed at %s: %s: further failures like this are not told", place, who, doing, text)
+
+
+def _place(error: Exception) -> str:
+    """The line in the plugin, which may be installed: then the innermost line of all."""
+    if (found := line_of_error(error)) is not None:
+        return str(found)
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return "?" if at is None else f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}"
+
+
+class Periodic:
+    """Owns the timers. It makes no task, so `stop` need not be awaited."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[float, Callable[[], None]]] = []
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._failures = PluginFailures()
+
+    def add(self, seconds: float, call: Callable[[], None]) -> None:
+        """Repeat the call every `seconds`, from the start on, or from now when the app runs already."""
+        if seconds <= 0:
+            raise ValueError(f"every({seconds}): seconds are more than 0")
+        self._calls.append((seconds, call))
+        if self._loop is not None:
+            self._arm(len(self._calls) - 1)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        for number in range(len(self._calls)):
+            self._arm(number)
+
+    def stop(self) -> None:
+        """End the timers, and make each call a last time."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._loop = None
+        for _, call in self._calls:
+            self._call(call)
+        self._calls.clear()
+
+    def _arm(self, number: int) -> None:
+        if self._loop is not None:
+            self._timers[number] = self._loop.call_later(self._calls[number][0], self._due, number)
+
+    def _due(self, number: int) -> None:
+        self._call(self._calls[number][1])
+        self._arm(number)
+
+    def _call(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self._failures.tell("a plugin", "a periodic call", error)
+
 
 T = TypeVar("T")
 
@@ -51,15 +132,9 @@ class AppSurface:
         self._metrics: list[tuple[str, ReadMetrics]] = []
         for hook in plugins.hooks("app_setup"):
             hook.call(app=self)
-        for answer in plugins.ask("observe_events", app=self):
-            if not callable(answer.value):
-                raise PluginError(
-                    answer.plugin, f"observe_events returned {answer.value!r}: return a function, or None"
-                )
+        for answer in plugins.ask_for_functions("observe_events", app=self):
             self._observers.append((answer.plugin, answer.value))
-        for answer in plugins.ask("metrics", app=self):
-            if not callable(answer.value):
-                raise PluginError(answer.plugin, f"metrics returned {answer.value!r}: return a function, or None")
+        for answer in plugins.ask_for_functions("metrics", app=self):
             self._metrics.append((answer.plugin, answer.value))
 
     @property
@@ -74,10 +149,10 @@ class AppSurface:
         return self._settings.options(table)
 
     def provider(self, what: type[Any] | str) -> Callable[[], Any]:
-        container = declared_of(self._app).container
-        if container is None:
+        providers = declared_of(self._app).providers
+        if providers is None:
             raise LookupError(f"{what!r}: the app has no container, RocketApp(container=...)")
-        return ContainerProviders(container).provider(what)
+        return providers.provider(what)
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
         self._periodic.add(seconds, call)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
-from rocketapp.app.settings.environments import DEVELOPMENT
+from rocketapp.app.settings.file import DEVELOPMENT
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rocketapp.app.settings.environments import clusters_in, environment_of, environment_problem, tables_of
-from rocketapp.app.settings.lines import line_of
+from rocketapp.app.settings.file import clusters_in, environment_of, environment_problem, line_of, tables_of
 from rocketapp.app.settings.settings import TABLES, Settings
 from rocketapp.app.settings.values import checked, fields_of, nearest
 from rocketapp.errors import ConfigError

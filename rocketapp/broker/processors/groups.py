@@ -183,5 +183,5 @@ class GroupProcessor:
         return None
 
 
-def _connection(member: Member) -> statistics.Connection:
-    return statistics.Connection(member.client_id, member.address, member.language, member.version)
+def _connection(member: Member) -> statistics.ConnectedClient:
+    return statistics.ConnectedClient(member.client_id, member.address, member.language, member.version)

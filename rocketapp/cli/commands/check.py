@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError
-from rocketapp.cli.options import app_options, json_option, name_server_option, refuse_empty
-from rocketapp.cli.output import print_json, say
-from rocketapp.cli.tables import print_table
+from rocketapp.cli.options import app_command, json_option, name_server_option
+from rocketapp.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from rocketapp.admin.checking import CheckedGroup
+    from rocketapp.admin.groups import CheckedGroup
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
     from rocketapp.model.subscription import Subscription, SubscriptionData
@@ -24,24 +23,15 @@ if TYPE_CHECKING:
 )
 @name_server_option
 @json_option
-@app_options
-def command(*, app: str, settings: str | None, traceback: bool, name_server: str | None, as_json: bool) -> int:
+@app_command
+def command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
     """Compare what APP subscribes with its living members and with the topics of the cluster. Changes nothing. Ends
     with 1 when something differs or is missing, with 2 when the app cannot be loaded or the cluster is not reached.
     """
-    from rocketapp.cli.loader import load_app
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.settings import read_settings, subscriptions_of
+    from rocketapp.cli.settings import subscriptions_of
 
-    refuse_empty({"--name-server": name_server})
-    try:
-        loaded = load_app(app)
-        given = {"client": {"name_server": name_server}} if name_server else {}
-        read = read_settings(given, file=settings, app=loaded)
-        found = run_in_loop(_check(loaded, read, subscriptions_of(loaded, read)), "asyncio")
-    except CommandError as error:
-        error.traceback = traceback
-        raise
+    found = run_in_loop(_check(app, settings, subscriptions_of(app, settings)), "asyncio")
     if as_json:
         print_json([_document(cluster, one) for cluster, one in found])
     else:
@@ -53,8 +43,8 @@ async def _check(
     app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]
 ) -> list[tuple[str, CheckedGroup]]:
     """By the name of its cluster every group; the unnamed one is empty."""
-    from rocketapp.admin.checking import check_groups
     from rocketapp.admin.cluster import AdminCluster
+    from rocketapp.admin.groups import check_groups
     from rocketapp.cli.cluster import clusters_of, connected
     from rocketapp.errors import RocketAppError
 

@@ -1,34 +1,58 @@
-"""`rocketapp dlq`: dead letters, shown, tried with the local code, and replayed."""
+"""`rocketapp dlq`: dead letters, shown, replayed, and tried with the local code."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import random
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from operator import itemgetter
+from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.asking import ask_cluster, cluster_options, local_time
-from rocketapp.cli.commands.dlq_replay import replay_command
-from rocketapp.cli.commands.dlq_try import try_command
-from rocketapp.cli.commands.message import json_of, print_message
-from rocketapp.cli.completing import groups
-from rocketapp.cli.failure import DONE, FAILED, CommandError
-from rocketapp.cli.options import GROUP, refuse_empty
-from rocketapp.cli.output import print_json, say
-from rocketapp.cli.tables import print_table
+from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, run_on, settings_here
+from rocketapp.cli.commands.completion import groups
+from rocketapp.cli.commands.messages import json_of, print_message
+from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
+from rocketapp.cli.options import (
+    GROUP,
+    Seconds,
+    app_command,
+    app_named,
+    json_option,
+    name_server_option,
+    refuse_empty,
+)
+from rocketapp.cli.output import Column, items_as_json, print_items, print_json, print_table, printable, say
 from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
     from rocketapp.admin.dead_letters import DeadLetter
+    from rocketapp.admin.replay_state import ReplayState, StateFile
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.declare.registry import GroupPlan
+    from rocketapp.app.settings.settings import Settings
+    from rocketapp.consumer.handler import Handler
+    from rocketapp.model.outgoing import Outgoing
+    from rocketapp.producer.producer import Producer
+    from rocketapp.wire.message import Message
+
+COUNTS = (Column("GROUP", "group", itemgetter(0)), Column("DEAD LETTERS", "dead_letters", itemgetter(1)))
+_PLACE = re.compile(r".+:\d+:\d+")
+PRODUCER_GROUP = "rocketapp-replay"
 
 
 @click.group("dlq")
 def command() -> None:
     """Show dead letters, try them, and replay them."""
-
-
-command.add_command(try_command)
-command.add_command(replay_command)
 
 
 @command.command(
@@ -39,17 +63,17 @@ command.add_command(replay_command)
 @click.argument("group", type=GROUP, required=False, shell_complete=groups)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most dead letters to show.")
 @cluster_options
-def list_command(*, group: str | None, limit: int, name_server: str | None, as_json: bool) -> int:
+def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
     """Show the newest dead letters of GROUP. Without it: how many each group has."""
     if group is None:
-        return _list_groups(name_server, as_json=as_json)
+        return _list_groups(as_json=as_json)
     from rocketapp.admin.dead_letters import groups_with, newest
 
     async def look(cluster: AdminCluster) -> tuple[list[DeadLetter], str]:
         found = await newest(cluster, group, limit)
         return found, "" if found else did_you_mean(group, await groups_with(cluster))
 
-    found, near = ask_cluster(name_server, look)
+    found, near = ask_cluster(look)
     if as_json:
         print_json([_shown(one) for one in found])
         return DONE
@@ -64,14 +88,14 @@ def list_command(*, group: str | None, limit: int, name_server: str | None, as_j
     return DONE
 
 
-def _list_groups(name_server: str | None, *, as_json: bool) -> int:
+def _list_groups(*, as_json: bool) -> int:
     from rocketapp.admin.dead_letters import counts
 
-    found = ask_cluster(name_server, counts)
+    found = ask_cluster(counts)
     if as_json:
-        print_json([{"group": group, "dead_letters": count} for group, count in found])
+        print_json(items_as_json(COUNTS, found))
     else:
-        print_table(("GROUP", "DEAD LETTERS"), found)
+        print_items(COUNTS, found)
     return DONE
 
 
@@ -83,12 +107,12 @@ def _list_groups(name_server: str | None, *, as_json: bool) -> int:
 @click.argument("group", type=GROUP, shell_complete=groups)
 @click.argument("which")
 @cluster_options
-def show_command(*, group: str, which: str, name_server: str | None, as_json: bool) -> int:
+def show_command(*, group: str, which: str, as_json: bool) -> int:
     """Show one dead letter with all properties. WHICH is its place or a message id."""
     from rocketapp.admin.dead_letters import find
 
     refuse_empty({"WHICH": which})
-    found = ask_cluster(name_server, lambda cluster: find(cluster, group, which))
+    found = ask_cluster(lambda cluster: find(cluster, group, which))
     if found is None:
         raise CommandError(f"group {group} has no dead letter {which}: see rocketapp dlq list {group}", FAILED)
     if as_json:
@@ -101,3 +125,272 @@ def show_command(*, group: str, which: str, name_server: str | None, as_json: bo
 def _shown(letter: DeadLetter) -> dict[str, Any]:
     told = {"place": letter.place, "published_in": letter.topic or None}
     return {**json_of(letter.message), **told, "reason": letter.reason or None, "attempts": letter.attempts}
+
+
+@command.command(
+    "replay",
+    short_help="Send the dead letters of a group out again.",
+    epilog="Example: rocketapp dlq replay billing --rate 200",
+)
+@click.argument("group", type=GROUP, shell_complete=groups)
+@click.option("--rate", type=Seconds(), default=100.0, show_default=True, help="Messages a second; 0 for no limit.")
+@click.option(
+    "--to",
+    type=click.Choice(["group", "topic"]),
+    default="group",
+    show_default=True,
+    help="Back to this group alone, or to the topic of each, where every group gets it.",
+)
+@click.option("--state", "state_file", metavar="FILE", help="Default: beside the folder of the embedded broker.")
+@click.option("--skip", "skipped", metavar="PLACE", multiple=True, help="Pass this one over; may be repeated.")
+@click.option("--again", is_flag=True, help="All dead letters that are there, whatever was replayed before.")
+@cluster_options
+def replay_command(
+    *,
+    group: str,
+    rate: float,
+    to: str,
+    state_file: str | None,
+    skipped: tuple[str, ...],
+    again: bool,
+    as_json: bool,
+) -> int:
+    """Send the dead letters of GROUP out again, each once. Ended in any way, the same command goes on."""
+    from rocketapp.admin.replay_state import ReplayStateError, StateFile
+
+    refuse_empty({"--state": state_file})
+    if state_file and Path(state_file).is_dir():
+        raise CommandError(f"--state {state_file}: it is a folder: name a file in it")
+    for place in skipped:
+        if not _PLACE.fullmatch(place):
+            raise CommandError(f"--skip {place}: write a place as rocketapp dlq list shows it, broker-a:0:17")
+    settings = settings_here()
+    folder = Path(settings.broker.dir)
+    file = StateFile(Path(state_file) if state_file else folder.with_name(f"{folder.name}.replay-{group}.json"))
+    named = settings.client.name_server or f"the embedded broker in {folder.resolve()}"
+    one = _One(settings, file, named, frozenset(skipped))
+    try:
+        with file.held(), _ended_like_ctrl_c():
+            state = run_on(settings, lambda cluster: one.run(cluster, group, rate, to_group=to == "group", again=again))
+    except ReplayStateError as error:
+        raise CommandError(str(error)) from error
+    except KeyboardInterrupt:
+        raise CommandError(f"interrupted{one.progress()}", FAILED) from None
+    if as_json:
+        print_json({"group": group, "replayed": state.replayed, "left": state.left, "state": str(file.path)})
+    elif not state.ends:
+        say(f"group {group} has no dead letters{one.near}")
+    else:
+        letters = "dead letter" if state.replayed == 1 else "dead letters"
+        say(f"replayed {state.replayed} {letters} of group {group}; {file.path} says so")
+    return DONE
+
+
+class _One:
+    """One run of the command."""
+
+    def __init__(self, settings: Settings, file: StateFile, named: str, skip: frozenset[str]) -> None:
+        self._settings, self._file, self._named, self._skip = settings, file, named, skip
+        self._state: ReplayState | None = None
+        self.near = ""
+        """The end of the line about a group that never had a dead letter."""
+
+    def progress(self) -> str:
+        """How far it came, and how to go on: the end of an error's line."""
+        state = self._state
+        if state is None:
+            return ""
+        return (
+            f"; {state.replayed} are replayed and {state.left} left: the same command goes on, from {self._file.path}"
+        )
+
+    async def run(self, cluster: AdminCluster, group: str, rate: float, *, to_group: bool, again: bool) -> ReplayState:
+        from rocketapp.admin.dead_letters import groups_with
+        from rocketapp.admin.replay import Replay, begin
+        from rocketapp.errors import RocketAppError
+
+        state = await begin(cluster, self._file, group=group, named=self._named, to_group=to_group, again=again)
+        self._state = state
+        if not state.ends:
+            self.near = did_you_mean(group, await groups_with(cluster))
+            return state
+        producer = self._producer(cluster)
+        await producer.start()
+        try:
+            with _progress(state.left) as told:
+                replay = Replay(cluster, producer, state, self._file, rate=rate or None, skip=self._skip, told=told)
+                await replay.run()
+        except RocketAppError as error:
+            raise CommandError(f"{error}{self.progress()}", FAILED) from error
+        finally:
+            await producer.stop()
+        return state
+
+    def _producer(self, cluster: AdminCluster) -> Producer:
+        from rocketapp.clock import SystemClock
+        from rocketapp.producer.producer import Producer
+
+        return Producer(
+            client=cluster.client,
+            config=replace(self._settings.producer, retries=0),
+            group=PRODUCER_GROUP,
+            clock=SystemClock(),
+            random=random.Random(),
+        )
+
+
+@contextlib.contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """Within: SIGTERM and SIGHUP raise KeyboardInterrupt where SIGINT does. A SIGHUP that is ignored stays so."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    taken = [number for number, action in before.items() if action == signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, _interrupt)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _interrupt(_number: int, frame: FrameType | None) -> None:
+    # While an event loop runs, this one cancels its main task.
+    act = signal.getsignal(signal.SIGINT)
+    if callable(act):
+        act(signal.SIGINT, frame)
+    else:  # ignored, as for a job in the background
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _progress(count: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, if that is a terminal."""
+    if not sys.stderr.isatty() or not count:
+        yield lambda done: None
+        return
+    with click.progressbar(length=count, label="replaying", file=sys.stderr, show_pos=True) as bar:
+        yield bar.update
+
+
+@command.command(
+    "try",
+    short_help="Try a dead letter with the code of APP.",
+    epilog="Example: rocketapp dlq try app:app broker-a:0:17",
+)
+@app_command
+@click.argument("which")
+@click.option(
+    "--group",
+    type=GROUP,
+    shell_complete=groups,
+    help="Whose dead letter it is. Default: the app's group, if it has one only.",
+)
+@name_server_option
+@json_option
+def try_command(*, app: RocketApp, settings: Settings, which: str, group: str | None, as_json: bool) -> int:
+    """Try a dead letter with the code of APP. WHICH is its place or a message id. Nothing is published and no
+    offset moves; what the handler writes elsewhere is written. Ends with 1 unless the message would be done.
+    """
+    from rocketapp.cli.settings import subscriptions_of
+
+    refuse_empty({"WHICH": which})
+    chosen = chosen_group(app_named(), sorted({one.group for one in subscriptions_of(app, settings)}), group)
+    return run_on(settings, lambda cluster: _try(cluster, app, settings, chosen, which, as_json=as_json))
+
+
+def chosen_group(app: str, groups: list[str], wanted: str | None) -> str:
+    """The group whose dead letter is tried: the one that is named, or the only one. Raises CommandError."""
+    if not groups:
+        raise CommandError(f"{app}: nothing is subscribed, so no handler could take it: see rocketapp routes {app}")
+    if wanted is None and len(groups) != 1:
+        raise CommandError(f"{app} has {len(groups)} groups: choose one with --group: {', '.join(groups)}")
+    if wanted is not None and wanted not in groups:
+        raise CommandError(f"--group {wanted}: {app} has no such group: it has {', '.join(groups)}")
+    return wanted or groups[0]
+
+
+async def _try(
+    cluster: AdminCluster, app: RocketApp, settings: Settings, group: str, which: str, *, as_json: bool
+) -> int:
+    from rocketapp.admin.dead_letters import as_delivered, find
+    from rocketapp.app.run.inside import handlers_alone
+
+    letter = await find(cluster, group, which)
+    if letter is None:
+        raise CommandError(f"group {group} has no dead letter {which}: see rocketapp dlq list {group}", FAILED)
+    published: list[Outgoing] = []
+    async with handlers_alone(app, settings, published) as groups:
+        handler = _handler(groups, group, letter)
+        result, raised = await call_handler(handler, as_delivered(letter, group))
+    word, text, is_done = judge(handler, letter.message, result, raised)
+    if as_json:
+        print_json(
+            {
+                "group": group,
+                "place": letter.place,
+                "handler": handler.name,
+                "outcome": word,
+                "text": text,
+                "would_publish": [_published(one) for one in published],
+            }
+        )
+    else:
+        say(printable(f"{handler.name}: {word}{f': {text}' if text else ''}"))
+        for one in published:
+            say(printable(f"would publish to {one.topic}: {one.body.decode('utf-8', 'backslashreplace')}"))
+    return DONE if is_done else FAILED
+
+
+def _handler(groups: tuple[GroupPlan, ...], group: str, letter: DeadLetter) -> Handler:
+    from rocketapp.state.tag_table import TagTable
+
+    for plan in groups:
+        for topic in plan.topics if plan.group == group else ():
+            if topic.topic == letter.topic:
+                table = TagTable((handler, handler.subscription.tags) for handler in topic.handlers)
+                ((handler, _),) = table.split([letter.message])
+                if handler is not None:
+                    return handler
+    tag = f" with tag {letter.message.tag}" if letter.message.tag else ""
+    where = f"topic {letter.topic}{tag}" if letter.topic else "a topic that it does not name"
+    raise CommandError(
+        f"dead letter {letter.place} is from {where}, and no handler of group {group} takes that", FAILED
+    )
+
+
+async def call_handler(handler: Handler, message: Message) -> tuple[Any, bool]:
+    """What it returned or raised, and whether it raised."""
+    subscription = handler.subscription
+    given: Any = message if subscription.batch is None else [message]
+    try:
+        async with asyncio.timeout(subscription.timeout):
+            if subscription.is_async:
+                return await handler.call(given), False
+            return await asyncio.to_thread(handler.call, given), False
+    except Exception as error:
+        return error, True
+
+
+def judge(handler: Handler, message: Message, result: Any, raised: bool) -> tuple[str, str, bool]:
+    """The outcome in a word, its reason, and whether the message would be done."""
+    from rocketapp.consumer.ways.outcomes import failures_of
+    from rocketapp.model.outcome import Skip
+
+    (failure,) = failures_of(result, raised, [message], handler.subscription)
+    if failure is None:
+        is_skip = raised or isinstance(result, Skip)
+        return ("skip", str(getattr(result, "reason", result)), True) if is_skip else ("done", "", True)
+    word = "dead letter" if failure.dead else "stop" if failure.stop else "retry"
+    place = user_place(result) if raised else None
+    text = describe(result) if raised else str(failure)
+    return word, f"{place}: {text}" if place else text, False
+
+
+def _published(message: Outgoing) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "properties": dict(message.properties),
+        "body": message.body.decode("utf-8", "backslashreplace"),
+    }

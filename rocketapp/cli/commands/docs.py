@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
-from rocketapp.cli.options import app_options, refuse_empty
+from rocketapp.cli.options import app_command, app_named, refuse_empty
 from rocketapp.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.settings.settings import Settings
 
 Format = Literal["json", "yaml"]
 MOST_LINES = 40
@@ -31,47 +34,38 @@ _YAML = (".yaml", ".yml")
 @click.option("-o", "--output", metavar="FILE", help="Write the document there; default: stdout.")
 @click.option("--html", metavar="FILE", help="Write a page for people there.")
 @click.option("--check", metavar="FILE", help="Write nothing; end with 1 when this file is another document.")
-@app_options
+@app_command
 def command(
     *,
-    app: str,
+    app: RocketApp,
+    settings: Settings,
     form: Format | None,
     output: str | None,
     html: str | None,
     check: str | None,
-    settings: str | None,
-    traceback: bool,
 ) -> int:
     """Describe what APP receives and sends: an AsyncAPI 3 document, and a page."""
     refuse_empty({"--output": output, "--html": html, "--check": check})
     if check and (output or html):
         raise CommandError("--check writes nothing: leave out --output and --html")
-    try:
-        document = _document(app, settings)
-        if check:
-            return _compare(app, document, Path(check), form or _form_of(check))
-        if html:
-            _write_page(document, Path(html))
-        if output:
-            _write(Path(output), _encoded(document, form or _form_of(output)))
-        elif not html:
-            say(_encoded(document, form or "json").removesuffix("\n"))
-    except CommandError as error:
-        error.traceback = traceback
-        raise
+    document = _document(app, settings)
+    if check:
+        return _compare(document, Path(check), form or _form_of(check))
+    if html:
+        _write_page(document, Path(html))
+    if output:
+        _write(Path(output), _encoded(document, form or _form_of(output)))
+    elif not html:
+        say(_encoded(document, form or "json").removesuffix("\n"))
     return DONE
 
 
-def _document(app: str, file: str | None) -> dict[str, Any]:
+def _document(app: RocketApp, settings: Settings) -> dict[str, Any]:
     from rocketapp.asyncapi.document import document_of
-    from rocketapp.cli.loader import load_app
-    from rocketapp.cli.settings import read_settings
     from rocketapp.errors import RocketAppError
 
-    loaded = load_app(app)
-    settings = read_settings({}, file=file, app=loaded)
     try:
-        return document_of(loaded, settings)
+        return document_of(app, settings)
     except RocketAppError as error:
         raise CommandError(str(error)) from error
 
@@ -81,7 +75,7 @@ def _form_of(file: str) -> Format:
 
 
 def _encoded(document: Mapping[str, Any], form: Format) -> str:
-    from rocketapp.asyncapi.text import encoded
+    from rocketapp.asyncapi.document import encoded
 
     try:
         return encoded(document, form)
@@ -90,7 +84,7 @@ def _encoded(document: Mapping[str, Any], form: Format) -> str:
 
 
 def _yaml_is_missing() -> CommandError:
-    from rocketapp.cli.projects.extras import missing
+    from rocketapp.cli.source import missing
 
     return missing("YAML", "PyYAML", "yaml")
 
@@ -124,10 +118,11 @@ def _write(file: Path, text: str) -> None:
     click.echo(f"{file} is written", err=True)
 
 
-def _compare(app: str, document: Mapping[str, Any], file: Path, form: Format) -> int:
+def _compare(document: Mapping[str, Any], file: Path, form: Format) -> int:
     """The exit code: 0 for the same document, however it is laid out."""
-    from rocketapp.asyncapi.text import decoded, difference
+    from rocketapp.asyncapi.document import decoded, difference
 
+    app = app_named()
     mend = f"rocketapp docs {app} --output {file}"
     try:
         committed = decoded(file.read_text(encoding="utf-8"), form)

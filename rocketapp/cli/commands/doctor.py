@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
-from rocketapp.cli.options import app_options, json_option, name_server_option, refuse_empty
+from rocketapp.cli.options import app_command, json_option, name_server_option
 from rocketapp.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -45,30 +45,18 @@ class Diagnosis:
 @click.option("--http", metavar="H:P", help="The running app's --http; default: the settings', or this folder's run.")
 @name_server_option
 @json_option
-@app_options
-def command(
-    *, app: str, settings: str | None, traceback: bool, http: str | None, name_server: str | None, as_json: bool
-) -> int:
+@app_command
+def command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
     """Say why APP stands still, and what mends it. Ends with 1 when something does."""
-    from rocketapp.cli.loader import load_app
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.settings import read_settings, subscriptions_of
+    from rocketapp.cli.settings import subscriptions_of
 
-    refuse_empty({"--http": http, "--name-server": name_server})
-    try:
-        loaded = load_app(app)
-        tables = {"app": {"http": http}, "client": {"name_server": name_server}}
-        given = {table: {key: value for key, value in one.items() if value} for table, one in tables.items()}
-        read = read_settings({table: one for table, one in given.items() if one}, file=settings, app=loaded)
-        subscriptions = subscriptions_of(loaded, read)
-        found = Diagnosis()
-        _ask_app(found, loaded, read)
-        run_in_loop(_ask_clusters(found, loaded, read, subscriptions), "asyncio")
-    except CommandError as error:
-        error.traceback = traceback
-        raise
+    subscriptions = subscriptions_of(app, settings)
+    found = Diagnosis()
+    _ask_app(found, app, settings)
+    run_in_loop(_ask_clusters(found, app, settings, subscriptions), "asyncio")
     is_well = not any(one.needs_person for one in found.findings)
-    _show(found, loaded.name, is_well=is_well, as_json=as_json)
+    _show(found, app.name, is_well=is_well, as_json=as_json)
     return DONE if is_well else FAILED
 
 
@@ -93,8 +81,7 @@ def _show(found: Diagnosis, app: str, *, is_well: bool, as_json: bool) -> None:
 
 def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
     """What the running app says of itself. Raises CommandError when the address that is given is another program's."""
-    from rocketapp.operate.asking import TIMEOUT, ask
-    from rocketapp.operate.running import read_address
+    from rocketapp.operate.running import TIMEOUT, ask, read_address
     from rocketapp.operate.verdict import Finding
 
     # Port 0 is a free one: the run has left its number in the folder.

@@ -15,7 +15,7 @@ from rocketapp.cli.options import refuse_empty
 from rocketapp.cli.output import say
 
 if TYPE_CHECKING:
-    from rocketapp.cli.projects.source import Source
+    from rocketapp.cli.source import Source
 
 TEMPLATES = ("app", "plugin", "pipeline")
 
@@ -35,10 +35,10 @@ def command(*, directory: str, template: str | None, defaults: bool, source: str
     refuse_empty({"DIR": directory, "--source": source})
     folder = Path(directory)
     if find_spec("copier") is None:
-        from rocketapp.cli.projects.extras import missing
+        from rocketapp.cli.source import missing
 
         raise missing("rocketapp new", "copier", "new")
-    from rocketapp.cli.projects.source import given
+    from rocketapp.cli.source import given
 
     chosen = None if source is None else given(source)
     if update:
@@ -49,8 +49,8 @@ def command(*, directory: str, template: str | None, defaults: bool, source: str
 
 
 def _make(folder: Path, template: str, source: Source | None, *, defaults: bool) -> int:
-    from rocketapp.cli.projects.making import make
-    from rocketapp.cli.projects.source import running
+    from rocketapp.cli.source import running
+    from rocketapp.cli.templates import make
 
     if not defaults and not sys.stdin.isatty():
         raise CommandError("stdin is not a terminal that could be asked: give --defaults")
@@ -62,7 +62,7 @@ def _make(folder: Path, template: str, source: Source | None, *, defaults: bool)
 
 
 def _update(folder: Path, source: Source | None) -> int:
-    from rocketapp.cli.projects.making import update
+    from rocketapp.cli.templates import update
 
     conflicts = update(folder, source)
     shown = shown_path(str(folder))

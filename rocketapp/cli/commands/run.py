@@ -11,24 +11,22 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.completing import apps
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
-from rocketapp.cli.options import Seconds, levels, refuse_empty
+from rocketapp.cli.options import Seconds, apps, levels, refuse_empty
 from rocketapp.cli.output import say
-from rocketapp.cli.processes.reports import IdleTimer, Report, not_owned, summary_line
+from rocketapp.cli.processes.reports import Report, WorkerReports, summary_line
 from rocketapp.model.stats import HandlerStats
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.processes.operation import Served
     from rocketapp.cli.processes.service_manager import ServiceManager
     from rocketapp.cli.processes.stop import ProcessStop
 
@@ -77,6 +75,20 @@ class RunOptions:
             for table, options in tables.items()
         }
         return {table: options for table, options in given.items() if options}
+
+    def for_children(self) -> dict[str, Any]:
+        """What every child process is told."""
+        return {
+            "app": self.app,
+            "members": self.workers,
+            "may_embed": not self.no_embedded,
+            "exit_when_idle": self.exit_when_idle,
+            "overrides": self.overrides(),
+            "settings": self.settings,
+            "loop": self.loop,
+            "traceback": self.traceback,
+            "log_config": self.log_config,
+        }
 
     def _levels(self) -> dict[str, Any]:
         """`--log-level` says the level of all loggers, or as LOGGER=LEVEL that of one."""
@@ -143,6 +155,27 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
     from rocketapp.cli.settings import read_settings
 
+    _refuse_contradictions(options)
+    app = None
+    if options.workers == 1 and not options.reload:
+        from rocketapp.cli.loader import load_app
+
+        app = load_app(options.app)
+    settings = read_settings(options.overrides(), file=options.settings, app=app)
+    set_up_logging(settings.app, file=options.log_config)
+    stop = ProcessStop(settings.app.drain_timeout, last_line.print)
+    manager = ServiceManager.of(os.environ)
+    manager.starting(settings.app.connect_timeout)
+    stop.drains = lambda reason: manager.draining(reason, stop.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
+    try:
+        if app is not None:
+            return run_in_loop(_run_worker(options, app, settings, last_line, stop, manager=manager), options.loop)
+        return run_in_loop(_run_parent(options, settings, last_line, stop, manager), "asyncio")
+    finally:
+        stop.finished()
+
+
+def _refuse_contradictions(options: RunOptions) -> None:
     refuse_empty(
         {
             "--name-server": options.name_server,
@@ -159,37 +192,6 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
         raise CommandError("--reload-dir needs --reload: give both")
     if options.log_config and (options.log_format or options.overrides().get("app", {}).get("log_level")):
         raise CommandError("--log-config says all that --log-format and --log-level do: leave one out")
-    app = None
-    if options.workers == 1 and not options.reload:
-        from rocketapp.cli.loader import load_app
-
-        app = load_app(options.app)
-    settings = read_settings(options.overrides(), file=options.settings, app=app)
-    set_up_logging(settings.app, file=options.log_config)
-    stop = ProcessStop(settings.app.drain_timeout, last_line.print)
-    manager = ServiceManager.of(os.environ)
-    manager.starting(settings.app.connect_timeout)
-    stop.drains = lambda reason: manager.draining(reason, stop.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
-    try:
-        if app is not None:
-            loaded = app
-            work = manager.during(lambda: _run_worker(options, loaded, settings, last_line, stop, manager=manager))
-            return run_in_loop(work, options.loop)
-        return run_in_loop(_run_parent(options, settings, last_line, stop, manager), "asyncio")
-    finally:
-        stop.finished()
-
-
-def _tell_started(app: RocketApp, served: Served | None) -> None:
-    _log.info("%s started, process %d", app.name, os.getpid())
-    if served is not None:
-        served.started(app.name)
-
-
-def _end_when_idle(report: Report, timer: IdleTimer, limit: float, stop: ProcessStop) -> None:
-    is_idle = not report.reasons and not not_owned([report])
-    if timer.observe(asyncio.get_running_loop().time(), idle=is_idle, summary=report.summary) >= limit:
-        stop.request(f"idle for {limit:g} s")
 
 
 async def _run_worker(
@@ -205,48 +207,45 @@ async def _run_worker(
     from rocketapp.cli.processes.stop import STOP_TIMEOUT, end_now
     from rocketapp.cli.processes.worker import Worker
     from rocketapp.cli.settings import code_of, needs_cluster
+    from rocketapp.tasks import scope
 
     stop.listen()
-    served: Served | None = None
-    plugins: Sequence[object] = ()
-    timer = IdleTimer()
+    now, limit = asyncio.get_running_loop().time, options.exit_when_idle
+    reports = WorkerReports(1)
 
     def hear(report: Report) -> None:
         if report.kind == "started":
-            _tell_started(app, served)
-        if report.kind == "status" and options.exit_when_idle is not None:
-            _end_when_idle(report, timer, options.exit_when_idle, stop)
+            _log.info("%s started, process %d", app.name, os.getpid())
+            if served is not None:
+                served.started(app.name)
+        elif report.kind == "joined":
+            manager.ready()
+        elif limit is not None:
+            reports.heard(1, report, now())
+            if reports.idle_for(now()) >= limit:
+                stop.request(f"idle for {limit:g} s")
 
-    def joined() -> None:
-        if own is not None:
-            own.operation.joined()
-        manager.ready()
+    keeper = served = operation = None
+    async with scope(manager.keep_alive()):
+        try:
+            if settings.app.http:
+                from rocketapp.cli.processes.operation import served_here
 
-    keeper = own = None
-    try:
-        if settings.app.http:
-            from rocketapp.cli.processes.operation import OwnDesk, Served
+                served, operation = served_here(app, settings, stop)
+            if needs_cluster(app, settings, may_embed=not options.no_embedded):
+                from rocketapp.cli.processes.keeper import BrokerKeeper
 
-            own = OwnDesk(app, settings, stop)
-            served, plugins = Served(settings, own), [own.operation]
-        if needs_cluster(app, settings, may_embed=not options.no_embedded):
-            from rocketapp.cli.processes.parts import make_keeper
-
-            keeper = make_keeper(_common(options), settings, code=code_of(app))
-            settings = with_name_server(settings, await keeper.start())
-        worker = Worker(app, settings, expected_members=1, tell=hear, joined=joined, plugins=plugins)
-        last_line.summary = lambda: worker.summary
-        clean = await worker.run(stop, exit_when_idle=options.exit_when_idle, always_report=False)
-    except Exception as error:
-        from rocketapp.cli.processes.child_main import start_failure
-
-        raise start_failure(error) from error
-    finally:
-        if served is not None:
-            served.close()
-        if keeper is not None:
-            stop.allow(STOP_TIMEOUT)
-            await keeper.stop()
+                keeper = BrokerKeeper(settings, {**options.for_children(), "code": code_of(app)})
+                settings = with_name_server(settings, await keeper.start())
+            worker = Worker(app, settings, tell=hear, operation=operation)
+            last_line.summary = lambda: worker.summary
+            clean = await worker.run(stop, exit_when_idle=limit)
+        finally:
+            if served is not None:
+                served.close()
+            if keeper is not None:
+                stop.allow(STOP_TIMEOUT)
+                await keeper.stop()
     if not clean:
         end_now(last_line.print)  # threads of handlers that were cut off would hold the process back
     return DONE
@@ -255,53 +254,11 @@ async def _run_worker(
 async def _run_parent(
     options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop, manager: ServiceManager
 ) -> int:
-    from rocketapp.cli.processes.edits import edits_of
     from rocketapp.cli.processes.parent import Parent
-    from rocketapp.cli.processes.parts import ParentParts
-    from rocketapp.cli.processes.presence import Presence
+    from rocketapp.cli.processes.reload import watched_by
 
-    edits = edits_of(options.reload, options.reload_dir, options.settings, settings.app.drain_timeout)
+    watched = watched_by(options.reload, options.reload_dir, options.settings)
     stop.listen()
-    presence = Presence()
-    common = _common(options)
-    parts = ParentParts(
-        options.app,
-        settings,
-        common,
-        workers=options.workers,
-        presence=presence.reading,
-        stop=stop,
-        edits=edits,
-    )
-    parent = Parent(
-        {
-            **common,
-            "app": options.app,
-            "members": options.workers,
-            "may_embed": not options.no_embedded,
-            "exit_when_idle": options.exit_when_idle,
-        },
-        workers=options.workers,
-        exit_when_idle=options.exit_when_idle,
-        parts=parts,
-        presence=presence,
-        edits=edits,
-        manager=manager,
-    )
+    parent = Parent(options.for_children(), settings, stop, watched=watched, manager=manager)
     last_line.summary = lambda: parent.reports.summary
-    try:
-        return await parent.run(stop)
-    finally:
-        presence.close()
-        parts.close()
-
-
-def _common(options: RunOptions) -> dict[str, Any]:
-    """What every child process is told."""
-    return {
-        "overrides": options.overrides(),
-        "settings": options.settings,
-        "loop": options.loop,
-        "traceback": options.traceback,
-        "log_config": options.log_config,
-    }
+    return await parent.run()

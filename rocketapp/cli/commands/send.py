@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from rocketapp.cli.completing import topics
+from rocketapp.cli.cluster import connected, settings_here
+from rocketapp.cli.commands.completion import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
 from rocketapp.cli.options import json_lines_option, name_server_option, refuse_empty
 from rocketapp.cli.output import needs_ascii
@@ -68,7 +69,6 @@ def command(
 ) -> int:
     """Send BODY to TOPIC, or with `-` each line of stdin that is not empty; prints message id, queue and offset."""
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.settings import read_settings
     from rocketapp.model.outgoing import Outgoing
 
     if not body:
@@ -86,7 +86,7 @@ def command(
         delay_level=level,
         delay=seconds,
     )
-    settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
+    settings = settings_here()
     if body == "-" and sys.stdin is None:
         raise CommandError(f"send {topic} -: stdin is closed: give it lines to send, or a BODY in place of -")
     bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count)
@@ -176,8 +176,6 @@ def _without_return(line: bytes) -> bytes:
 
 
 async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[bytes]], show: Show) -> int:
-    from rocketapp.cli.cluster import connected
-
     async with connected(settings) as client:
         producer = _producer(settings, client)
         await producer.start()
@@ -200,7 +198,6 @@ def _producer(settings: Settings, client: ClientInstance) -> Producer:
         group=settings.producer.group or PRODUCER_GROUP,
         clock=SystemClock(),
         random=random.Random(),
-        observe=lambda event: None,
         trace_topic=trace_topic_of(settings.client),
     )
 

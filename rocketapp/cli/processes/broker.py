@@ -9,7 +9,7 @@ import random
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rocketapp.cli.failure import CommandError
 
@@ -159,19 +159,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-async def serve_as_child(spec: Mapping[str, Any], stop: ProcessStop, on_serving: Callable[[str], None]) -> None:
-    """What the broker's child process of `rocketapp run` does."""
-    from rocketapp.cli.settings import read_settings
-
-    own = {"broker": {"dir": spec["directory"], "listen": spec["listen"]}}
-    settings = read_settings(own, file=spec["settings"], code=spec["code"])
-    await serve_broker(
-        settings.broker,
-        memory=False,
-        or_free_port=spec["or_free_port"],
-        names=spec["names"],
-        stop=stop,
-        on_serving=on_serving,
-    )

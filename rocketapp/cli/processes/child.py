@@ -139,17 +139,20 @@ class Child:
         return await self.ended()
 
     def _read(self) -> None:
-        try:
-            data = os.read(self._reports, 65536)
-        except BlockingIOError:
-            return
-        if not data:
+        if self._hear():
             asyncio.get_running_loop().remove_reader(self._reports)
             self._reap()
-            return
-        *lines, self._heard = (self._heard + data).split(b"\n")
-        for line in lines:
-            self._on_report(Report.decode(line))
+
+    def _hear(self) -> bool:
+        """Hear what is in the pipe; True at its end."""
+        try:
+            while data := os.read(self._reports, 65536):
+                *lines, self._heard = (self._heard + data).split(b"\n")
+                for line in lines:
+                    self._on_report(Report.decode(line))
+        except BlockingIOError:
+            return False
+        return True
 
     def _reap(self) -> None:
         """When the process has ended, read its last lines and resolve `ended`."""
@@ -163,7 +166,7 @@ class Child:
         if code is None:
             self._reaper = loop.call_later(REAP_INTERVAL, self._reap)
             return
-        self._hear_the_rest()
+        self._hear()
         loop.remove_reader(self._reports)
         os.close(self._reports)
         if self._process.stdin is not None:
@@ -171,12 +174,23 @@ class Child:
             self._process.stdin.close()
         self._gone.set_result(code)
 
-    def _hear_the_rest(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._reports, 65536):
-                *lines, self._heard = (self._heard + data).split(b"\n")
-                for line in lines:
-                    self._on_report(Report.decode(line))
+
+class Presence:
+    """Tells an embedded broker when the last worker has ended, also when their parent was killed.
+
+    A pipe: each worker holds its writing end, and writes nothing. The broker reads its end when the parent and every
+    worker are gone, however they ended. Until then workers that drain commit.
+    """
+
+    def __init__(self) -> None:
+        self.reading: int
+        self.writing: int
+        self.reading, self.writing = os.pipe()
+
+    def close(self) -> None:
+        """When all children have ended."""
+        os.close(self.reading)
+        os.close(self.writing)
 
 
 def exit_text(code: int) -> str:

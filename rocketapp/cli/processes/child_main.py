@@ -14,12 +14,14 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.cli.collector import collect_rarely
-from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, user_place
-from rocketapp.cli.processes.leaving import leave
+from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.loop import collect_rarely
 from rocketapp.cli.processes.reports import Report
+from rocketapp.cli.processes.stop import SIGNALS, leave
 
 if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.processes.stop import ProcessStop
 
 Spec = Mapping[str, Any]
@@ -37,10 +39,9 @@ def main(spec: Spec) -> None:
     try:
         code = role(spec, reporter, lifeline)
     except CommandError as error:
-        text = error.text
         if spec["traceback"] and error.__cause__ is not None:
             traceback.print_exception(error.__cause__, file=sys.stderr)
-        reporter.tell(Report("failed", error=text, code=error.code))
+        reporter.tell(Report("failed", error=error.text, code=error.code))
         code = error.code
     leave(code)
 
@@ -80,8 +81,6 @@ class Reporter:
 
     def _send_rest(self) -> None:
         """What did not fit into the pipe goes out as soon as the parent reads, and not with the next report."""
-        from rocketapp.cli.processes.stop import SIGNALS
-
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         while True:
             select.select([], [self._descriptor], [])
@@ -147,8 +146,6 @@ class Lifeline:
         threading.Thread(target=self._wait, args=(on_lost, after), name="rocketapp-lifeline", daemon=True).start()
 
     def _wait(self, on_lost: Callable[[str], None], after: Callable[[], None]) -> None:
-        from rocketapp.cli.processes.stop import SIGNALS
-
         # Signals are for the main thread. This one must not take them: it sits in select.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self._hear(b"")  # what came with the line that was read
@@ -171,16 +168,17 @@ class Lifeline:
 def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.app.settings.settings import with_name_server
     from rocketapp.cli.loader import load_app
+    from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.processes.presence import hold
     from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import code_of, needs_cluster, read_settings
 
-    hold(spec["presence"])
+    # What user code starts does not count as a worker.
+    os.set_inheritable(spec["presence"], False)
     lifeline.end_with_parent()
     app = load_app(spec["app"])
     settings = read_settings(spec["overrides"], file=spec["settings"], app=app)
-    _set_up_logging(spec, settings)
+    set_up_logging(settings.app, file=spec["log_config"], process=spec["name"])
     needed = needs_cluster(app, settings, may_embed=spec["may_embed"])
     reporter.tell(Report("loaded", needs_cluster=needed, said=json.dumps(code_of(app))))
     answer = lifeline.read_line()
@@ -188,7 +186,7 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
         return DONE
     if answer["name_server"]:
         settings = with_name_server(settings, answer["name_server"])
-    if answer.get("paused"):
+    if answer["paused"]:
         from rocketapp.cli.processes.operation import pause_again
 
         pause_again(app, settings, answer["paused"])
@@ -202,98 +200,60 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
 
 
 async def _work(
-    spec: Spec, app: Any, settings: Any, *, reporter: Reporter, lifeline: Lifeline, stop: ProcessStop
+    spec: Spec, app: RocketApp, settings: Settings, *, reporter: Reporter, lifeline: Lifeline, stop: ProcessStop
 ) -> int:
     from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker
 
     operation = None
     if settings.app.http:
-        from rocketapp.cli.processes.operation import watched_by_parent
+        from rocketapp.cli.processes.operation import served_by_parent
 
-        operation, lifeline.hear = watched_by_parent(app, settings, spec["name"], reporter.tell)
-
-    def joined() -> None:
-        if operation is not None:
-            operation.joined()
-        reporter.tell(Report("joined"))
-
-    worker = Worker(
-        app,
-        settings,
-        expected_members=spec["members"],
-        tell=reporter.tell,
-        joined=joined,
-        plugins=[] if operation is None else [operation],
-        number=spec["number"],
-    )
+        lifeline.hear, operation = served_by_parent(app, settings, reporter.tell)
+    members, number = spec["members"], spec["number"]
+    worker = Worker(app, settings, tell=reporter.tell, members=members, number=number, operation=operation)
 
     def last_words() -> None:
         reporter.tell(Report("ended", worker.summary, code=FAILED))
 
     stop.last_words = last_words
     stop.listen()
-    lifeline.watch(stop.request_from_thread)
-    try:
-        clean = await worker.run(stop, exit_when_idle=spec["exit_when_idle"], always_report=True)
-    except Exception as error:
-        raise start_failure(error) from error
-    if not clean:
+    lifeline.watch(stop.request)
+    if not await worker.run(stop, exit_when_idle=spec["exit_when_idle"]):
         end_now(last_words)
     reporter.tell(Report("ended", worker.summary))
     return DONE
 
 
 def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
+    from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, serve_as_child
-    from rocketapp.cli.processes.presence import await_absence
+    from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, serve_broker
     from rocketapp.cli.processes.stop import SLACK, ProcessStop
     from rocketapp.cli.settings import read_settings
 
-    settings = read_settings(spec["overrides"], file=spec["settings"], code=spec["code"])
-    _set_up_logging(spec, settings)
-
+    settings = read_settings(spec["overrides"], file=spec["settings"], code=spec.get("code"))
+    set_up_logging(settings.app, file=spec["log_config"], process=spec["name"])
     stop = ProcessStop(DRAIN_TIMEOUT, last_words=lambda: None)
 
     def await_workers() -> None:
         if spec["presence"] is not None:
-            await_absence(spec["presence"], settings.app.drain_timeout + SLACK)
+            select.select([spec["presence"]], [], [], settings.app.drain_timeout + SLACK)
 
     async def serve() -> None:
         stop.listen()
-        lifeline.watch(stop.request_from_thread, after=await_workers)
-        await serve_as_child(spec, stop, lambda address: reporter.tell(Report("serving", address=address)))
+        lifeline.watch(stop.request, after=await_workers)
+        await serve_broker(
+            settings.broker,
+            memory=False,
+            or_free_port=spec["or_free_port"],
+            names=spec["names"],
+            stop=stop,
+            on_serving=lambda address: reporter.tell(Report("serving", address=address)),
+        )
 
     try:
         run_in_loop(serve(), spec["loop"])
     finally:
         stop.finished()
     return DONE
-
-
-def _set_up_logging(spec: Spec, settings: Any) -> None:
-    from rocketapp.cli.logs import set_up_logging
-
-    set_up_logging(settings.app, file=spec["log_config"], process=spec["name"])
-
-
-def start_failure(error: Exception) -> CommandError:
-    """What a start that raised means for the exit code: their declarations and settings, or their code as it ran.
-
-    A function that runs at the start may succeed the next time. A hook that only says what a plugin adds will not, nor
-    will a function in which a declaration or a setting is found to be wrong.
-    """
-    from rocketapp.errors import ConfigError, PluginError, SetupError, TransportError
-
-    if isinstance(error, CommandError):
-        return error
-    cause = error.__cause__
-    if isinstance(error, ConfigError) or isinstance(cause, ConfigError | SetupError):
-        return CommandError(str(error), USAGE)
-    if isinstance(error, PluginError):
-        return CommandError(str(error), FAILED if error.hook == "app_startup" else USAGE)
-    if isinstance(error, (SetupError, TransportError)):
-        ran = cause is not None and user_place(cause) is not None
-        return CommandError(str(error), FAILED if ran else USAGE)
-    return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)

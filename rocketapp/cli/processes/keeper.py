@@ -12,16 +12,21 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.settings.environments import DEVELOPMENT
+from rocketapp.app.settings.file import DEVELOPMENT
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.logs import log_failure
+from rocketapp.cli.processes.broker import names_of, parse_listen
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import STOP_TIMEOUT
 from rocketapp.embedded.running import ServingBroker, find_serving, is_alive
+from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
+
+if TYPE_CHECKING:
+    from rocketapp.app.settings.settings import Settings
 
 WATCH_INTERVAL = 0.5
 """Seconds between looks at a broker that is not our child."""
@@ -34,35 +39,27 @@ _log = logging.getLogger("rocketapp.run")
 
 
 class BrokerKeeper:
-    """Of one directory; `address` is where its broker serves once `start` returned."""
+    """The broker of one directory; `address` is where it serves once `start` returned."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        listen: str,
-        or_free_port: bool,
-        spec: Mapping[str, Any],
-        timeout: float,
-        environment: str,
-        presence: int | None = None,
-    ) -> None:
-        """`listen` is wanted first; `or_free_port` allows another when that is taken.
+    def __init__(self, settings: Settings, spec: Mapping[str, Any], *, presence: int | None = None) -> None:
+        """`spec` is what every child is told; outside of development the use of an embedded broker is a warning.
 
-        `spec` is what every child is told; `timeout` bounds the start in seconds. Outside of development the use of an
-        embedded broker is told as a warning: `environment` is the settings'.
-
-        `presence`: the reading end of the workers' `Presence`, where the broker serves several.
+        `presence`: the reading end of the workers' `Presence`, where the broker serves several. Nothing is started
+        yet. Raises CommandError for an address that cannot be used.
         """
         self.address: str = ""
-        self._directory = directory
-        self._listen, self._or_free_port = listen, or_free_port
-        self._spec = spec
-        self._timeout = timeout
+        self._directory = Path(settings.broker.dir)
+        self._listen = settings.broker.listen
+        # An address that the user chose is meant; the usual one is a suggestion.
+        self._or_free_port = settings.source_of("broker", "listen") == "default"
+        names = names_of(settings, dir="--embedded", listen="broker.listen")
+        parse_listen(self._listen, names["listen"])
+        self._spec = {**spec, "role": "broker", "names": names, "presence": presence}
+        self._timeout = settings.app.connect_timeout
         self._presence = presence
-        is_development = environment == DEVELOPMENT
+        is_development = settings.environment == DEVELOPMENT
         self._level = logging.INFO if is_development else logging.WARNING
-        self._why = "" if is_development else f"no cluster is used in environment {environment}: "
+        self._why = "" if is_development else f"no cluster is used in environment {settings.environment}: "
         self._child: Child | None = None
         self._joined: ServingBroker | None = None
         self._heard: asyncio.Future[Report] | None = None
@@ -108,14 +105,9 @@ class BrokerKeeper:
 
     async def _launch(self) -> str | None:
         self._heard = asyncio.get_running_loop().create_future()
-        spec = {
-            **self._spec,
-            "role": "broker",
-            "directory": str(self._directory),
-            "listen": self.address or self._listen,
-            "or_free_port": self._or_free_port and not self.address,
-            "presence": self._presence,
-        }
+        own = {"dir": str(self._directory), "listen": self.address or self._listen}
+        overrides = {**self._spec["overrides"], "broker": own}
+        spec = {**self._spec, "overrides": overrides, "or_free_port": self._or_free_port and not self.address}
         descriptors = () if self._presence is None else (self._presence,)
         child = Child("broker", spec, self._hear, descriptors=descriptors)
         try:
@@ -145,20 +137,21 @@ class BrokerKeeper:
 
     async def _keep(self) -> None:
         now, pause = asyncio.get_running_loop().time, 0.0
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             began = now()
             await self._await_loss()
             served = now() - began
             if served >= STEADY:
-                pause = 0.0
+                backoff.reset()
             elif pause:
                 _log.error("embedded broker: it served for %.1f s; starting it in %g s", served, pause)
                 await asyncio.sleep(pause)
-            pause = _longer(pause)
+            pause = backoff.next(0.0)
             while (problem := await self._join_or_launch()) is not None:
                 _log.error("embedded broker: %s; trying again in %g s", problem, pause)
                 await asyncio.sleep(pause)
-                pause = _longer(pause)
+                pause = backoff.next(0.0)
 
     async def _await_loss(self) -> None:
         if self._child is not None:
@@ -171,7 +164,3 @@ class BrokerKeeper:
             if not is_alive(self._joined.pid):
                 self._joined = None
                 _log.warning("the embedded broker that was joined is gone; starting one")
-
-
-def _longer(pause: float) -> float:
-    return min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)

@@ -2,31 +2,36 @@
 
 It runs no user code. Workers load the app, tell that they did, and get the address of
 their cluster; the embedded broker is started when the first of them needs one. At the
-end workers go first and the broker last.
+end workers go first and the broker last. What `RocketApp(settings=...)` says is told by
+a worker, and settings are read again with it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import json
 import logging
 import random
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
-from rocketapp.cli.logs import log_failure
-from rocketapp.cli.processes.child import Child, exit_text
-from rocketapp.cli.processes.edits import Edits
-from rocketapp.cli.processes.parts import ParentParts
-from rocketapp.cli.processes.presence import Presence
-from rocketapp.cli.processes.reports import IdleTimer, Report, WorkerReports
+from rocketapp.cli.logs import log_failure, set_up_logging
+from rocketapp.cli.processes.child import Child, Presence, exit_text
+from rocketapp.cli.processes.keeper import BrokerKeeper
+from rocketapp.cli.processes.reload import Watched
+from rocketapp.cli.processes.reports import Report, WorkerReports
 from rocketapp.cli.processes.service_manager import ServiceManager, Silence
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
-from rocketapp.cli.processes.worker import status_interval
+from rocketapp.cli.settings import read_settings
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
+
+if TYPE_CHECKING:
+    from rocketapp.app.settings.settings import Settings
+    from rocketapp.cli.processes.operation import Served
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died is started again, doubled each time."""
@@ -37,100 +42,138 @@ _log = logging.getLogger("rocketapp.run")
 
 
 class Parent:
-    """Of `workers` processes; `run` returns the exit code."""
+    """Runs the workers of one app until it is told to stop; `run` returns the exit code."""
 
     def __init__(
         self,
         spec: Mapping[str, Any],
+        settings: Settings,
+        stop: ProcessStop,
         *,
-        workers: int,
-        exit_when_idle: float | None,
-        parts: ParentParts,
-        presence: Presence,
-        edits: Edits | None = None,
+        watched: Watched | None = None,
         manager: ServiceManager | None = None,
     ) -> None:
-        """`spec` is what every worker is told; an embedded broker is started when one of them needs a cluster.
+        """`spec` is what every child is told, the number of workers (`members`) among it.
 
-        `edits`: start workers again when their sources change.
-        `manager` hears when all workers consume, and ends none of them when it is None.
+        `watched`: start workers again when these files change. `manager` hears when all workers consume, and ends none
+        of them when it is None. Raises CommandError for an address that cannot be used.
         """
-        self._spec = {**spec, "role": "worker", "presence": presence.writing}
-        self._presence = presence
-        self._exit_when_idle = exit_when_idle
-        self._parts = parts
-        self._edits = edits
+        self._presence = Presence()
+        self._spec = {**spec, "role": "worker", "presence": self._presence.writing}
+        self._workers: int = spec["members"]
+        self._stop = stop
+        self._watched = watched
+        self._edits = 0
+        self._edited = asyncio.Event()
         self._manager = manager or ServiceManager()
         self._silence = Silence()
-        self._cluster: asyncio.Future[str] | None = None
         self._tasks = Tasks(log_failure)
+        self._keeper = BrokerKeeper(settings, spec, presence=self._presence.reading)
+        self._cluster: asyncio.Future[str] | None = None
         # Of the task that starts the cluster: `_tell_cluster` hears how it ended, and workers end before it.
         self._keeping = Tasks()
         self._children: dict[int, Child] = {}
-        self._workers = workers
         self._started: set[int] = set()
         self._joined: set[int] = set()
         self._failure: CommandError | None = None
-        self.reports: WorkerReports = WorkerReports(workers)
+        self._told = ""
+        """What a worker last told of its app."""
+        self._served: Served | None = None
+        self.reports: WorkerReports = WorkerReports(self._workers)
+        self.drain_timeout: float
+        self._use(settings)
 
     def __repr__(self) -> str:
         return f"<Parent of {len(self._children)}/{self._workers} workers: {self.reports.summary}>"
 
-    async def run(self, stop: ProcessStop) -> int:
-        """Until `stop` is requested, a worker cannot be started at all, or all was idle for long enough."""
+    async def run(self) -> int:
+        """Until a stop is requested, a worker cannot be started at all, or all was idle for long enough."""
         for number in range(1, self._workers + 1):
-            self._tasks.start(self._keep(number, stop), f"worker {number}")
-        self._tasks.start(self._await_idle(stop), "idleness")
-        self._tasks.start(self._manager.keep_alive(lambda: self._end_silent(stop)), "watchdog")
-        if self._edits is not None:
-            self._tasks.start(self._edits.follow(self._children.values), "edits")
+            self._tasks.start(self._keep(number), f"worker {number}")
+        self._tasks.start(self._manager.keep_alive(self._end_silent), "watchdog")
+        if self._watched is not None:
+            self._tasks.start(self._follow(self._watched), "edits")
         try:
-            await stop.requested.wait()
-            code = await self._end_workers(stop)
+            await self._stop.requested.wait()
+            code = await self._end_workers()
         finally:
             await self._tasks.close()
-            stop.allow(STOP_TIMEOUT)
+            self._stop.allow(STOP_TIMEOUT)
             await self._keeping.close()
-            await self._parts.keeper.stop()
+            await self._keeper.stop()
+            self._presence.close()
+            if self._served is not None:
+                self._served.close()
         if self._failure is not None:
             raise self._failure
         return code
 
-    async def _keep(self, number: int, stop: ProcessStop) -> None:
+    def adopt(self, told: str) -> None:
+        """Go by what a worker tells of its app as well. Raises CommandError."""
+        if told == self._told:
+            return
+        self._told, code = told, json.loads(told)
+        if not code["settings"]:
+            return
+        settings = read_settings(self._spec["overrides"], file=self._spec["settings"], code=code)
+        set_up_logging(settings.app, file=self._spec["log_config"])
+        if self._cluster is None:
+            self._keeper = BrokerKeeper(settings, {**self._spec, "code": code}, presence=self._presence.reading)
+        self._use(settings)
+
+    def _use(self, settings: Settings) -> None:
+        self.drain_timeout = settings.app.drain_timeout
+        # Workers watch their own drain; the parent is watched for the case that it cannot end them.
+        self._stop.drain_timeout = self.drain_timeout + 2 * SLACK
+        if settings.app.http and self._served is None:
+            from rocketapp.cli.processes.operation import Served
+
+            names = {number: f"worker {number}" for number in range(1, self._workers + 1)}
+            loop = asyncio.get_running_loop()
+
+            def ask(number: int, fields: Mapping[str, str]) -> None:
+                loop.call_soon_threadsafe(self._children[number].tell, fields)
+
+            self._served = Served(settings, self._spec["app"], names, self._stop, ask)
+
+    async def _keep(self, number: int) -> None:
         """One worker for as long as the run lasts, in one process after the other."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        while not stop.requested.is_set():
-            hear = functools.partial(self._hear, number, stop)
+        hear = functools.partial(self._hear, number)
+        while not self._stop.requested.is_set():
             child = Child(
                 f"worker {number}", self._spec | {"number": number}, hear, descriptors=[self._presence.writing]
             )
-            began, edits = loop.time(), self._edits.count if self._edits is not None else 0
+            began, edits = loop.time(), self._edits
             try:
                 child.start()
             except OSError as error:
                 problem = f"worker {number} cannot be started: {(error.strerror or str(error)).lower()}"
-                if number not in self._started and self._edits is None:
-                    self._give_up(CommandError(problem, FAILED), stop)
+                if number not in self._started and self._watched is None:
+                    self._give_up(CommandError(problem, FAILED))
                     return
                 pause = backoff.next(random.random())
                 _log.error("%s; trying again in %.1f s", problem, pause)
-                await self._pause(pause, stop)
+                await self._pause(pause)
                 continue
             self._children[number] = child
             code = await child.ended()
             self.reports.lost(number)
-            if self._parts.desk is not None:
-                self._parts.desk.lost(number)
-            if stop.requested.is_set():
+            if self._served is not None:
+                self._served.desk.lost(number)
+            if self._stop.requested.is_set():
                 return
-            if self._edits and await self._edits.again(child, edits, was_started=number in self._started):
+            was_started = number in self._started
+            if self._watched is not None and not was_started and self._edits == edits:
+                _log.info("%s could not be started (%s): waiting for the next edit", child.name, exit_text(code))
+                await self._edited.wait()
+            if self._edits > edits:
                 self._started.discard(number)
                 continue
-            if number not in self._started:
-                self._give_up(
-                    CommandError(f"worker {number} ended before it was started: {exit_text(code)}", FAILED), stop
-                )
+            if not was_started:
+                problem = f"worker {number} ended before it was started: {exit_text(code)}"
+                self._give_up(CommandError(problem, FAILED))
                 return
             if loop.time() - began > STEADY:
                 backoff.reset()
@@ -140,102 +183,110 @@ class Parent:
                 _log.warning("worker %d ended before the others; starting it again in %.1f s", number, pause)
             else:
                 _log.error("worker %d died (%s); starting it again in %.1f s", number, exit_text(code), pause)
-            await self._pause(pause, stop)
+            await self._pause(pause)
 
-    async def _pause(self, seconds: float, stop: ProcessStop) -> None:
+    async def _pause(self, seconds: float) -> None:
         """Less at the end of the run, and at an edit: it may mend what the worker died of."""
-        news = [stop.requested.wait(), *([] if self._edits is None else [self._edits.next()])]
-        async with scope(*news) as waiting:
+        async with scope(self._stop.requested.wait(), self._edited.wait()) as waiting:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
-    def _hear(self, number: int, stop: ProcessStop, report: Report) -> None:
+    async def _follow(self, watched: Watched) -> None:
+        """At an edit the workers drain, and their keepers start them again; one that takes longer is killed."""
+        # A second SIGTERM would cut the drain, and that is what the end of the run sends. SIGHUP may be ignored.
+        drain = signal.SIGTERM if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else signal.SIGHUP
+        async for files in watched.edits():
+            _log.info("%s: starting again", files)
+            self._edits += 1
+            self._edited.set()
+            self._edited = asyncio.Event()
+            ending = [child for child in self._children.values() if child.is_alive]
+            for child in ending:
+                child.signal(drain)
+            await asyncio.gather(*(child.await_or_kill(self.drain_timeout + SLACK) for child in ending))
+
+    def _hear(self, number: int, report: Report) -> None:
         if report.kind == "loaded":
-            self._loaded(number, report, stop)
+            self._loaded(number, report)
         elif report.kind == "started":
             self._started.add(number)
-            stop.tell()
+            self._stop.tell()
             _log.info("worker %d started, process %d", number, self._children[number].pid or 0)
+            if self._served is not None:
+                self._served.started(json.loads(self._told)["app"])
         elif report.kind == "joined":
             self._joined.add(number)
             if len(self._joined) == self._workers:
                 self._manager.ready(self._workers)
         elif report.kind == "failed":
-            if number in self._started or self._edits is not None:
-                _log.error("worker %d: %s", number, report.error)
-            else:
-                self._give_up(CommandError(report.error, report.code), stop)
+            self._failed(number, report)
         elif report.kind in ("view", "blocked", "described"):
-            if self._parts.desk is not None:
-                self._parts.desk.hear(number, report)
+            if self._served is not None:
+                self._served.hear(number, report)
         else:
-            self.reports.heard(number, report, asyncio.get_running_loop().time())
+            now, limit = asyncio.get_running_loop().time(), self._spec["exit_when_idle"]
+            self.reports.heard(number, report, now)
+            if limit is not None and self.reports.idle_for(now) >= limit:
+                self._stop.request(f"idle for {limit:g} s")
 
-    def _loaded(self, number: int, report: Report, stop: ProcessStop) -> None:
+    def _failed(self, number: int, report: Report) -> None:
+        if number in self._started or self._watched is not None:
+            _log.error("worker %d: %s", number, report.error)
+        else:
+            self._give_up(CommandError(report.error, report.code))
+
+    def _loaded(self, number: int, report: Report) -> None:
         try:
-            self._parts.adopt(report.said, is_first=self._cluster is None)
+            self.adopt(report.said)
         except CommandError as error:
-            self._give_up(error, stop)
-            return
-        if self._parts.desk is not None:
-            self._parts.desk.tell = lambda number, fields: self._children[number].tell(fields)
-        self._tell_cluster(number, report.needs_cluster, stop)
+            self._give_up(error)
+        else:
+            self._tell_cluster(number, report.needs_cluster)
 
-    def _tell_cluster(self, number: int, needed: bool, stop: ProcessStop) -> None:
+    def _tell_cluster(self, number: int, needed: bool) -> None:
         child = self._children[number]
-        if not needed:
-            child.tell({"name_server": "", "paused": self._paused_for(number)})
-            return
-        if self._cluster is None:
-            self._cluster = self._keeping.start(self._parts.keeper.start(), "cluster")
 
-        def tell(cluster: asyncio.Future[str]) -> None:
+        def tell(address: str) -> None:
+            # A process that replaces another one knows nothing of what was paused before it.
+            paused = [] if self._served is None else self._served.desk.greet(number)
+            child.tell({"name_server": address, "paused": paused})
+
+        def started(cluster: asyncio.Future[str]) -> None:
             if cluster.cancelled():
                 return
             if (error := cluster.exception()) is not None:
-                self._give_up(error if isinstance(error, CommandError) else CommandError(str(error), FAILED), stop)
+                self._give_up(error if isinstance(error, CommandError) else CommandError(str(error), FAILED))
             elif child.is_alive:  # otherwise the process after it asks for itself
-                child.tell({"name_server": cluster.result(), "paused": self._paused_for(number)})
+                tell(cluster.result())
 
-        self._cluster.add_done_callback(tell)
+        if not needed:
+            tell("")
+            return
+        if self._cluster is None:
+            self._cluster = self._keeping.start(self._keeper.start(), "cluster")
+        self._cluster.add_done_callback(started)
 
-    def _paused_for(self, number: int) -> list[tuple[str, str]]:
-        """A process that replaces another one knows nothing of what was paused before it."""
-        return [] if self._parts.desk is None else self._parts.desk.greet(number)
-
-    def _give_up(self, failure: CommandError, stop: ProcessStop) -> None:
+    def _give_up(self, failure: CommandError) -> None:
         if self._failure is None:
             self._failure = failure
-        stop.request("a worker cannot be started")
+        self._stop.request("a worker cannot be started")
 
-    async def _await_idle(self, stop: ProcessStop) -> None:
-        if self._exit_when_idle is None:
-            return
-        loop = asyncio.get_running_loop()
-        timer = IdleTimer()
-        interval = status_interval(self._exit_when_idle)
-        while not stop.requested.is_set():
-            await asyncio.sleep(interval)
-            idle = not self.reports.busy_because(loop.time())
-            if timer.observe(loop.time(), idle=idle, summary=self.reports.summary) >= self._exit_when_idle:
-                stop.request(f"idle for {self._exit_when_idle:g} s")
-
-    def _end_silent(self, stop: ProcessStop) -> None:
+    def _end_silent(self) -> None:
         """End workers that have reported nothing for as long as the watchdog allows; their keepers start them again."""
         silent = self._silence.look(self.reports.heard_at)
-        for number in [] if stop.requested.is_set() else silent:
+        for number in [] if self._stop.requested.is_set() else silent:
             limit = self._manager.watchdog or 0.0
             _log.error("worker %d has not reported for %g s: the watchdog ends it", number, limit)
             self._children[number].signal(signal.SIGKILL)
 
-    async def _end_workers(self, stop: ProcessStop) -> int:
+    async def _end_workers(self) -> int:
         """Drain all at once; forward a second signal; kill a worker that takes longer than its limit."""
         children = [child for child in self._children.values() if child.is_alive]
         for child in children:
             child.signal(signal.SIGTERM)
-        async with scope(_all_ended(children), stop.cut.wait()) as (ended, cutting):
-            limit = self._parts.drain_timeout + SLACK
+        async with scope(_all_ended(children), self._stop.cut.wait()) as (ended, cutting):
+            limit = self.drain_timeout + SLACK
             await asyncio.wait({ended, cutting}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            if stop.cut.is_set():
+            if self._stop.cut.is_set():
                 for child in children:
                     child.signal(signal.SIGINT)
                 await asyncio.wait({ended}, timeout=SLACK)
@@ -246,7 +297,7 @@ class Parent:
                 clean = False
                 if self._failure is None:
                     _log.error("%s was cut off (%s)", child.name, exit_text(code))
-        return DONE if clean and not stop.cut.is_set() else FAILED
+        return DONE if clean and not self._stop.cut.is_set() else FAILED
 
 
 async def _all_ended(children: Sequence[Child]) -> None:

@@ -10,10 +10,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final
-
-from rocketapp.tasks import scope
+from collections.abc import Callable, Mapping
+from typing import Final
 
 READY: Final = "READY=1"
 STOPPING: Final = "STOPPING=1"
@@ -71,11 +69,6 @@ class ServiceManager:
     def draining(self, reason: str, limit: float) -> None:
         """The end has begun; `limit`: seconds after which the run ends itself."""
         self.tell(STOPPING, f"STATUS=draining: {reason}", _extended(limit))
-
-    async def during(self, work: Callable[[], Coroutine[Any, Any, int]]) -> int:
-        """The result of `work()`, with signs of life for as long as it runs."""
-        async with scope(self.keep_alive()):
-            return await work()
 
     async def keep_alive(self, look: Callable[[], None] = lambda: None) -> None:
         """Give signs of life for as long as the event loop runs; `look` is called before each. Ends when cancelled."""

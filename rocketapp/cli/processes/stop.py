@@ -23,11 +23,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
-from rocketapp.cli.failure import FAILED
+from rocketapp.cli.failure import FAILED, print_failure
 from rocketapp.user_line import line_of_frame
 
 GRACE = 1.5
@@ -41,6 +41,8 @@ STOP_TIMEOUT = 10.0
 """Seconds that a broker gets to write its tables and close its files."""
 SLACK = 2 * GRACE + 1.0
 """Seconds beyond its own limits after which a parent kills a worker."""
+PATIENCE = 5.0
+"""Seconds that threads of an app get together to end, once the command itself has ended."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Those that drain. Other threads than the main one must not take them."""
@@ -102,17 +104,12 @@ class ProcessStop:
         self._is_told = True
 
     def request(self, reason: str) -> None:
-        """Drain, for another reason than a signal."""
+        """Drain, for another reason than a signal. From any thread: like a signal, it ends a process whose loop is
+        blocked.
+        """
         if not self.requested.is_set():
             self._news.put(_Limit(self.drain_timeout + GRACE))
-            self._drain(reason)
-
-    def request_from_thread(self, reason: str) -> None:
-        """The same from any thread: like a signal, it ends a process whose loop is blocked."""
-        assert self._loop is not None, "listen comes first"
-        self._news.put(_Limit(self.drain_timeout + GRACE))
-        with contextlib.suppress(RuntimeError):  # the loop is closed already
-            self._loop.call_soon_threadsafe(self._drain, reason)
+            self._on_loop(self._drain, reason)
 
     def allow(self, seconds: float) -> None:
         """What comes now (a broker that closes its files) has a time of its own."""
@@ -135,9 +132,12 @@ class ProcessStop:
         if self._signalled_at == float("-inf") and number != signal.SIGHUP:
             self._signalled_at = now
         self._news.put(_Limit(self.drain_timeout + GRACE if first else GRACE))
-        assert self._loop is not None, "listen comes first"
+        self._on_loop(self._drain if first else self._cut, signal.Signals(number).name)
+
+    def _on_loop(self, call: Callable[[str], None], reason: str) -> None:
+        loop = self._loop or asyncio.get_running_loop()
         with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway
-            self._loop.call_soon_threadsafe(self._drain if first else self._cut, signal.Signals(number).name)
+            loop.call_soon_threadsafe(call, reason)
 
     def _give_way(self, _number: int, _frame: FrameType | None) -> None:
         # Being called lets another thread take its turn. At the end the main thread gets no turn back.
@@ -146,10 +146,11 @@ class ProcessStop:
 
     def _drain(self, reason: str) -> None:
         if not self.requested.is_set():
+            # First: a second signal, of a user who has read the line below, cuts the drain.
+            self.requested.set()
             if self._is_told:
                 _log.info("draining: %s", reason)
             self.drains(reason)
-            self.requested.set()
 
     def _cut(self, name: str) -> None:
         self._drain(name)
@@ -208,3 +209,25 @@ def end_now(last_words: Callable[[], None], code: int = FAILED) -> NoReturn:
                 stream.flush()
     finally:
         os._exit(code)
+
+
+def leave(code: int) -> NoReturn:
+    """The last thing a process does: exit with this code, also when threads of the app would go on.
+
+    Python waits for all threads but daemons: those of an app get some seconds. Ctrl-C leaves no traceback from now on.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    main = threading.main_thread()
+    left = [thread for thread in threading.enumerate() if thread is not main and not thread.daemon]
+    if left:
+        threading.Thread(target=_end_without, args=(left, code), name="rocketapp-leave", daemon=True).start()
+    sys.exit(code)
+
+
+def _end_without(left: Sequence[threading.Thread], code: int) -> None:
+    deadline = time.monotonic() + PATIENCE
+    for thread in left:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if any(thread.is_alive() for thread in left):
+        end_now(lambda: print_failure(why_stuck()), code)

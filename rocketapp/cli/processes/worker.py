@@ -10,14 +10,15 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketapp.cli.collector import settle
+from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, user_place
+from rocketapp.cli.loop import settle
 from rocketapp.cli.processes.reports import Report
 from rocketapp.clock import SystemClock
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import ConfigError, PluginError, RocketAppError, SetupError, TransportError
 from rocketapp.model.stats import HandlerStats
 from rocketapp.tasks import scope
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.consumer.crashes import Crashes
+    from rocketapp.operate.operation import Operation
 
 _log = logging.getLogger("rocketapp.run")
 Tell = Callable[[Report], None]
@@ -37,11 +39,6 @@ JOIN_INTERVAL = 0.2
 """Seconds between looks whether all groups know their queues."""
 
 
-def status_interval(exit_when_idle: float | None) -> float:
-    """Seconds between reports: several of them within the time that idleness must last."""
-    return STATUS_INTERVAL if exit_when_idle is None else min(0.5, max(0.05, exit_when_idle / 4))
-
-
 class Worker:
     """One app in one process."""
 
@@ -50,31 +47,27 @@ class Worker:
         app: RocketApp,
         settings: Settings,
         *,
-        expected_members: int,
         tell: Tell,
-        joined: Callable[[], None],
-        plugins: Sequence[object] = (),
+        members: int = 1,
         number: int = 1,
+        operation: Operation | None = None,
     ) -> None:
-        """`joined` is called when every group knows its queues. `plugins`: of this run, behind the app's.
+        """`tell` hears the reports. `number`: of this worker among the `members` of the run, from 1.
 
-        `number`: of this worker among those of the run, from 1.
+        `operation`: the plugin of a run that is watched over HTTP.
         """
+        from rocketapp.app.run.container import World
         from rocketapp.app.run.lifecycle import Lifecycle
         from rocketapp.transport.tcp import dial_tcp
 
-        self._tell, self._joined = tell, joined
+        self._tell, self._operation = tell, operation
         self._crashes = _open_crashes(settings.consumer.crash_dir)
         self._lifecycle: Lifecycle = Lifecycle(
             app,
             settings,
-            dial=dial_tcp,
-            clock=SystemClock(),
-            random=random.Random(),
-            expected_members=expected_members,
-            crashes=self._crashes,
-            plugins=plugins,
-            worker=number,
+            World(dial=dial_tcp, clock=SystemClock(), random=random.Random(), crashes=self._crashes, worker=number),
+            expected_members=members,
+            plugins=[] if operation is None else [operation],
         )
 
     @property
@@ -82,23 +75,29 @@ class Worker:
         """What became of the messages so far."""
         return self._lifecycle.counters
 
-    async def run(self, stop: ProcessStop, *, exit_when_idle: float | None, always_report: bool) -> bool:
+    async def run(self, stop: ProcessStop, *, exit_when_idle: float | None) -> bool:
         """Consume until `stop` is requested, then drain. True when nothing was cut off.
 
-        Raises what the start raised, after undoing the part of it that was done.
+        Raises CommandError for what the start or the end raised, after undoing what was done.
         """
+        try:
+            return await self._consume(stop, exit_when_idle)
+        except Exception as error:
+            raise start_failure(error) from error
+
+    async def _consume(self, stop: ProcessStop, exit_when_idle: float | None) -> bool:
         try:
             if await self._start(stop):
                 settle()
                 stop.tell()
                 self._tell(Report("started"))
                 await self._await_queues(stop)
-                self._joined()
-                if always_report or exit_when_idle is not None:
-                    await self._report_until(stop, exit_when_idle)
-                await stop.requested.wait()
+                if self._operation is not None:
+                    self._operation.joined()
+                self._tell(Report("joined"))
+                await self._report_until(stop, exit_when_idle)
         finally:
-            async with scope(*([self._report_drain()] if always_report else [])):
+            async with scope(self._report_drain()):
                 clean: bool = await self._lifecycle.stop(stop.cut)
             if self._crashes is not None:
                 self._crashes.close()
@@ -127,7 +126,8 @@ class Worker:
                 await asyncio.wait_for(stop.requested.wait(), JOIN_INTERVAL)
 
     async def _report_until(self, stop: ProcessStop, exit_when_idle: float | None) -> None:
-        interval = status_interval(exit_when_idle)
+        # Several of them within the time that idleness must last.
+        interval = STATUS_INTERVAL if exit_when_idle is None else min(0.5, max(0.05, exit_when_idle / 4))
         while not stop.requested.is_set():
             self._tell(await self._status(look=exit_when_idle is not None))
             with contextlib.suppress(TimeoutError):
@@ -154,6 +154,25 @@ class Worker:
             wanted=frozenset(map(str, idle.wanted)),
             reasons=tuple(idle.reasons),
         )
+
+
+def start_failure(error: Exception) -> CommandError:
+    """What a start that raised means for the exit code: their declarations and settings, or their code as it ran.
+
+    A function that runs at the start may succeed the next time. A hook that only says what a plugin adds will not, nor
+    will a function in which a declaration or a setting is found to be wrong.
+    """
+    if isinstance(error, CommandError):
+        return error
+    cause = error.__cause__
+    if isinstance(error, ConfigError) or isinstance(cause, ConfigError | SetupError):
+        return CommandError(str(error), USAGE)
+    if isinstance(error, PluginError):
+        return CommandError(str(error), FAILED if error.hook == "app_startup" else USAGE)
+    if isinstance(error, (SetupError, TransportError)):
+        ran = cause is not None and user_place(cause) is not None
+        return CommandError(str(error), FAILED if ran else USAGE)
+    return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)
 
 
 def _open_crashes(directory: str) -> Crashes | None:

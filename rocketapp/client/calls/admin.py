@@ -100,9 +100,14 @@ async def reset_offset(
     return decode_reset((await ask(connection, command, timeout)).body)
 
 
-async def running_info(connection: Connection, group: str, client_id: str, timeout: float) -> RunningInfo:
-    """What a member is doing, which this broker asks of it. A member that does not answer is a BrokerError."""
-    request = RunningInfoRequest(group, client_id)
+async def running_info(
+    connection: Connection, group: str, client_id: str, timeout: float, *, brief: bool = False
+) -> RunningInfo:
+    """What a member subscribes and its settings, which this broker asks of it. Without an answer a BrokerError.
+
+    `brief`: a member of ours tells only what it subscribes and pulls.
+    """
+    request = RunningInfoRequest(group, client_id, brief=brief)
     command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
     return RunningInfo.decode((await ask(connection, command, timeout)).body)
 

@@ -1,12 +1,13 @@
-"""Look stored messages up, outside of any group. Bodies are concatenated records."""
+"""Stored messages: look them up outside of any group, or have one member consume one. Bodies are records."""
 
 from __future__ import annotations
 
-from rocketapp.client.calls.ask import ask_unless
+from rocketapp.client.calls.ask import ask, ask_unless
 from rocketapp.errors import KeysRefused
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.messages import UNIQUE, QueryRequest, ViewRequest
 
 
@@ -35,3 +36,9 @@ async def query(connection: Connection, request: QueryRequest, timeout: float) -
 async def _query(connection: Connection, fields: dict[str, str], timeout: float) -> Command | None:
     command = Command(RequestCode.QUERY_MESSAGE, fields)
     return await ask_unless(ResponseCode.QUERY_NOT_FOUND, connection, command, timeout)
+
+
+async def consume_directly(connection: Connection, request: DirectRequest, timeout: float) -> DirectResult:
+    """What the member made of it. A member that is gone, busy or silent is a BrokerError."""
+    command = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, request.to_fields())
+    return DirectResult.decode((await ask(connection, command, timeout)).body)

@@ -11,7 +11,7 @@ from rocketapp.model.popped import Acks, Handle
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.assignment import Assigned, AssignmentQuestion, decode_assigned, encode_mode
+from rocketapp.wire.requests.assignment import AssignedQueue, AssignmentQuestion, decode_assigned, encode_mode
 from rocketapp.wire.requests.pop import AckRequest, PopRequest, PopResponse, encode_acks, renewed
 
 _NOTHING = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND})
@@ -62,7 +62,7 @@ def read_change(response: Command, connection: Connection, request: AckRequest) 
     return renewed(request.handle, response.fields)
 
 
-async def assigned(connection: Connection, question: AssignmentQuestion, timeout: float) -> list[Assigned] | None:
+async def assigned(connection: Connection, question: AssignmentQuestion, timeout: float) -> list[AssignedQueue] | None:
     """The queues of one member, as this broker shares them out; None when it cannot tell."""
     response = await ask(connection, Command(RequestCode.QUERY_ASSIGNMENT, {}, question.encode()), timeout)
     return decode_assigned(response.body)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 
-from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.brokers import Brokers
 from rocketapp.errors import RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.failed_attempts import FailedAttempts

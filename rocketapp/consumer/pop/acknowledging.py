@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 
 from rocketapp.client.calls import pop
-from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT
-from rocketapp.consumer.stall_reasons import OF_ACK, StallReasons
+from rocketapp.consumer.stalls import OF_ACK, StallReasons
 from rocketapp.errors import BrokerError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.popped import Acks
@@ -105,7 +105,7 @@ class Acknowledging:
                 elif self._loop.time() - began < part[0].handle.invisible_ms / 1000:
                     count = sum(len(each.offsets) for each in self._sending)
                     text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
-                    self._stall_reasons.still(queue.message_queue, text, kind="ack", patience=_AGAIN, place=OF_ACK)
+                    self._stall_reasons.blocked(queue.message_queue, text, kind="ack", patience=_AGAIN, place=OF_ACK)
                     await asyncio.sleep(_AGAIN)
                     continue
                 else:

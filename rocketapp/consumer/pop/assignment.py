@@ -19,7 +19,7 @@ from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
 from rocketapp.consumer.pop.judging import Judging
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pop.way import PopDelivery, PopWay
-from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
@@ -38,6 +38,17 @@ _LAST_ACKS = 2 * REQUEST_TIMEOUT
 """Seconds that the last acknowledgements may take."""
 
 
+class PopAssignments:
+    """Makes the assignments of popped topics."""
+
+    def __init__(self, way: PopWay, context: PopContext) -> None:
+        self._way, self._context = way, context
+
+    def new(self, queue: MessageQueue, *, handed_over: bool) -> PopAssignment:
+        """One that does not run yet. Whoever else pops the queue, nothing has to be handed over."""
+        return PopAssignment(queue, self._context.member.subscriptions[queue.topic], self._way, self._context)
+
+
 class PopAssignment:
     """Consumes what one broker hands out of one topic."""
 
@@ -49,10 +60,10 @@ class PopAssignment:
         self._cut: asyncio.Future[None] = self._loop.create_future()
         """Done when no handler is waited for any more."""
         self._acks = Acknowledging(
-            group=context.group,
-            brokers=context.brokers,
-            stall_reasons=context.stall_reasons,
-            observe=context.observe,
+            group=context.member.name,
+            brokers=context.member.brokers,
+            stall_reasons=context.member.stalls,
+            observe=context.member.observe,
         )
         self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(context.epochs))
         self.popped: PopQueue[Message] | None = self._queue
@@ -61,12 +72,12 @@ class PopAssignment:
         self._retries = RetryTimes()
         self._hiding = Hiding(
             self._queue,
-            group=context.group,
-            brokers=context.brokers,
-            limits=context.limits,
-            stall_reasons=context.stall_reasons,
-            tasks=context.tasks,
-            observe=context.observe,
+            group=context.member.name,
+            brokers=context.member.brokers,
+            limits=context.member.limits,
+            stall_reasons=context.member.stalls,
+            tasks=context.member.tasks,
+            observe=context.member.observe,
         )
         self._consuming: tuple[Popper, PopDelivery, QueueFlow] | None = None
 
@@ -109,14 +120,14 @@ class PopAssignment:
     async def run(self) -> None:
         """Until it has been given back."""
         context = self._context
-        context.brokers.hold(self.queue.broker_name)
+        context.member.brokers.hold(self.queue.broker_name)
         try:
             await asyncio.wait([context.begun, self._ended], return_when=asyncio.FIRST_COMPLETED)
             if await self._starts_are_fixed():
                 await self._consume()
         finally:
-            context.stall_reasons.forget(self.queue)
-            context.brokers.release(self.queue.broker_name)
+            context.member.stalls.forget(self.queue)
+            context.member.brokers.release(self.queue.broker_name)
 
     async def _starts_are_fixed(self) -> bool:
         """Wait until the group has an offset in each queue: a broker would choose another one. False: given back."""
@@ -127,27 +138,27 @@ class PopAssignment:
                     await context.starts.fix(queue)
                 return True
             except RocketAppError as error:
-                context.stall_reasons.still(self.queue, f"its offset cannot be read: {error}", kind="offset")
+                context.member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
             except Exception as error:
-                context.observe(LoopFailed(f"start of {self.queue}", f"{type(error).__name__}: {error}"))
+                context.member.observe(LoopFailed(f"start of {self.queue}", f"{type(error).__name__}: {error}"))
             await asyncio.wait([self._ended], timeout=_TRY_AGAIN)
         return False
 
     async def _consume(self) -> None:
         context, queue = self._context, self._queue
         delivery = self._way.begin(queue, self._judge, self._hiding.give_back)
-        config = context.limits.of(self.queue.topic)
-        flow = context.flow_control.open(context.group, queue, config, self._limits())
+        config = context.member.limits.of(self.queue.topic)
+        flow = context.flow_control.open(context.member.name, queue, config, self._limits())
         give_back = self._hiding.give_back
         popper = Popper(
             queue, self._subscription, delivery.deliver, flow, context, give_back=give_back, retries=self._retries
         )
         self._consuming, self.process_queue = (popper, delivery, flow), queue
-        context.observe(Assigned(context.group, self.queue, 0, queue.epoch))
+        context.member.observe(Assigned(context.member.name, self.queue, 0, queue.epoch))
         context.pausing.watch(self._apply_pauses)
         self._apply_pauses()
         loops = [
-            context.tasks.start(coroutine, f"{what} {self.queue}")
+            context.member.tasks.start(coroutine, f"{what} {self.queue}")
             for coroutine, what in (
                 (popper.run(), "pop"),
                 (popper.look_for_retries(), "look for retries of"),
@@ -171,10 +182,10 @@ class PopAssignment:
             self._way.over(queue)
             flow.close()
             self._consuming = self.process_queue = None
-        context.observe(Released(context.group, self.queue, "released"))
+        context.member.observe(Released(context.member.name, self.queue, "released"))
 
     def _limits(self) -> QueueLimits:
-        config, queue = self._context.limits.of(self.queue.topic), self._queue
+        config, queue = self._context.member.limits.of(self.queue.topic), self._queue
         most = config.pop_max_messages
 
         def is_full(share: float) -> str | None:
@@ -196,7 +207,7 @@ class PopAssignment:
     def _apply_pauses(self) -> None:
         if self._consuming is not None:
             popper, delivery, _ = self._consuming
-            pauses, stall_reasons = self._context.pausing.pauses, self._context.stall_reasons
+            pauses, stall_reasons = self._context.pausing.pauses, self._context.member.stalls
             apply_pauses(pauses, self.queue, (), gate=popper.gate, delivery=delivery, stall_reasons=stall_reasons)
 
     async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
@@ -205,7 +216,7 @@ class PopAssignment:
         delivery.end()
         for coming in filter(None, (popper.coming, popper.looking)):
             coming.answer.add_done_callback(partial(self._answered_late, popper, coming))
-        drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
+        drained = self._context.member.tasks.start(delivery.drained(), f"drain {self.queue}")
         await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
             drained.cancel()

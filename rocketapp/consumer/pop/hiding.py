@@ -15,9 +15,9 @@ from math import inf
 from typing import Any
 
 from rocketapp.client.calls import pop
-from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.limits import Limits
-from rocketapp.consumer.stall_reasons import OF_HIDING, StallReasons
+from rocketapp.consumer.stalls import OF_HIDING, StallReasons
 from rocketapp.errors import RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -224,4 +224,4 @@ class Hiding:
 
     def _still(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"
-        self._stall_reasons.still(self._about, text, kind="hide", patience=5.0, place=OF_HIDING)
+        self._stall_reasons.blocked(self._about, text, kind="hide", patience=5.0, place=OF_HIDING)

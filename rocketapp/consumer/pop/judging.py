@@ -9,7 +9,7 @@ from typing import Any
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.hiding import Hiding
-from rocketapp.consumer.retry.counts import count_retry
+from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.state.policy import delay_before
@@ -66,6 +66,6 @@ class Judging(ByOffset):
             at = self._now() + step.delay
             self._comes_again(at)
             context.redelivery.due_until = max(context.redelivery.due_until, at + LATE)
-            count_retry(handler, message, failure, delay=step.delay, group=context.group, observe=context.observe)
+            count_retry(context.member, handler, message, failure, step.delay)
 
         self._hiding.until_retry(message, step.delay, settled)

@@ -16,7 +16,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.handed_out import hand_outs
 from rocketapp.consumer.pop.way import GiveBack
-from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.gate import Gate
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
@@ -75,7 +75,7 @@ class Popper:
         self._flow, self._context, self._retries = flow, context, retries
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
-        self.gate: Gate = Gate(self._about, flow, context.stall_reasons)
+        self.gate: Gate = Gate(self._about, flow, context.member.stalls)
         self.coming: Coming | None = None
         """The request under way."""
         self.looking: Coming | None = None
@@ -88,7 +88,7 @@ class Popper:
     @property
     def _config(self) -> ConsumerConfig:
         """The settings of the topic now."""
-        return self._context.limits.of(self._about.topic)
+        return self._context.member.limits.of(self._about.topic)
 
     async def run(self) -> None:
         """Until cancelled; then `coming` may still be answered."""
@@ -100,7 +100,7 @@ class Popper:
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the topic for good without a report.
-                self._context.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
+                self._context.member.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(self._config.pull_retry_delay)
 
     def look_soon(self) -> None:
@@ -127,7 +127,7 @@ class Popper:
                 except Exception as error:
                     # A bug must not end the looks for good without a report.
                     problem = f"{type(error).__name__}: {error}"
-                    self._context.observe(LoopFailed(f"look for retries of {self._about}", problem))
+                    self._context.member.observe(LoopFailed(f"look for retries of {self._about}", problem))
                     await asyncio.sleep(AGAIN)
 
     def _patience(self, error: RocketAppError) -> float:
@@ -143,9 +143,9 @@ class Popper:
             if error.code == ResponseCode.POLLING_FULL:
                 return _FULL_DELAY
             if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                self._context.brokers.heartbeat_soon()
+                self._context.member.brokers.heartbeat_soon()
             if error.code in _WRONG_BROKER:
-                self._context.refresh(self._about.topic)
+                self._context.member.client.routes.refresh_soon(self._about.topic)
         return delay
 
     async def _pop_on(self) -> None:
@@ -161,12 +161,12 @@ class Popper:
             self.coming = None
             self._flow.release()
             messages = self.took(coming)
-            self._context.counters.pulls += 1
+            self._context.member.stats.pulls += 1
             self.gate.moves()
             if not messages:
                 self._is_empty()
                 continue
-            self._context.counters.messages[self._about.topic] += len(messages)
+            self._context.member.stats.pulled[self._about.topic] += len(messages)
             # What was just taken counts: the next request is sent before handlers have their turn.
             try:
                 if not self.gate.is_paused and self._flow.may_pull():
@@ -193,7 +193,7 @@ class Popper:
             result.body,
             self._about,
             at=self._hidden_since(coming),
-            max_inflated_bytes=self._context.max_inflated_bytes,
+            max_inflated_bytes=self._context.member.max_inflated_bytes,
         )
         for hand_out, share in found:
             queue.hand_out(hand_out, share)
@@ -219,11 +219,11 @@ class Popper:
     async def _start(self, hold: float) -> Coming:
         """`hold`: seconds that the broker may hold the request while there is nothing."""
         context = self._context
-        connection = await context.brokers.connection(self._about.broker_name)
+        connection = await context.member.brokers.connection(self._about.broker_name)
         config = self._config  # only now: it may have changed meanwhile
-        wanted = context.brokers.carried(self._about.topic) or self._subscription
+        wanted = context.member.brokers.carried(self._about.topic) or self._subscription
         request = PopRequest(
-            group=context.group,
+            group=context.member.name,
             topic=self._about.topic,
             queue_id=self._about.queue_id,
             max_messages=config.pop_batch_size,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.consumer.pull.flow_control import QueueFlow
-from rocketapp.consumer.stall_reasons import CONSEQUENCE, StallReasons, Text
+from rocketapp.consumer.pull.flow import QueueFlow
+from rocketapp.consumer.stalls import CONSEQUENCE, StallReasons, Text
 from rocketapp.model.message_queue import MessageQueue
 
 
@@ -36,7 +36,7 @@ class Gate:
         """Let nothing pass until `resume`."""
         if self._resumed is None:
             self._resumed = self._loop.create_future()
-        self._stall_reasons.still(self._queue, reason, kind=reason)
+        self._stall_reasons.blocked(self._queue, reason, kind=reason)
 
     def resume(self) -> None:
         """End the pause, if there is one. Of a retry queue some topics may still be paused."""
@@ -53,7 +53,7 @@ class Gate:
         """The queue stands still for this reason; it is told after `patience` seconds, and not during a pause."""
         self._stopped = reason, kind, patience
         if self._resumed is None:
-            self._stall_reasons.still(self._queue, reason, kind=kind, patience=patience)
+            self._stall_reasons.blocked(self._queue, reason, kind=kind, patience=patience)
 
     def moves(self) -> None:
         """Only a pause may still stop the queue."""

@@ -4,34 +4,31 @@ The next pull is under way before the present batch is handed over, and carries 
 that is done by then. Every failure is waited out and reported; the loop ends only when it
 is cancelled, or when the broker calls its offset illegal and another offset takes its place.
 
-It knows no group: a source sends its pulls, and without commits nothing is committed.
+A master suggests its slave to readers that are far behind. While a master cannot be reached, a slave is read in its
+place, and the master again as soon as it is connected. A slave may be behind, or hold less than its master.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
-from rocketapp.consumer.pull.copies import Copies, CopyRead
-from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.brokers import Slaves
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.commits import Committer
+from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.gate import Gate
-from rocketapp.consumer.pull.sources import Commits, PullSource
-from rocketapp.consumer.stall_reasons import StallReasons
-from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
-from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.errors import BrokerError, ConnectionLostError, RequestTimeoutError, RocketAppError, TransportError
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
-from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction, correct
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import decode_records
 
 Deliver = Callable[[Sequence[Any]], None]
 
@@ -64,38 +61,8 @@ _UNKNOWN_TO_BROKER = frozenset(
 """The broker does not know our group, our subscription or its SQL filter (yet): a heartbeat mends it."""
 _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
 """The topic or the queue is not there (any more): the route may have changed."""
-
-
-@dataclass(slots=True)
-class PullCounters:
-    """What the pull loops of a group count."""
-
-    pulls: int = 0
-    """Pulls that brokers have answered."""
-    messages: Counter[str] = field(default_factory=Counter)
-    """By topic the messages of their answers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PullContext:
-    """What all pull loops of a group share."""
-
-    source: PullSource
-    commits: Commits | None
-    stall_reasons: StallReasons
-    observe: Observe
-    retry_delay: float
-    """Seconds until a failed pull is tried again."""
-    max_inflated_bytes: int
-    heartbeat: Callable[[], None]
-    """Asks for a heartbeat soon."""
-    refresh: Callable[[str], None]
-    """Asks for the topic's route soon."""
-    counters: PullCounters = field(default_factory=PullCounters)
-    copies: Copies | None = None
-    """None: masters alone are read, and what they suggest."""
-    interval: Callable[[str], float] = lambda topic: 0.0
-    """By topic, seconds between an answer with messages and the next pull of its queue, now."""
+_SILENT_FOR = 30.0
+"""Seconds for which a slave is read in place of a master that did not answer although it is connected."""
 
 
 class Puller:
@@ -103,24 +70,24 @@ class Puller:
 
     def __init__(
         self,
+        member: Member,
         process_queue: ProcessQueue[Any],
-        subscription: SubscriptionData,
+        *,
         deliver: Deliver,
         flow: QueueFlow,
-        context: PullContext,
-        *,
-        decode: Decode = decode_records,
+        committer: Committer,
+        decode: Decode,
     ) -> None:
-        self._queue, self._subscription, self._deliver = process_queue, subscription, deliver
-        self._decode = decode
-        self._flow, self._context = flow, context
+        self._member, self._queue, self._deliver = member, process_queue, deliver
+        self._subscription = member.subscriptions[process_queue.message_queue.topic]
+        self._flow, self._committer, self._decode = flow, committer, decode
         self._now = asyncio.get_running_loop().time
-        self._copy = CopyRead(process_queue.message_queue, context.copies, self._now)
+        self._copy = _Copy(process_queue.message_queue, member.brokers.slaves)
         self._carried: int | None = None
         """The offset that travels with the pull under way."""
         self._coming: asyncio.Future[Command] | None = None
         """The pull under way."""
-        self.gate: Gate = Gate(process_queue.message_queue, flow, context.stall_reasons)
+        self.gate: Gate = Gate(process_queue.message_queue, flow, member.stalls)
         """A pause discards the answer of the pull under way."""
         self._is_outdated = False
         """The pull under way was cancelled by us, not the loop."""
@@ -151,7 +118,7 @@ class Puller:
             self._copy.to_master()
 
     async def _pull_for_ever(self) -> Correction:
-        context, queue = self._context, self._queue.message_queue
+        queue = self._queue.message_queue
         self.gate.moves()
         while True:
             try:
@@ -169,16 +136,15 @@ class Puller:
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
-                context.observe(LoopFailed(f"pull {queue}", f"{type(error).__name__}: {error}"))
-                await asyncio.sleep(context.retry_delay)
+                self._member.observe(LoopFailed(f"pull {queue}", f"{type(error).__name__}: {error}"))
+                await asyncio.sleep(self._member.config.pull_retry_delay)
 
     def _answered(self, result: PullResult, *, is_master: bool) -> None:
         """Take note of what a copy said of itself, and choose the one to ask next."""
         process_queue = self._queue
         self._pulled_at = now = self._now()
         if is_master:
-            if self._context.commits is not None:
-                self._context.commits.arrived(process_queue, self._carried)
+            self._committer.arrived(process_queue, self._carried)
             process_queue.broker_end, process_queue.answered_at = result.max_offset, now
         if is_master or result.min_offset <= process_queue.end_offset:
             self.gate.moves()
@@ -190,7 +156,7 @@ class Puller:
 
     def _delay(self, error: RocketAppError) -> float:
         """Seconds until the next try, and what else may help."""
-        delay, was_instead = self._context.retry_delay, self._copy.is_instead
+        delay, was_instead = self._member.config.pull_retry_delay, self._copy.is_instead
         if self._copy.failed(error) or isinstance(error, ConnectionLostError):
             return min(_LOST_DELAY, delay)
         if isinstance(error, BrokerError):
@@ -198,9 +164,9 @@ class Puller:
                 # A slave that may not be read says the same, and goes on saying it.
                 return min(_BUSY_DELAY, delay)
             if error.code in _UNKNOWN_TO_BROKER:
-                self._context.heartbeat()
+                self._member.brokers.heartbeat_soon()
             if error.code in _WRONG_BROKER:
-                self._context.refresh(self._queue.message_queue.topic)
+                self._member.client.routes.refresh_soon(self._queue.message_queue.topic)
         return delay
 
     async def _pull_on(self) -> Correction:
@@ -229,12 +195,12 @@ class Puller:
 
     async def _take(self, result: PullResult) -> Correction | None:
         """Make use of one answer, with the next pull under way; where to go on when its offset was illegal."""
-        queue, flow, context = self._queue, self._flow, self._context
+        queue, flow = self._queue, self._flow
         is_master, interval = self._copy.is_master, 0.0
         if is_master and result.status == "illegal":
             bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
             return correct(queue.end_offset, next_offset=result.next_offset, **bounds)
-        context.counters.pulls += 1
+        self._member.stats.pulls += 1
         self._answered(result, is_master=is_master)
         is_at_end = result.next_offset >= result.max_offset
         if result.status != "found":
@@ -243,7 +209,7 @@ class Puller:
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
         else:
-            interval = context.interval(queue.message_queue.topic)
+            interval = self._member.limits.pull_interval(queue.message_queue.topic)
             if not self.gate.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
                 is_early = not interval and flow.may_pull()
                 if is_early:
@@ -257,7 +223,7 @@ class Puller:
         self._coming = None
         if is_empty and self._copy.is_instead:
             # A slave holds no pull until there is a message: it answers at once.
-            await asyncio.sleep(context.retry_delay)
+            await asyncio.sleep(self._member.config.pull_retry_delay)
         if interval:
             await asyncio.sleep(interval)
         await self._allowed()
@@ -267,11 +233,11 @@ class Puller:
 
     def _put(self, result: PullResult) -> None:
         queue = self._queue
-        found = self._decode(result.body, queue.message_queue, max_inflated_bytes=self._context.max_inflated_bytes)
+        found = self._decode(result.body, queue.message_queue, max_inflated_bytes=self._member.max_inflated_bytes)
         before = len(queue)
         messages = queue.put(found)
         if messages:
-            self._context.counters.messages[queue.message_queue.topic] += len(queue) - before
+            self._member.stats.pulled[queue.message_queue.topic] += len(queue) - before
             self._hand_over(messages)
         queue.advance(result.next_offset)
 
@@ -292,9 +258,66 @@ class Puller:
             self._is_resting, self._pulled_at = False, self._now()
 
     async def _start(self, offset: int) -> asyncio.Future[Command]:
-        commits, queue = self._context.commits, self._queue.message_queue
+        queue = self._queue.message_queue
         broker_id = self._copy.ask()
-        carried = None if commits is None or broker_id != MASTER_ID else commits.travelling(self._queue)
-        coming = await self._context.source.start_pull(queue, self._subscription, offset, carried, broker_id)
+        carried = None if broker_id != MASTER_ID else self._committer.travelling(self._queue)
+        coming = await self._member.brokers.start_pull(queue, self._subscription, offset, carried, broker_id)
         self._carried = carried
         return coming
+
+
+class _Copy:
+    """The copy from which one queue is read."""
+
+    def __init__(self, queue: MessageQueue, slaves: Slaves) -> None:
+        self._queue, self._slaves = queue, slaves
+        self._now = asyncio.get_running_loop().time
+        self._next_id = self._asked_id = MASTER_ID
+        self.is_master: bool = True
+        """The pull under way asks the master."""
+        self.is_instead: bool = False
+        """A slave is read in place of the master, which cannot be reached."""
+        self._master_from = 0.0
+        """When the master may be asked again."""
+
+    def __repr__(self) -> str:
+        return f"<_Copy {self._queue}: {self._next_id}{' in place of its master' if self.is_instead else ''}>"
+
+    def ask(self) -> int:
+        """The id of the copy that is asked now."""
+        wanted = self._next_id
+        if wanted != MASTER_ID:
+            wanted = self._slaves.reader(self._queue.broker_name, wanted)
+        self._asked_id, self.is_master = wanted, wanted == MASTER_ID
+        return wanted
+
+    def answered(self, result: PullResult) -> None:
+        """Choose the copy to ask next."""
+        if not self.is_instead:
+            # A slave that calls an offset illegal may be behind: the master decides.
+            self._next_id = MASTER_ID if result.status == "illegal" else result.suggested_broker_id
+        elif self._now() >= self._master_from and self._slaves.is_master_back(self._queue.broker_name):
+            self.to_master()
+        else:
+            self._slaves.begin(self._queue, self._asked_id)
+
+    def failed(self, error: RocketAppError) -> bool:
+        """Choose the copy to ask next; whether it is a slave in place of the master."""
+        # The slave that a broker sent us to may be gone; the master says anew where to read.
+        was_instead, was_master = self.is_instead, self.is_master
+        self.to_master()
+        if was_instead or not was_master or not isinstance(error, TransportError):
+            return False
+        slave = self._slaves.instead(self._queue.broker_name)
+        if slave is None:
+            return False
+        self._next_id, self.is_instead = slave, True
+        self._master_from = self._now() + _SILENT_FOR if isinstance(error, RequestTimeoutError) else 0.0
+        return True
+
+    def to_master(self) -> None:
+        """Ask the master next."""
+        self._next_id = MASTER_ID
+        if self.is_instead:
+            self.is_instead = False
+            self._slaves.end(self._queue)

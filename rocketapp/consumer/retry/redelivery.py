@@ -5,27 +5,45 @@ until a broker has confirmed that it stored the copy. There is a retry queue per
 attempts wide: a broker that is down holds up its own failures only, and no handler. Each message
 that was refused waits for its own next round, twice as long each time, whatever becomes of the others.
 
-Every attempt takes one path; `state.redelivery.after_failure` decides which path comes next.
+Every attempt takes one path; `state.redelivery.after_failure` decides which path comes next. Java answers any error
+with a copy of its own at once (DefaultMQPushConsumerImpl.sendMessageBack); after an answer that was lost, that makes
+two copies.
+
+A broadcast group has no retry topic and no dead letters: a copy would come to the members that have handled the
+message as well. So its failed messages are dropped, and told.
 """
 
 from __future__ import annotations
 
 import asyncio
-from random import Random
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.retry.counts import count_dead_letter, count_retry
-from rocketapp.consumer.retry.job import Acknowledgement, Job, RetryQueue, new_backoff
-from rocketapp.consumer.retry.problems import UnsendableError, is_too_large, problem_of
-from rocketapp.consumer.retry.sender import RawSender
-from rocketapp.consumer.retry.waiting import LONG, Waiting
-from rocketapp.consumer.stall_reasons import StallReasons
-from rocketapp.errors import RocketAppError
-from rocketapp.model.event import Observe, SendBackFailed
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.stalls import OF_RETRY
+from rocketapp.errors import (
+    BrokerError,
+    ConnectionLostError,
+    NoRouteError,
+    ProtocolError,
+    RequestTimeoutError,
+    RocketAppError,
+    SendRefused,
+    SendUnknown,
+    TransportError,
+)
+from rocketapp.model.event import DeadLettered, Dropped, Retried, SendBackFailed
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
+from rocketapp.model.outgoing import SendResult
+from rocketapp.state.backoff import Backoff
 from rocketapp.state.policy import delay_before
+from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import (
+    Carried,
     Dead,
     Failure,
     Origin,
@@ -42,6 +60,7 @@ from rocketapp.state.redelivery import (
 )
 from rocketapp.tasks import Tasks
 from rocketapp.wire import properties as names
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.compression import COMPRESSED, KIND_MASK
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.send_back import DEAD
@@ -52,61 +71,119 @@ _LATE = 2.0
 """Seconds that a broker may be late with a retry (it looks at its delay levels every 100 ms)."""
 _LONGEST = names.LONGEST - 64
 """Most bytes of a copy's properties: its sender may add a UNIQ_KEY."""
+_LONG = 5.0
+"""Seconds after which it is said that failed messages wait."""
+_FIRST_WAIT, _MOST_WAIT = 0.5, 10.0
+"""Seconds until a message, or the broker that failed, is tried again."""
+
+
+class RawSender(Protocol):
+    """Sends a message exactly as told: the producer of the app does."""
+
+    async def send_raw(
+        self,
+        topic: str,
+        body: bytes,
+        properties: Mapping[str, str],
+        *,
+        broker_name: str | None,
+        reconsume_times: int,
+        max_reconsume_times: int,
+        sys_flag: int,
+        flag: int,
+        timeout: float | None,
+    ) -> SendResult:
+        """Stored when it returns; SendRefused, SendUnknown, TransportError, BrokerError or NoRouteError otherwise."""
+        ...
+
+
+def _new_backoff() -> Backoff:
+    """The waits of one message, or of a broker that has failed."""
+    return Backoff(_FIRST_WAIT, _MOST_WAIT)
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One failed message."""
+
+    handler: Handler
+    queue: ProcessQueue[Message]
+    message: Message
+    failure: Failure
+    step: SendBack | Dead
+    since: float
+    """The loop's time of its failure."""
+    settled: asyncio.Future[None] | None = None
+    """Done when a broker has stored the copy."""
+    path: Path = Path.DEAD_COPY
+    """What the next round begins with."""
+    unclear_since: float | None = None
+    """The loop's time of the first unclear refusal."""
+    is_late: bool = False
+    """It has waited for long: its queue has a reason to stand still."""
+    unknowns: int = 0
+    """Attempts whose outcome is unknown."""
+    backoff: Backoff = field(default_factory=_new_backoff)
+    carried: Carried = Carried.ALL
+    """What its dead letter carries: less after each one that was too large."""
+
+
+@dataclass(slots=True)
+class _RetryQueue:
+    """Failed messages of one broker."""
+
+    backoff: Backoff = field(default_factory=_new_backoff)
+    jobs: deque[_Job] = field(default_factory=deque)
+    later: dict[_Job, asyncio.TimerHandle] = field(default_factory=dict)
+    """Those that were refused, until they are tried again."""
+    running: int = 0
+    """Attempts in flight."""
+    not_before: float = 0.0
+    """The loop's time before which nothing is tried."""
 
 
 class Redelivery:
     """Hands failed messages of one group back."""
 
-    def __init__(
-        self,
-        *,
-        group: str,
-        brokers: Brokers,
-        sender: RawSender,
-        observe: Observe,
-        stall_reasons: StallReasons,
-        random: Random,
-        send_timeout: float,
-        has_locks: bool,
-        app_version: str,
-    ) -> None:
-        """`send_timeout`: seconds of a first attempt; each attempt with an unknown outcome doubles it, up to 60.
+    def __init__(self, member: Member, sender: RawSender, *, has_locks: bool, app_version: str) -> None:
+        """`has_locks`: the group locks queues; meanwhile brokers turn a send to its retry topic into a dead letter.
 
-        `has_locks`: the group locks queues; meanwhile brokers turn a send to its retry topic into a dead letter.
+        `app_version` is written into dead letters.
         """
-        self._group, self._brokers, self._sender, self._observe = group, brokers, sender, observe
-        self._random, self._send_timeout = random, send_timeout
+        self._member, self._sender = member, sender
         self._has_locks, self._app_version = has_locks, app_version
-        self._tasks = Tasks(observe)
-        self._waiting = Waiting(stall_reasons)
-        self._retry_queues: dict[str, RetryQueue] = {}
+        self._tasks = Tasks(member.observe)
+        self._retry_queues: dict[str, _RetryQueue] = {}
+        self._counts: Counter[MessageQueue] = Counter()
+        """Failed messages of every queue that no broker has taken yet."""
+        self._late: Counter[MessageQueue] = Counter()
+        """Those of them that have waited for long."""
         self._loop = asyncio.get_running_loop()
         self.due_until: float = 0.0
         """The loop's time until which a retry that we sent back may still come."""
+        self.running_on: dict[int, Message] = {}
+        """By their id messages that were sent back while their call ran: what becomes of that call does not matter."""
 
     def __repr__(self) -> str:
-        return f"<Redelivery {self._group}: {self.waiting} waiting>"
+        return f"<Redelivery {self._member.name}: {self._counts.total()} waiting>"
 
-    @property
-    def waiting(self) -> int:
-        """Failed messages that no broker has taken yet."""
-        return sum(each.running + len(each.jobs) + len(each.later) for each in self._retry_queues.values())
-
-    def fail(self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure) -> None:
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
         """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
+        if id(message) in self.running_on:
+            return
         retries = handler.subscription.retries
         times = message.reconsume_times
         delay = delay_before(handler.subscription.retry, times)
         step = concurrent_step(failure, reconsume_times=times, retries=retries, delay=delay)
         path = Path.SEND_BACK if isinstance(step, SendBack) else Path.DEAD_COPY
-        self._begin(Job(handler, queue, message, failure, step, new_backoff(), self._loop.time(), path=path))
+        self._begin(_Job(handler, queue, message, failure, step, self._loop.time(), path=path))
 
     def send_to_dlq(
-        self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure
+        self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure
     ) -> asyncio.Future[None]:
         """An orderly handler gave up: send the message to the dead letters. Done when the copy is stored."""
         settled: asyncio.Future[None] = self._loop.create_future()
-        self._begin(Job(handler, queue, message, failure, Dead(), new_backoff(), self._loop.time(), settled))
+        self._begin(_Job(handler, queue, message, failure, Dead(), self._loop.time(), settled))
         return settled
 
     async def stop(self) -> None:
@@ -117,15 +194,19 @@ class Redelivery:
             retry_queue.later.clear()
         await self._tasks.close()
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: _Job) -> None:
+        if self._member.broadcast:
+            self._end(job)
+            count_dropped(self._member, job.handler, job.message, job.failure)
+            return
         broker_name = job.queue.message_queue.broker_name
         retry_queue = self._retry_queues.get(broker_name)
         if retry_queue is None:
-            retry_queue = self._retry_queues[broker_name] = RetryQueue(new_backoff())
-        self._waiting.begin(job.queue.message_queue)
+            retry_queue = self._retry_queues[broker_name] = _RetryQueue()
+        self._counts[job.queue.message_queue] += 1
         self._add(retry_queue, job)
 
-    def _add(self, retry_queue: RetryQueue, job: Job) -> None:
+    def _add(self, retry_queue: _RetryQueue, job: _Job) -> None:
         broker_name = job.queue.message_queue.broker_name
         retry_queue.later.pop(job, None)
         retry_queue.jobs.append(job)
@@ -133,7 +214,7 @@ class Redelivery:
             retry_queue.running += 1
             self._tasks.start(self._run(retry_queue), f"send back to {broker_name}")
 
-    async def _run(self, retry_queue: RetryQueue) -> None:
+    async def _run(self, retry_queue: _RetryQueue) -> None:
         try:
             while retry_queue.jobs:
                 if (wait := retry_queue.not_before - self._loop.time()) > 0:
@@ -142,14 +223,14 @@ class Redelivery:
                 job = retry_queue.jobs.popleft()
                 # Of a queue that was given up its next owner gets the message again.
                 if job.queue.closed or await self._round(retry_queue, job):
-                    self._waiting.end(job.queue.message_queue, was_late=job.is_late)
+                    self._waits_no_more(job)
                 else:
-                    wait = job.backoff.next(self._random.random())
+                    wait = job.backoff.next(self._member.random.random())
                     retry_queue.later[job] = self._loop.call_later(wait, self._add, retry_queue, job)
         finally:
             retry_queue.running -= 1
 
-    async def _round(self, retry_queue: RetryQueue, job: Job) -> bool:
+    async def _round(self, retry_queue: _RetryQueue, job: _Job) -> bool:
         """Try one path after the other until a broker has the copy, or another round has to follow."""
         path = job.path
         while True:
@@ -179,54 +260,74 @@ class Redelivery:
             self._settled(job)
             return True
 
-    def _failed(self, job: Job, problem: str) -> None:
+    def _failed(self, job: _Job, problem: str) -> None:
         self._tell(job, f"{problem}; it is tried again")
-        if not job.queue.closed and self._loop.time() - job.since >= LONG:
-            self._waiting.refused(job.queue.message_queue, problem, is_new=not job.is_late)
+        queue = job.queue.message_queue
+        if not job.queue.closed and self._loop.time() - job.since >= _LONG:
+            self._late[queue] += not job.is_late
             job.is_late = True
+            count = self._counts[queue]
+            text = f"{count} failed message{' waits' if count == 1 else 's wait'} to be sent back: {problem}"
+            self._member.stalls.blocked(queue, text, kind="send back", place=OF_RETRY)
 
-    def _wait_after(self, retry_queue: RetryQueue) -> None:
+    def _waits_no_more(self, job: _Job) -> None:
+        queue = job.queue.message_queue
+        self._counts[queue] -= 1
+        if not self._counts[queue]:
+            del self._counts[queue]
+        if job.is_late:
+            self._late[queue] -= 1
+            if not self._late[queue]:
+                del self._late[queue]
+                self._member.stalls.moving(queue, place=OF_RETRY)
+
+    def _wait_after(self, retry_queue: _RetryQueue) -> None:
         now = self._loop.time()
         if retry_queue.not_before <= now:
             # Attempts that fail side by side are one failure: their broker may be back in a moment.
-            retry_queue.not_before = now + retry_queue.backoff.next(self._random.random())
+            retry_queue.not_before = now + retry_queue.backoff.next(self._member.random.random())
 
-    def _turn_dead(self, job: Job, first: Path, error: Exception) -> None:
+    def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
         """Say so, once, when a message that was to be retried goes to the dead letters instead."""
         if first is Path.DEAD_COPY and isinstance(job.step, SendBack):
             job.step, job.failure = Dead(), not_taken_back(job.failure, _text(error))
             self._tell(job, f"{_text(error)}; no retry is possible, so it goes to the dead letters")
 
-    def _tell(self, job: Job, problem: str) -> None:
+    def _tell(self, job: _Job, problem: str) -> None:
         message = job.message
-        self._observe(SendBackFailed(self._group, job.handler.name, message.topic, message.message_id, problem))
+        self._member.observe(
+            SendBackFailed(self._member.name, job.handler.name, message.topic, message.message_id, problem)
+        )
 
-    def _settled(self, job: Job) -> None:
-        message, handler = job.message, job.handler
-        job.queue.finish(message)
-        if job.settled is not None and not job.settled.done():
-            job.settled.set_result(None)
-        group, observe = self._group, self._observe
+    def _settled(self, job: _Job) -> None:
+        self._end(job)
         if isinstance(job.step, SendBack):
             self.due_until = max(self.due_until, self._loop.time() + job.step.delay + _LATE)
-            count_retry(handler, message, job.failure, delay=job.step.delay, group=group, observe=observe)
+            count_retry(self._member, job.handler, job.message, job.failure, job.step.delay)
         else:
-            count_dead_letter(handler, message, job.failure, group=group, observe=observe)
+            count_dead_letter(self._member, job.handler, job.message, job.failure)
 
-    async def _attempt(self, job: Job, path: Path) -> None:
+    def _end(self, job: _Job) -> None:
+        job.queue.finish(job.message)
+        if job.settled is not None and not job.settled.done():
+            job.settled.set_result(None)
+
+    async def _attempt(self, job: _Job, path: Path) -> None:
         """Have a copy stored by this path; raises when it is not certain that it is."""
         message, step = job.message, job.step
         retries = max_reconsume_times(job.handler.subscription.retries)
-        timeout = attempt_timeout(self._send_timeout, job.unknowns)
+        timeout = attempt_timeout(self._member.config.send_back_timeout, job.unknowns)
         if path is Path.SEND_BACK or path is Path.DEAD_SEND_BACK:
             level = step.level if isinstance(step, SendBack) else DEAD
             broker_name = job.queue.message_queue.broker_name
-            await self._brokers.send_back(message, broker_name, delay_level=level, max_retries=retries, timeout=timeout)
+            await self._member.brokers.send_back(
+                message, broker_name, delay_level=level, max_retries=retries, timeout=timeout
+            )
             return
         properties = self._properties(job)
         most = retries if isinstance(step, SendBack) else message.reconsume_times
         await self._sender.send_raw(
-            retry_topic(self._group),
+            retry_topic(self._member.name),
             message.stored_body,
             properties,
             broker_name=job.queue.message_queue.broker_name,
@@ -237,7 +338,7 @@ class Redelivery:
             timeout=timeout,
         )
 
-    def _properties(self, job: Job) -> dict[str, str]:
+    def _properties(self, job: _Job) -> dict[str, str]:
         """Those of a copy that we send ourselves; UnsendableError when they cannot travel."""
         try:
             origin = _origin(job.message)
@@ -269,3 +370,89 @@ def _origin(message: Message) -> Origin:
 
 def _text(error: Exception) -> str:
     return str(error) if isinstance(error, RocketAppError) else f"{type(error).__name__}: {error}"
+
+
+# What an error says about the copy: stored perhaps, not now, or never.
+
+_PERHAPS = frozenset(
+    {ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT}
+)
+_LASTING = frozenset(
+    {
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.VERSION_NOT_SUPPORTED,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.INVALID_PARAMETER,
+    }
+)
+# Code 1 means anything; its remark is a sentence, or the name of Java's PutMessageStatus.
+_PERHAPS_REMARKS = ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "perhaps stored")
+_TOO_LARGE_REMARKS = ("MESSAGE_ILLEGAL", "PROPERTIES_SIZE_EXCEEDED")
+_LASTING_REMARKS = ("look message by offset failed", *_TOO_LARGE_REMARKS)
+_PASSING_REMARKS = ("OS_PAGE_CACHE_BUSY", "SERVICE_NOT_AVAILABLE", "CREATE_MAPPED_FILE_FAILED")
+
+
+class UnsendableError(RocketAppError):
+    """A copy could not be prepared, or is larger than brokers accept: nothing was sent."""
+
+
+def problem_of(error: Exception) -> Problem:
+    """What this error of one attempt says about the copy."""
+    match error:
+        case SendUnknown() | RequestTimeoutError() | ConnectionLostError() | ProtocolError():
+            return Problem.UNKNOWN
+        case UnsendableError():
+            return Problem.LASTING
+        case BrokerError():
+            return _of_code(error)
+        case SendRefused() | NoRouteError() | TransportError():
+            return Problem.PASSING
+        case _:
+            return Problem.UNCLEAR
+
+
+def is_too_large(error: Exception) -> bool:
+    """Whether a copy with fewer properties may be stored."""
+    if isinstance(error, BrokerError):
+        return error.code == ResponseCode.MESSAGE_ILLEGAL or error.remark.startswith(_TOO_LARGE_REMARKS)
+    return isinstance(error, UnsendableError)
+
+
+def _of_code(error: BrokerError) -> Problem:
+    if error.code in _PERHAPS:
+        return Problem.UNKNOWN
+    if error.code in _LASTING:
+        return Problem.LASTING
+    if error.code != ResponseCode.SYSTEM_ERROR or error.remark.startswith(_PASSING_REMARKS):
+        return Problem.PASSING
+    if error.remark.startswith(_LASTING_REMARKS):
+        return Problem.LASTING
+    return Problem.UNKNOWN if error.remark.startswith(_PERHAPS_REMARKS) else Problem.UNCLEAR
+
+
+# The one place where retries, dead letters and dropped messages are counted and told.
+
+
+def count_retry(member: Member, handler: Handler, message: Message, reason: object, delay: float) -> None:
+    """The message is tried again after `delay` seconds."""
+    handler.stats.retried += 1
+    about = message.topic, message.message_id, message.attempt
+    member.observe(Retried(member.name, handler.name, *about, delay, str(reason)))
+
+
+def count_dead_letter(member: Member, handler: Handler, message: Message, reason: object) -> None:
+    """A broker has stored the message as a dead letter."""
+    handler.stats.dead_lettered += 1
+    about = message.topic, message.message_id, message.attempt
+    error = reason.error if isinstance(reason, Failure) else None
+    member.observe(DeadLettered(member.name, handler.name, *about, str(reason), message, error))
+
+
+def count_dropped(member: Member, handler: Handler, message: Message, failure: Failure) -> None:
+    """This member of a broadcast group has given the message up."""
+    handler.stats.dropped += 1
+    about = message.topic, message.message_id, message.attempt
+    member.observe(Dropped(member.name, handler.name, *about, str(failure), message, failure.error))

@@ -6,7 +6,7 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.wanted_elsewhere import Unmatched, WantedElsewhere
+from rocketapp.consumer.rollout.forward import Forwarding, Unmatched
 from rocketapp.consumer.ways.pulled import Pulled
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Workers
@@ -16,10 +16,10 @@ from rocketapp.state.flow_control import QueueLimits
 class WayByWorkers(Pulled):
     """A way over the workers of all handlers of one group."""
 
-    def __init__(self, workers: WorkersOfHandlers, elsewhere: WantedElsewhere | None = None) -> None:
-        """`elsewhere`: what becomes of messages that no handler takes; None: they are done."""
+    def __init__(self, workers: WorkersOfHandlers, forwarding: Forwarding | None = None) -> None:
+        """`forwarding`: what becomes of messages that no handler takes; None: they are done."""
         self._workers = workers
-        self.unmatched: Unmatched[Workers] = Unmatched(elsewhere, workers.one)
+        self.unmatched: Unmatched[Workers] = Unmatched(forwarding, workers.one)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """With a span: one message that is not finished holds up the committed offset of all above it."""

@@ -18,8 +18,8 @@ from typing import Any
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut
-from rocketapp.consumer.retry.releasing import Released
-from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.retry.slow import SlowSendBack
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.context import WayContext
@@ -55,21 +55,26 @@ class ConcurrentWay(WayByWorkers):
         """Handlers that are not called with messages."""
         self.stats: GroupStats = context.stats
         self.new_completion: NewCompletion = context.new_completion
-        self.released: Released | None = context.released
+        self.released: SlowSendBack | None = context.released
         self._group = context.group
         self.crashes: Crashes | None = context.crashes
         self.suspects: SuspectLine = SuspectLine() if self.crashes is None else self.crashes.line
-        super().__init__(WorkersOfHandlers(context.observe, context.threads, self.crashes), context.elsewhere)
+        super().__init__(WorkersOfHandlers(context.observe, context.threads, self.crashes), context.forwarding)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
         self.deliveries: dict[ConcurrentDelivery, None] = {}
         """Those that were not ended."""
 
     def open(
-        self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None, _flow: object = None
+        self,
+        process_queue: ProcessQueue[Message],
+        lock: QueueLock | None = None,
+        _flow: object = None,
+        *,
+        new_completion: NewCompletion | None = None,
     ) -> ConcurrentDelivery:
-        """The delivery of a new session."""
-        return ConcurrentDelivery(process_queue, self)
+        """The delivery of a new session. `new_completion`: what judges its calls, in place of the group's."""
+        return ConcurrentDelivery(process_queue, self, new_completion)
 
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """See WayByWorkers. Batches that were not started obey as well."""
@@ -93,14 +98,17 @@ class ConcurrentWay(WayByWorkers):
 class ConcurrentDelivery:
     """The messages of one session on their way to workers."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], way: ConcurrentWay) -> None:
+    def __init__(
+        self, process_queue: ProcessQueue[Message], way: ConcurrentWay, new_completion: NewCompletion | None = None
+    ) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Never done: a concurrent delivery goes on until it is ended."""
         topic = process_queue.message_queue.topic
         self._process_queue = process_queue
         self._topic = None if is_retry_topic(topic) else topic
         """None: a retry queue, whose messages belong to any topic."""
-        self._new_completion, self._stats, self._unmatched_of = way.new_completion, way.stats, way.unmatched
+        self._new_completion = new_completion or way.new_completion
+        self._stats, self._unmatched_of = way.stats, way.unmatched
         self._tables: Mapping[str, TagTable[Workers]] = way.tables
         self._polled: Mapping[str, Handler] = way.polled
         self._released = way.released
@@ -368,7 +376,7 @@ class ConcurrentDelivery:
             return
         self._start(workers, items, self._completion(workers))
 
-    def _without_running(self, workers: Workers, items: list[Any], released: Released) -> list[Any]:
+    def _without_running(self, workers: Workers, items: list[Any], released: SlowSendBack) -> list[Any]:
         """The items that may start: not copies of messages whose first call still runs here."""
         free = []
         for item in items:

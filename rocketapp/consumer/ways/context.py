@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.stall_reasons import StallReasons
-from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.wanted_elsewhere import WantedElsewhere
+from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.rollout.forward import Forwarding
+from rocketapp.consumer.stalls import StallReasons
 from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, no_prompt
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
 
 if TYPE_CHECKING:
-    from rocketapp.consumer.retry.releasing import Released
+    from rocketapp.consumer.retry.slow import SlowSendBack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class WayContext:
     """`threads(name, most)` makes the threads of a sync handler."""
     crashes: Crashes | None = None
     """Where workers note down what they have in hand; None: nowhere."""
-    elsewhere: WantedElsewhere | None = None
+    forwarding: Forwarding | None = None
     """What becomes of messages that no handler takes; None: they are done."""
-    released: Released | None = None
+    released: SlowSendBack | None = None
     """Knows messages of concurrent handlers that were sent back while their call ran; None: none are."""
     prompt: Prompt = no_prompt
     """Called when messages of a queue in order were finished."""

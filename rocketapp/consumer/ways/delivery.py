@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.workers.work import Completion
 from rocketapp.model.message_queue import MessageQueue

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.rollout.forward import Unmatched
 from rocketapp.consumer.suspect_line import SuspectLine
-from rocketapp.consumer.wanted_elsewhere import Unmatched
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.ways.key_watches import KeyWatches
 from rocketapp.consumer.ways.keyed_lane import Lane
@@ -63,7 +63,7 @@ class KeyedDelivery:
         """Cancellations of running calls are ours."""
         self.key_watches: KeyWatches = context.key_watches
         self.retries: RetriesInPlace = RetriesInPlace(process_queue, self.ended, context.retries)
-        crashes, group = context.crashes, context.retries.group
+        crashes, group = context.crashes, context.retries.member.name
         self.record_of: Callable[[Message], bytes] | None = None
         self.line: SuspectLine | None = None
         """Where suspects wait for their turn, and all others for them; None: crashes are not counted."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.wanted_elsewhere import Unmatched
+from rocketapp.consumer.rollout.forward import Unmatched
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import QueueLock, lock_for
 from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
@@ -22,7 +22,7 @@ class OrderlyWay(SerialWay):
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
         super().__init__(context)
-        self._unmatched = Unmatched(context.elsewhere, self.new_executor)
+        self._unmatched = Unmatched(context.forwarding, self.new_executor)
         self._tables = {
             topic.topic: TagTable((self.new_executor(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics

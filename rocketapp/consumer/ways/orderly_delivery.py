@@ -15,7 +15,7 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
-from rocketapp.consumer.wanted_elsewhere import Unmatched
+from rocketapp.consumer.rollout.forward import Unmatched
 from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
 from rocketapp.consumer.ways.delivery import QueueLock
 from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted

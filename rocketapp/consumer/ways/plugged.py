@@ -10,9 +10,9 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.member import GroupStats
 from rocketapp.consumer.pull.puller import Decode
-from rocketapp.consumer.stall_reasons import OF_INTAKE, StallReasons
-from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.stalls import OF_INTAKE, StallReasons
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep, NewCompletion, NewQueue, QueueLock
 from rocketapp.consumer.ways.intake import IntakeWay
@@ -259,7 +259,7 @@ class _Session:
 
     def still(self, reason: str) -> None:
         if not self._process_queue.closed:
-            self._way.stall_reasons.still(self.queue, reason, kind="intake", place=OF_INTAKE)
+            self._way.stall_reasons.blocked(self.queue, reason, kind="intake", place=OF_INTAKE)
 
     def moving(self) -> None:
         if not self._process_queue.closed:

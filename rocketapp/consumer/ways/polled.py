@@ -16,8 +16,8 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.pull.flow_control import QueueFlow
-from rocketapp.consumer.retry.counts import count_retry
+from rocketapp.consumer.pull.flow import QueueFlow
+from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import QueueLock, lock_for
 from rocketapp.consumer.ways.outcomes import failure_of
@@ -195,7 +195,7 @@ class PolledDelivery(SerialDelivery):
             if not await self._take_call(executor):
                 return
             started, one = self._loop.time(), Round(self)
-            self._context.waits.still(self.queue, partial(self._standing, started), patience=CALL_PATIENCE)
+            self._context.waits.blocked(self.queue, partial(self._standing, started), patience=CALL_PATIENCE)
             try:
                 stopped = await executor.run(iter((one,)), self._permit, self)
             finally:
@@ -269,7 +269,7 @@ class PolledDelivery(SerialDelivery):
         context.retries.stopping.failed(handler, failure)
         for message in one:
             if not failure.stop:
-                count_retry(handler, message, failure, delay=delay, group=context.group, observe=context.observe)
+                count_retry(context.retries.member, handler, message, failure, delay)
                 message.reconsume_times += 1
         if not one:
             context.observe(LoopFailed(f"poll {self.queue}", f"{handler.name} failed: {failure}"))

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.retry.counts import count_retry
-from rocketapp.consumer.retry.failed_messages import FailedMessages
-from rocketapp.consumer.retry.stopping import Stopping
-from rocketapp.model.event import Observe
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.policy import delay_before
@@ -31,9 +30,8 @@ TellAttempts = Callable[[MessageQueue, int, int], None]
 class RetryContext:
     """What all sessions of one group share."""
 
-    group: str
-    redelivery: FailedMessages
-    observe: Observe
+    member: Member
+    redelivery: Redelivery
     stopping: Stopping
     suspend: float
     """Seconds until a failed message is tried again, when neither its handler nor a policy says."""
@@ -104,7 +102,7 @@ class RetriesInPlace:
         step = orderly_step(failure, reconsume_times=times, retries=about.retries, suspend=suspend)
         if isinstance(step, Dead):
             return None
-        count_retry(handler, message, failure, delay=step.delay, group=context.group, observe=context.observe)
+        count_retry(context.member, handler, message, failure, step.delay)
         return step.delay
 
     def send_to_dlq(self, handler: Handler, message: Message, failure: Failure) -> asyncio.Future[None]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.retry.failed_messages import TakesFailures
-from rocketapp.consumer.retry.stopping import Stopping
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.rollout.forward import Failures
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -24,7 +24,7 @@ class SentBack(ByOffset):
         handler: Handler,
         keep: Callable[[Message], None],
         *,
-        redelivery: TakesFailures,
+        redelivery: Failures,
         stopping: Stopping,
     ) -> None:
         """`keep` takes a message that is started again when its topic is resumed."""

@@ -187,7 +187,7 @@ class SerialDelivery:
         if not free_calls.locked():
             return await free_calls.acquire()
         reason = f"waits for a free call of handler {executor.handler.name} (concurrency {free_calls.most})"
-        waits.still(self.queue, reason, patience=CALL_PATIENCE)
+        waits.blocked(self.queue, reason, patience=CALL_PATIENCE)
         try:
             return await call_before(free_calls, self._ended)
         finally:

@@ -6,6 +6,7 @@ an effect; it can never lose a message. No clock, no task, no chance: time and n
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -156,3 +157,40 @@ def _expired(marks: Iterable[tuple[str, float]], now: float) -> list[str]:
             break
         keys.append(key)
     return keys
+
+
+_SWEEP = 10.0
+"""Seconds between two looks for marks that have expired."""
+
+
+class MemoryStore:
+    """An IdempotencyStore whose methods never suspend."""
+
+    def __init__(self, most: int) -> None:
+        self._marks = Marks(most)
+        self._next_sweep = 0.0
+
+    def __repr__(self) -> str:
+        return f"<MemoryStore: {len(self._marks)} marks>"
+
+    async def open(self) -> None:
+        """Nothing is to be opened."""
+
+    async def close(self) -> None:
+        """Nothing is to be closed: the marks go with the store, and each run of an app has its own."""
+
+    async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
+        now = asyncio.get_running_loop().time()
+        if now >= self._next_sweep:
+            self._marks.expire(now)
+            self._next_sweep = now + _SWEEP
+        return [self._marks.claim(claim, lease=lease, now=now) for claim in claims]
+
+    async def done(self, keys: Sequence[str], *, expiry: float) -> None:
+        now = asyncio.get_running_loop().time()
+        for key in keys:
+            self._marks.done(key, expiry=expiry, now=now)
+
+    async def release(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            self._marks.release(claim)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rocketapp.plugin import CLAIMED, Answer, Claim, IdempotencyStore, Observe, PluginError, Tasks
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
@@ -63,6 +63,10 @@ class LeasedStore:
         """Renew these leases until `finish` or `give_back`."""
         for claim in claims:
             self._held[claim] = None
+
+    def end(self, claims: Sequence[Claim], *, done: bool) -> Coroutine[Any, Any, None]:
+        """Their messages are handled, or were not."""
+        return self.finish(claims) if done else self.give_back(claims)
 
     async def finish(self, claims: Sequence[Claim]) -> None:
         """Their messages are handled. When the store does not take it, that is logged: the effect is there."""

@@ -94,6 +94,10 @@ class Once:
             longest_wait=config.lease + 2 * LONGEST_PAUSE,
         )
 
+    def is_raised_done(self, error: BaseException) -> bool:
+        """Whether a call that raised this is done all the same."""
+        return isinstance(error, Exception) and is_done(error, self.subscription, raised=True)
+
     def for_async(self, call: AsyncCall) -> AsyncCall:
         async def once(message: Message) -> Any:
             claim, store = self.claim_for(message), self.store
@@ -103,15 +107,9 @@ class Once:
                     return outcome
                 result = await call(message)
             except BaseException as error:
-                if isinstance(error, Exception) and is_done(error, self.subscription, raised=True):
-                    await store.finish((claim,))
-                else:
-                    await store.give_back((claim,))
+                await store.end((claim,), done=self.is_raised_done(error))
                 raise
-            if is_done(result, self.subscription):
-                await store.finish((claim,))
-            else:
-                await store.give_back((claim,))
+            await store.end((claim,), done=is_done(result, self.subscription))
             return result
 
         return once
@@ -125,10 +123,9 @@ class Once:
             try:
                 result = call(message)
             except BaseException as error:
-                done = isinstance(error, Exception) and is_done(error, self.subscription, raised=True)
-                wait(store.finish((claim,)) if done else store.give_back((claim,)))
+                wait(store.end((claim,), done=self.is_raised_done(error)))
                 raise
-            wait(store.finish((claim,)) if is_done(result, self.subscription) else store.give_back((claim,)))
+            wait(store.end((claim,), done=is_done(result, self.subscription)))
             return result
 
         return once

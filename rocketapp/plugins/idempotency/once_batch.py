@@ -1,6 +1,6 @@
 """The same for a batch: each message by itself. Those that are done are left out, and the rest is handled.
 
-The steps are a generator without a thread or a loop. It yields what is to be awaited (`Ask`)
+The steps are a generator without a thread or a loop. It yields what is to be awaited (`Await`)
 or handed to the handler (`Hand`), and is sent the result; so sync and async handlers share it.
 """
 
@@ -31,7 +31,7 @@ from rocketapp.plugins.idempotency.once import SKIPPED, Once, busy, retry_becaus
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Await:
     """To be awaited on the loop."""
 
     work: Coroutine[Any, Any, Any]
@@ -44,7 +44,7 @@ class Hand:
     messages: list[Message]
 
 
-Steps = Generator[Ask | Hand, Any, Any]
+Steps = Generator[Await | Hand, Any, Any]
 
 
 class OnceBatch:
@@ -60,7 +60,7 @@ class OnceBatch:
                 doing = next(steps)
                 while True:
                     try:
-                        result = await (doing.work if isinstance(doing, Ask) else call(doing.messages))
+                        result = await (doing.work if isinstance(doing, Await) else call(doing.messages))
                     except BaseException as error:
                         doing = steps.throw(error)
                     else:
@@ -77,7 +77,7 @@ class OnceBatch:
                 doing = next(steps)
                 while True:
                     try:
-                        result = self._once.wait(doing.work) if isinstance(doing, Ask) else call(doing.messages)
+                        result = self._once.wait(doing.work) if isinstance(doing, Await) else call(doing.messages)
                     except BaseException as error:
                         doing = steps.throw(error)
                     else:
@@ -115,25 +115,25 @@ class _Batch:
         while unhandled:
             claims = [self._claims[key] for key in unhandled]
             try:
-                answers: Sequence[Answer] = yield Ask(store.claim(claims))
+                answers: Sequence[Answer] = yield Await(store.claim(claims))
             except PluginError as error:
                 self._decide(unhandled, retry_because(error))
                 break
             except BaseException:
-                yield Ask(store.give_back(claims))
+                yield Await(store.give_back(claims))
                 raise
             parts = split([self._step(key, answer, began) for key, answer in zip(unhandled, answers, strict=True)])
             self._decide([unhandled[at] for at in parts.skip], SKIPPED)
             for at in parts.retry:
                 self._decide([unhandled[at]], busy(answers[at]))
             if parts.release:
-                yield Ask(store.give_back([claims[at] for at in parts.release]))
+                yield Await(store.give_back([claims[at] for at in parts.release]))
             if parts.handle:
                 whole = yield from self._handle([unhandled[at] for at in parts.handle])
                 if whole is not None:
                     return whole[0]
             if parts.later:
-                yield Ask(asyncio.sleep(pause_before_look(looks, answers[parts.later[0]])))
+                yield Await(asyncio.sleep(pause_before_look(looks, answers[parts.later[0]])))
                 looks += 1
             unhandled = [unhandled[at] for at in parts.later if unhandled[at] in self._undecided()]
         return self._outcomes
@@ -142,7 +142,7 @@ class _Batch:
         waited = self._once.store.loop.time() - began
         return self._once.step(self._copies[key][0], self._claims[key], answer, waited)
 
-    def _handle(self, keys: list[str]) -> Generator[Ask | Hand, Any, tuple[Any] | None]:
+    def _handle(self, keys: list[str]) -> Generator[Await | Hand, Any, tuple[Any] | None]:
         """Handle the first copy of each key. Returns the handler's own result when that says everything."""
         store, claims = self._once.store, [self._claims[key] for key in keys]
         store.hold(claims)
@@ -151,8 +151,8 @@ class _Batch:
         try:
             result = yield Hand(list(given))
         except BaseException as error:
-            done = isinstance(error, Exception) and is_done(error, self._once.subscription, raised=True)
-            yield Ask(store.finish(claims) if done else store.give_back(claims))
+            done = self._once.is_raised_done(error)
+            yield Await(store.end(claims, done=done))
             if is_whole or not isinstance(error, Exception) or not (done or self._is_any_done()):
                 raise
             if done:
@@ -166,9 +166,9 @@ class _Batch:
         for claim, outcome in outcomes.items():
             (good if is_done(outcome, self._once.subscription) else bad).append(claim)
         if good:
-            yield Ask(store.finish(good))
+            yield Await(store.finish(good))
         if bad:
-            yield Ask(store.give_back(bad))
+            yield Await(store.give_back(bad))
         if is_whole:
             return (result,)
         self._decide([claim.key for claim in good], SKIPPED)

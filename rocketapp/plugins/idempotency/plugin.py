@@ -24,7 +24,7 @@ class Idempotency:
         """The store of the settings; a plugin that comes later may bring another."""
         config = app.options(IdempotencyConfig)
         if config.store == "memory":
-            from rocketapp.plugins.idempotency.memory import MemoryStore
+            from rocketapp.plugins.idempotency.decisions import MemoryStore
 
             return MemoryStore(config.most)
         from rocketapp.plugins.idempotency.sqlite import SQLiteStore

@@ -28,7 +28,7 @@ _WORDS: dict[type, str] = {
 """`rocketapp.outcome`, by what a call comes to."""
 
 
-class FailedAttempts:
+class FailedSpans:
     """Of this process: a message that is sent back may come to another one. Called from any thread."""
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Attempt:
         context: Context,
         messages: Sequence[Message],
         subscription: Subscription,
-        failed: FailedAttempts,
+        failed: FailedSpans,
         *,
         in_logs: bool,
     ) -> None:

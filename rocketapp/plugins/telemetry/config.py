@@ -43,7 +43,7 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedSignals:
     """What is exported, and by which exporter; an empty one: nothing."""
 
     traces: str
@@ -54,9 +54,9 @@ class Wanted:
         return bool(self.traces or self.metrics)
 
 
-def wanted(config: TelemetryConfig, environ: Mapping[str, str]) -> Wanted:
+def wanted(config: TelemetryConfig, environ: Mapping[str, str]) -> WantedSignals:
     """Raises ConfigError for a variable that asks for what rocketapp does not have."""
-    return Wanted(
+    return WantedSignals(
         _exporter("TRACES", config.traces, config, environ),
         _exporter("METRICS", config.metrics, config, environ),
         _sampling(config, environ),

@@ -10,23 +10,25 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
 
 from rocketapp import ConfigError
 from rocketapp.plugin import AppConfig, PublishWrapper, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_context import is_on
-from rocketapp.plugins.telemetry.config import TelemetryConfig, Wanted, url_of, wanted
-from rocketapp.plugins.telemetry.reachable import is_reachable
+from rocketapp.plugins.telemetry.config import TelemetryConfig, WantedSignals, url_of, wanted
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
 
     from rocketapp.plugins.telemetry.tracing import Tracing
+
 
 log: logging.Logger = logging.getLogger("rocketapp.telemetry")
 _PATIENCE = 5.0
@@ -47,7 +49,7 @@ class Telemetry:
 
     def __init__(self) -> None:
         self._config = TelemetryConfig()
-        self._wanted: Wanted | None = None
+        self._wanted: WantedSignals | None = None
         self._tracing: Tracing | None = None
         self._counts: Counts | None = None
         self._endings: list[_Ending] = []
@@ -138,7 +140,7 @@ class Telemetry:
     def _url(self, signal: str, exporter: str) -> str:
         return url_of(signal, self._config, os.environ) if exporter == "otlp" else ""
 
-    def _begin_tracing(self, tracing: Tracing, wanted: Wanted, resource: Resource, app: Surface) -> None:
+    def _begin_tracing(self, tracing: Tracing, wanted: WantedSignals, resource: Resource, app: Surface) -> None:
         from rocketapp.plugins.telemetry import providers
         from rocketapp.plugins.telemetry.sampling import gate_of
 
@@ -183,4 +185,26 @@ def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
+        return False
+
+
+PATIENCE = 1.0
+"""Seconds in which a collector accepts a connection."""
+
+
+def is_reachable(url: str) -> bool:
+    """Connects, and sends nothing; blocks for a second at most, and longer where names are looked up slowly.
+
+    True where a proxy stands between: what is behind it is not seen from here.
+    """
+    from urllib.request import getproxies, proxy_bypass  # it brings HTTP and mail, and is needed at a stop only
+
+    parts = urlsplit(url)
+    host = parts.hostname or "localhost"
+    if parts.scheme in getproxies() and not proxy_bypass(host):
+        return True
+    try:
+        with socket.create_connection((host, parts.port or (443 if parts.scheme == "https" else 80)), PATIENCE):
+            return True
+    except OSError:
         return False

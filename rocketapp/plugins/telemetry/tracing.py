@@ -32,7 +32,7 @@ from rocketapp.plugin import (
 )
 from rocketapp.plugins import handling
 from rocketapp.plugins.telemetry import attributes as names
-from rocketapp.plugins.telemetry.attempts import Attempt, FailedAttempts, failed
+from rocketapp.plugins.telemetry.attempts import Attempt, FailedSpans, failed
 from rocketapp.plugins.telemetry.sampling import Gate
 from rocketapp.plugins.trace_context import TRACE_PARENT, carrier_of, is_sampled
 
@@ -47,7 +47,7 @@ class Tracing:
     def __init__(self, random: Random, *, in_logs: bool) -> None:
         """`in_logs`: log lines of handlers carry their message."""
         self._random, self._in_logs = random, in_logs
-        self._failed = FailedAttempts()
+        self._failed = FailedSpans()
         self._tracer: Tracer = trace.NoOpTracer()
         self._gate: Gate = lambda _raw: False
         self._client_ids: Mapping[str, str] = {}

@@ -23,6 +23,7 @@ from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import PERM_READ, PERM_WRITE
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.fields import Header, java_names
 from rocketapp.wire.lenient_json import text_of
 
 SINGLE_TAG = "SINGLE_TAG"
@@ -172,68 +173,37 @@ def _attribute_changes(text: str) -> dict[str, str | None]:
     return changes
 
 
-class TopicRequest(NamedTuple):
+class TopicRequest(Header, frozen=True):
     """Asks for a topic's statistics (202), groups (300) or configuration (351), or deletes the topic (215)."""
 
     topic: str
 
-    def to_fields(self) -> dict[str, str]:
-        return {"topic": self.topic}
 
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> TopicRequest:
-        return cls(read.text(fields, "topic"))
-
-
-class ConsumerGroupRequest(NamedTuple):
+class ConsumerGroupRequest(Header, frozen=True):
     """Asks for a consumer group's members (203) or its offsets (208), optionally in one topic only."""
 
     group: str
     topic: str | None = None
-
-    def to_fields(self) -> dict[str, str]:
-        fields = {"consumerGroup": self.group}
-        if self.topic is not None:
-            fields["topic"] = self.topic
-        return fields
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str] | None) -> ConsumerGroupRequest:
         return cls(read.text(fields, "consumerGroup"), read.optional_text(fields, "topic") or None)
 
 
-class ProducerGroupRequest(NamedTuple):
+class ProducerGroupRequest(Header, frozen=True, rename=java_names(group="producerGroup")):
     """Asks for a producer group's members (204)."""
 
     group: str
 
-    def to_fields(self) -> dict[str, str]:
-        return {"producerGroup": self.group}
 
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> ProducerGroupRequest:
-        return cls(read.text(fields, "producerGroup"))
-
-
-class RunningInfoRequest(NamedTuple):
+class RunningInfoRequest(Header, frozen=True, rename=java_names(with_stacks="jstackEnable")):
     """Asks a member what it is doing (307, from tool to broker and from broker to client)."""
 
     group: str
     client_id: str
     with_stacks: bool = False
-
-    def to_fields(self) -> dict[str, str]:
-        return {
-            "consumerGroup": self.group,
-            "clientId": self.client_id,
-            "jstackEnable": read.boolean_text(self.with_stacks),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> RunningInfoRequest:
-        return cls(
-            read.text(fields, "consumerGroup"), read.text(fields, "clientId"), read.boolean(fields, "jstackEnable")
-        )
+    brief: bool = False
+    """Ours: tell only what is subscribed and pulled. Brokers hand on fields that they do not know."""
 
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
@@ -243,11 +213,8 @@ def encode_kv_table(table: Mapping[str, str]) -> bytes:
 
 def decode_kv_table(body: bytes) -> dict[str, str]:
     """Read a KVTable; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("key-value table", body) as data:
         return {text_of(name): text_of(value) for name, value in (data.get("table") or {}).items()}
-    except (AttributeError, TypeError) as error:
-        raise ProtocolError(f"key-value table: {error}") from None
 
 
 def encode_group_list(groups: Iterable[str]) -> bytes:
@@ -257,20 +224,14 @@ def encode_group_list(groups: Iterable[str]) -> bytes:
 
 def decode_group_list(body: bytes) -> list[str]:
     """Read a GroupList; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("group list", body) as data:
         return [text_of(group) for group in data.get("groupList") or ()]
-    except (AttributeError, TypeError) as error:
-        raise ProtocolError(f"group list: {error}") from None
 
 
 def decode_groups(body: bytes) -> list[str]:
     """The names of a broker's consumer groups, its own included: the answer to 201. Raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("group configurations", body) as data:
         return [text_of(group) for group in data.get("subscriptionGroupTable") or {}]
-    except (AttributeError, TypeError) as error:
-        raise ProtocolError(f"group configurations: {error}") from None
 
 
 def decode_broker_config(body: bytes) -> dict[str, str]:

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import lenient_json
 from rocketapp.wire.lenient_json import text_of
@@ -42,21 +41,18 @@ class AssignmentQuestion(NamedTuple):
 
     @classmethod
     def decode(cls, body: bytes) -> AssignmentQuestion:
-        data = lenient_json.loads(body)
-        try:
+        with lenient_json.reading("assignment question", body) as data:
             return cls(text_of(data["topic"]), text_of(data["consumerGroup"]), text_of(data["clientId"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"assignment question: {type(error).__name__} {error}") from None
 
 
-class Assigned(NamedTuple):
+class AssignedQueue(NamedTuple):
     """One queue, and whether it is pulled or its messages are popped."""
 
     queue: MessageQueue
     mode: str
 
 
-def encode_assigned(found: list[Assigned] | None) -> bytes:
+def encode_assigned(found: list[AssignedQueue] | None) -> bytes:
     """None: the broker cannot tell."""
     entries = None
     if found is not None:
@@ -74,16 +70,13 @@ def encode_assigned(found: list[Assigned] | None) -> bytes:
     return _encode({"messageQueueAssignments": entries})
 
 
-def decode_assigned(body: bytes) -> list[Assigned] | None:
+def decode_assigned(body: bytes) -> list[AssignedQueue] | None:
     """What the broker assigns; None when it cannot tell. Raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("assigned queues", body) as data:
         entries = data.get("messageQueueAssignments")
         if entries is None:
             return None
-        return [Assigned(lenient_json.queue_of(each["messageQueue"]), text_of(each["mode"])) for each in entries]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"assigned queues: {type(error).__name__} {error}") from None
+        return [AssignedQueue(lenient_json.queue_of(each["messageQueue"]), text_of(each["mode"])) for each in entries]
 
 
 def encode_mode(topic: str, group: str, mode: str, share_queues: int) -> bytes:

@@ -9,15 +9,14 @@ The first version of the heartbeat is used (fingerprint 0), which is always comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 
-from rocketapp.errors import ProtocolError
 from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
-from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.fields import Header, java_names
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.lenient_json import int64_of, text_of
 
@@ -63,13 +62,10 @@ class Heartbeat(NamedTuple):
     @classmethod
     def decode(cls, body: bytes) -> Heartbeat:
         """Decode HeartbeatData; missing sets are empty. Raises ProtocolError."""
-        data = lenient_json.loads(body)
-        try:
+        with lenient_json.reading("heartbeat", body) as data:
             client_id = text_of(data["clientID"])
             producers = tuple(text_of(member["groupName"]) for member in data.get("producerDataSet") or ())
             consumers = tuple(map(_consumer_of, data.get("consumerDataSet") or ()))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"heartbeat: {type(error).__name__} {error}") from None
         return cls(client_id, producers, consumers)
 
 
@@ -125,54 +121,24 @@ def _consumer_of(members: Any) -> ConsumerData:
     )
 
 
-class UnregisterRequest(NamedTuple):
+class UnregisterRequest(Header, frozen=True, rename=java_names(client_id="clientID")):
     """A client leaves a group."""
 
     client_id: str
     producer_group: str | None = None
     consumer_group: str | None = None
 
-    def to_fields(self) -> dict[str, str]:
-        fields = {"clientID": self.client_id}
-        if self.producer_group is not None:
-            fields["producerGroup"] = self.producer_group
-        if self.consumer_group is not None:
-            fields["consumerGroup"] = self.consumer_group
-        return fields
 
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> UnregisterRequest:
-        return cls(
-            read.text(fields, "clientID"),
-            read.optional_text(fields, "producerGroup"),
-            read.optional_text(fields, "consumerGroup"),
-        )
-
-
-class MemberListRequest(NamedTuple):
+class MemberListRequest(Header, frozen=True):
     """Asks for the members of a group."""
 
     group: str
 
-    def to_fields(self) -> dict[str, str]:
-        return {"consumerGroup": self.group}
 
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> MemberListRequest:
-        return cls(read.text(fields, "consumerGroup"))
-
-
-class GroupChanged(NamedTuple):
+class GroupChanged(Header, frozen=True):
     """A broker's notification that members joined or left a group."""
 
     group: str
-
-    def to_fields(self) -> dict[str, str]:
-        return {"consumerGroup": self.group}
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> GroupChanged:
-        return cls(read.text(fields, "consumerGroup"))
 
 
 def encode_members(client_ids: Iterable[str]) -> bytes:
@@ -181,8 +147,5 @@ def encode_members(client_ids: Iterable[str]) -> bytes:
 
 def decode_members(body: bytes) -> list[str]:
     """The client ids of a group, in no particular order. Raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("member list", body) as data:
         return [text_of(client_id) for client_id in data.get("consumerIdList") or ()]
-    except (AttributeError, TypeError) as error:
-        raise ProtocolError(f"member list: {type(error).__name__} {error}") from None

@@ -2,58 +2,51 @@
 
 Code: CONSUME_MESSAGE_DIRECTLY 309, from a client or tool to the broker that stores the message, and from there with its
 record as the body to the member, whose answer the broker hands on. Java: ConsumeMessageDirectlyResultRequestHeader,
-ConsumeMessageDirectlyResult. The offset in the queue is ours: brokers hand on fields that they do not know.
+ConsumeMessageDirectlyResult.
+
+A member of ours asks with three fields of its own, which brokers hand on as all that they do not know, and is answered
+at once: while a broker waits for an answer, one of its few administration threads does nothing else. TAKEN means that
+the call runs or is about to, so the same question is asked again later. A tool, or a Java member, knows neither the
+fields nor these answers: it is answered when the call has ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from rocketapp.errors import ProtocolError
-from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.fields import Header, MissingText, java_names
 from rocketapp.wire.lenient_json import text_of
 
 SUCCESS, LATER = "CR_SUCCESS", "CR_LATER"
 """Results: the message is done, or is to be consumed again."""
+TAKEN, NOT_TAKEN, DEAD_LETTER = "TAKEN", "NOT_TAKEN", "DEAD_LETTER"
+"""Results among members of ours: it is in hand there; it is not, and may be asked for again; it is to be given up."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class DirectRequest(NamedTuple):
+class DirectRequest(Header, frozen=True, rename=java_names(offset_message_id="msgId", broker_name="brokerName")):
     """Asks the member `client_id` to consume a message."""
 
     group: str
-    client_id: str
-    offset_message_id: str
-    topic: str
-    broker_name: str
+    client_id: MissingText
+    offset_message_id: MissingText
+    topic: MissingText
+    broker_name: MissingText
     queue_offset: int = -1
     """-1: not known, as from Java's tool."""
+    attempts: int = 0
+    """How often it has failed before."""
+    locked_by: str = ""
+    """The client id under whose lock its queue is consumed; empty: under none."""
 
-    def to_fields(self) -> dict[str, str]:
-        return {
-            "consumerGroup": self.group,
-            "clientId": self.client_id,
-            "msgId": self.offset_message_id,
-            "topic": self.topic,
-            "brokerName": self.broker_name,
-            "queueOffset": str(self.queue_offset),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> DirectRequest:
-        return cls(
-            read.text(fields, "consumerGroup"),
-            read.text(fields, "clientId", ""),
-            read.text(fields, "msgId", ""),
-            read.text(fields, "topic", ""),
-            read.text(fields, "brokerName", ""),
-            read.int64(fields, "queueOffset", -1),
-        )
+    @property
+    def is_by_member(self) -> bool:
+        """A member of ours asks."""
+        return self.queue_offset >= 0
 
 
 class DirectResult(NamedTuple):
@@ -61,16 +54,17 @@ class DirectResult(NamedTuple):
 
     result: str
     remark: str = ""
+    after: float | None = None
+    """Ours, with LATER: seconds that its handler asked to wait."""
 
-    def encode(self, *, seconds: float = 0.0) -> bytes:
+    def encode(self) -> bytes:
         members = {"autoCommit": True, "consumeResult": self.result, "order": False, "remark": self.remark}
-        return _encode({**members, "spentTimeMills": int(seconds * 1000)})
+        own = {} if self.after is None else {"after": self.after}
+        return _encode({**members, **own, "spentTimeMills": 0})
 
     @classmethod
     def decode(cls, body: bytes) -> DirectResult:
         """Raises ProtocolError."""
-        data = lenient_json.loads(body)
-        try:
-            return cls(text_of(data["consumeResult"]), text_of(data.get("remark") or ""))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"result of a message: {type(error).__name__} {error}") from None
+        with lenient_json.reading("result of a message", body) as data:
+            after, remark = data.get("after"), text_of(data.get("remark") or "")
+            return cls(text_of(data["consumeResult"]), remark, None if after is None else float(after))

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import lenient_json
 from rocketapp.wire.lenient_json import text_of
@@ -40,11 +39,8 @@ class LockBody(NamedTuple):
     @classmethod
     def decode(cls, body: bytes) -> LockBody:
         """Read a lock or unlock request; raises ProtocolError."""
-        data = lenient_json.loads(body)
-        try:
+        with lenient_json.reading("lock request", body) as data:
             return cls(text_of(data["consumerGroup"]), text_of(data["clientId"]), _queues(data.get("mqSet")))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"lock request: {type(error).__name__} {error}") from None
 
 
 def encode_locked(queues: Iterable[MessageQueue]) -> bytes:
@@ -54,11 +50,8 @@ def encode_locked(queues: Iterable[MessageQueue]) -> bytes:
 
 def decode_locked(body: bytes) -> set[MessageQueue]:
     """Read the answer to 41; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("locked queues", body) as data:
         return set(_queues(data.get("lockOKMQSet")))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"locked queues: {type(error).__name__} {error}") from None
 
 
 def _members(queue: MessageQueue) -> dict[str, Any]:

@@ -13,74 +13,35 @@ from typing import Literal, NamedTuple
 
 from rocketapp.errors import ProtocolError
 from rocketapp.wire import fields as read
+from rocketapp.wire.fields import Header, Int32, java_names
 
 Boundary = Literal["lower", "upper"]
 
 
-class QueryOffsetRequest(NamedTuple):
+class QueryOffsetRequest(Header, frozen=True):
     """Asks for the committed offset of a group in a queue."""
 
     group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     set_zero_if_not_found: bool | None = None
     """False: the broker must not answer 0 for a young queue. None omits the field, as old clients do."""
 
-    def to_fields(self) -> dict[str, str]:
-        fields = {"consumerGroup": self.group, "topic": self.topic, "queueId": str(self.queue_id)}
-        if self.set_zero_if_not_found is not None:
-            fields["setZeroIfNotFound"] = read.boolean_text(self.set_zero_if_not_found)
-        return fields
 
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> QueryOffsetRequest:
-        given = read.optional_text(fields, "setZeroIfNotFound")
-        return cls(
-            read.text(fields, "consumerGroup"),
-            read.text(fields, "topic"),
-            read.int32(fields, "queueId"),
-            None if given is None else given.lower() == "true",
-        )
-
-
-class CommitRequest(NamedTuple):
+class CommitRequest(Header, frozen=True, rename=java_names(offset="commitOffset")):
     """Commits that a group has finished everything below `offset`, which it reads next."""
 
     group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     offset: int
 
-    def to_fields(self) -> dict[str, str]:
-        return {
-            "consumerGroup": self.group,
-            "topic": self.topic,
-            "queueId": str(self.queue_id),
-            "commitOffset": str(self.offset),
-        }
 
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> CommitRequest:
-        return cls(
-            read.text(fields, "consumerGroup"),
-            read.text(fields, "topic"),
-            read.int32(fields, "queueId"),
-            read.int64(fields, "commitOffset"),
-        )
-
-
-class QueueRequest(NamedTuple):
+class QueueRequest(Header, frozen=True):
     """Asks for a queue's maximum (30), minimum (31) or earliest store time (32)."""
 
     topic: str
-    queue_id: int
-
-    def to_fields(self) -> dict[str, str]:
-        return {"topic": self.topic, "queueId": str(self.queue_id)}
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> QueueRequest:
-        return cls(read.text(fields, "topic"), read.int32(fields, "queueId"))
+    queue_id: Int32
 
 
 class SearchOffsetRequest(NamedTuple):
@@ -113,27 +74,13 @@ class SearchOffsetRequest(NamedTuple):
         )
 
 
-class OffsetResponse(NamedTuple):
+class OffsetResponse(Header, frozen=True):
     """An offset: the answer to 14, 29, 30 and 31."""
 
     offset: int
 
-    def to_fields(self) -> dict[str, str]:
-        return {"offset": str(self.offset)}
 
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> OffsetResponse:
-        return cls(read.int64(fields, "offset"))
-
-
-class StoreTimeResponse(NamedTuple):
+class StoreTimeResponse(Header, frozen=True, rename=java_names(timestamp_ms="timestamp")):
     """When the earliest message of a queue was stored: the answer to 32; -1 for an empty queue."""
 
     timestamp_ms: int
-
-    def to_fields(self) -> dict[str, str]:
-        return {"timestamp": str(self.timestamp_ms)}
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> StoreTimeResponse:
-        return cls(read.int64(fields, "timestamp"))

@@ -18,6 +18,7 @@ from rocketapp.model.names import RETRY_PREFIX
 from rocketapp.model.popped import Acks, Handle
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.fields import Header, Int32, java_names
 
 FROM_FIRST, FROM_LAST = 0, 1
 """Where a group without an offset begins: with the oldest message, or with the newest."""
@@ -37,53 +38,35 @@ def pop_retry_topic(group: str, topic: str, kind: int) -> str:
     return f"{RETRY_PREFIX}{group}{'_' if kind == OF_RETRY else '+'}{topic}"
 
 
-class PopRequest(NamedTuple):
+class PopRequest(
+    Header,
+    frozen=True,
+    rename=java_names(
+        max_messages="maxMsgNums",
+        invisible_ms="invisibleTime",
+        poll_ms="pollTime",
+        born_ms="bornTime",
+        expression="exp",
+        expression_type="expType",
+    ),
+):
     """Asks for messages of all queues of a topic on one broker, or of one of them."""
 
     group: str
     topic: str
-    queue_id: int
+    queue_id: Int32
     """-1: of all queues."""
-    max_messages: int
+    max_messages: Int32
     invisible_ms: int
     """For how long they are hidden from others."""
     poll_ms: int
     """How long the broker may hold the request while there is nothing."""
     born_ms: int = 0
     """When it was sent, by the client's clock; 0: the broker's clock counts."""
-    init_mode: int = FROM_FIRST
+    init_mode: Int32 = FROM_FIRST
     expression: str = "*"
     expression_type: str = "TAG"
-
-    def to_fields(self) -> dict[str, str]:
-        return {
-            "consumerGroup": self.group,
-            "topic": self.topic,
-            "queueId": str(self.queue_id),
-            "maxMsgNums": str(self.max_messages),
-            "invisibleTime": str(self.invisible_ms),
-            "pollTime": str(self.poll_ms),
-            "bornTime": str(self.born_ms),
-            "initMode": str(self.init_mode),
-            "expType": self.expression_type,
-            "exp": self.expression,
-            "order": "false",
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> PopRequest:
-        return cls(
-            group=read.text(fields, "consumerGroup"),
-            topic=read.text(fields, "topic"),
-            queue_id=read.int32(fields, "queueId"),
-            max_messages=read.int32(fields, "maxMsgNums"),
-            invisible_ms=read.int64(fields, "invisibleTime"),
-            poll_ms=read.int64(fields, "pollTime"),
-            born_ms=read.int64(fields, "bornTime", 0),
-            init_mode=read.int32(fields, "initMode", FROM_FIRST),
-            expression=read.text(fields, "exp", "*"),
-            expression_type=read.text(fields, "expType", "TAG"),
-        )
+    order: bool = False
 
 
 class PopResponse(NamedTuple):
@@ -243,12 +226,9 @@ def encode_acks(group: str, topic: str, broker_name: str, acks: Iterable[Acks]) 
 
 def decode_acks(body: bytes) -> list[tuple[str, str, Acks]]:
     """Group, subscribed topic and acknowledged messages of each entry. Raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("acknowledgements", body) as data:
         broker_name = data["brokerName"]
         return [_decode_ack(entry, broker_name) for entry in data["acks"]]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"acknowledgements: {type(error).__name__} {error}") from None
 
 
 _SHORT = {

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire import fields as read
+from rocketapp.wire.fields import Header, java_names
 
 _KIND = "v1"
 
 
-class RecallRequest(NamedTuple):
+class RecallRequest(Header, frozen=True, rename=java_names(handle="recallHandle", group="producerGroup")):
     """`handle`: as the broker gave it."""
 
     topic: str
@@ -25,23 +24,6 @@ class RecallRequest(NamedTuple):
     group: str | None = None
     """The producer group that asks."""
     broker_name: str | None = None
-
-    def to_fields(self) -> dict[str, str]:
-        fields = {"topic": self.topic, "recallHandle": self.handle}
-        if self.group is not None:
-            fields["producerGroup"] = self.group
-        if self.broker_name is not None:
-            fields["bname"] = self.broker_name
-        return fields
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> RecallRequest:
-        return cls(
-            topic=read.text(fields, "topic"),
-            handle=read.text(fields, "recallHandle"),
-            group=read.optional_text(fields, "producerGroup"),
-            broker_name=read.optional_text(fields, "bname"),
-        )
 
 
 class RecallHandle(NamedTuple):

@@ -10,61 +10,42 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rocketapp.model.names import DEFAULT_TOPIC
-from rocketapp.wire import fields as read
 from rocketapp.wire import properties as names
+from rocketapp.wire.fields import Header, Int32, MissingText, java_names
 from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record
 
 _NO_HOST = bytes(4), 0
 _SUFFIX = "_REPLY_TOPIC"
 
 
-class PushReply(NamedTuple):
+class PushReply(
+    Header,
+    frozen=True,
+    rename=java_names(
+        group="producerGroup",
+        born_ms="bornTimestamp",
+        stored_ms="storeTimestamp",
+        default_queues="defaultTopicQueueNums",
+    ),
+):
     """Everything about a reply except its body."""
 
-    group: str
+    group: MissingText
     """The producer group of the client that replied."""
     topic: str
-    queue_id: int
-    sys_flag: int
+    queue_id: Int32
+    sys_flag: Int32
     born_ms: int
     born_host: str
     """`ip:port` of the client that replied."""
     store_host: str
     stored_ms: int
-    flag: int = 0
+    flag: Int32 = 0
     properties: str = ""
     """Encoded: see `wire.properties`."""
-
-    def to_fields(self) -> dict[str, str]:
-        return {
-            "producerGroup": self.group,
-            "topic": self.topic,
-            "defaultTopic": DEFAULT_TOPIC,  # brokers hand on what the Java client puts into each send
-            "defaultTopicQueueNums": "4",
-            "queueId": str(self.queue_id),
-            "sysFlag": str(self.sys_flag),
-            "bornTimestamp": str(self.born_ms),
-            "flag": str(self.flag),
-            "properties": self.properties,
-            "bornHost": self.born_host,
-            "storeHost": self.store_host,
-            "storeTimestamp": str(self.stored_ms),
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> PushReply:
-        return cls(
-            group=read.text(fields, "producerGroup", ""),
-            topic=read.text(fields, "topic"),
-            queue_id=read.int32(fields, "queueId", 0),
-            sys_flag=read.int32(fields, "sysFlag", 0),
-            born_ms=read.int64(fields, "bornTimestamp", 0),
-            born_host=read.text(fields, "bornHost", ""),
-            store_host=read.text(fields, "storeHost", ""),
-            stored_ms=read.int64(fields, "storeTimestamp", 0),
-            flag=read.int32(fields, "flag", 0),
-            properties=read.text(fields, "properties", ""),
-        )
+    default_topic: str = DEFAULT_TOPIC
+    """This and the next: brokers hand on what the Java client puts into each send."""
+    default_queues: Int32 = 4
 
     def record(self, body: bytes) -> Record:
         """The reply as a stored message would be, at offset 0."""

@@ -9,14 +9,12 @@ Others tell the members, which commit the offsets of their queues.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import msgspec
 
-from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.fields import Header, Int32, java_names
 from rocketapp.wire.lenient_json import int64_of
 
 SERVER_SIDE = "useServerSideResetOffset"
@@ -25,35 +23,16 @@ SERVER_SIDE = "useServerSideResetOffset"
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class ResetOffsetRequest(NamedTuple):
+class ResetOffsetRequest(Header, frozen=True, rename=java_names(group="group", timestamp_ms="timestamp")):
     """Sets one queue of a group to an offset; without a queue or an offset, every queue to a store time."""
 
     topic: str
     group: str
-    queue_id: int = -1
+    queue_id: Int32 = -1
     offset: int = -1
     timestamp_ms: int = 0
     """-1 is the end."""
-
-    def to_fields(self) -> dict[str, str]:
-        return {
-            "topic": self.topic,
-            "group": self.group,
-            "queueId": str(self.queue_id),
-            "offset": str(self.offset),
-            "timestamp": str(self.timestamp_ms),
-            "isForce": "true",
-        }
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> ResetOffsetRequest:
-        return cls(
-            read.text(fields, "topic"),
-            read.text(fields, "group"),
-            read.int32(fields, "queueId", -1),
-            read.int64(fields, "offset", -1),
-            read.int64(fields, "timestamp", 0),
-        )
+    is_force: bool = True
 
 
 def encode_reset(offsets: Mapping[MessageQueue, int]) -> bytes:
@@ -63,11 +42,8 @@ def encode_reset(offsets: Mapping[MessageQueue, int]) -> bytes:
 
 def decode_reset(body: bytes) -> dict[MessageQueue, int]:
     """Read a ResetOffsetBody, also in the form for clients that are not Java's; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("reset offsets", body) as data:
         table = data.get("offsetTable") or {}
         if isinstance(table, list):
             return {lenient_json.queue_of(entry): int64_of(entry["offset"]) for entry in table}
         return {lenient_json.queue_of(key): int64_of(offset) for key, offset in table.items()}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"reset offsets: {type(error).__name__} {error}") from None

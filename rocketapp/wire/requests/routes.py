@@ -9,15 +9,14 @@ Broker ids are written as quoted keys, which fastjson reads as well; both forms 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
-from rocketapp.errors import ProtocolError
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
-from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.fields import Header, java_names
 from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
 
 MOST_QUEUES = 65535
@@ -26,19 +25,12 @@ MOST_QUEUES = 65535
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
-class RouteRequest(NamedTuple):
+class RouteRequest(Header, frozen=True, rename=java_names(standard_json="acceptStandardJsonOnly")):
     """Asks for the route of a topic."""
 
     topic: str
     standard_json: bool = True
     """Asks for quoted keys, which a server otherwise chooses by the client's version."""
-
-    def to_fields(self) -> dict[str, str]:
-        return {"topic": self.topic, "acceptStandardJsonOnly": read.boolean_text(self.standard_json)}
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> RouteRequest:
-        return cls(read.text(fields, "topic"), read.boolean(fields, "acceptStandardJsonOnly"))
 
 
 def encode_route(route: TopicRoute) -> bytes:
@@ -64,8 +56,7 @@ def encode_route(route: TopicRoute) -> bytes:
 
 def decode_route(body: bytes) -> TopicRoute:
     """Read TopicRouteData; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("route of a topic", body) as data:
         queues = tuple(
             QueueData(
                 text_of(queue["brokerName"]),
@@ -78,8 +69,6 @@ def decode_route(body: bytes) -> TopicRoute:
         )
         brokers = tuple(map(_broker_of, data.get("brokerDatas") or ()))
         return TopicRoute(queues, brokers, text_of(data.get("orderTopicConf") or ""))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"route of a topic: {type(error).__name__} {error}") from None
 
 
 def encode_cluster_info(brokers: Iterable[BrokerData]) -> bytes:
@@ -93,11 +82,8 @@ def encode_cluster_info(brokers: Iterable[BrokerData]) -> bytes:
 
 def decode_cluster_info(body: bytes) -> tuple[BrokerData, ...]:
     """The brokers of a ClusterInfo; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("cluster info", body) as data:
         return tuple(map(_broker_of, (data.get("brokerAddrTable") or {}).values()))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"cluster info: {type(error).__name__} {error}") from None
 
 
 def encode_topic_list(topics: Iterable[str]) -> bytes:
@@ -106,11 +92,8 @@ def encode_topic_list(topics: Iterable[str]) -> bytes:
 
 def decode_topic_list(body: bytes) -> list[str]:
     """The topics of a TopicList; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("topic list", body) as data:
         return [text_of(topic) for topic in data.get("topicList") or ()]
-    except (AttributeError, TypeError) as error:
-        raise ProtocolError(f"topic list: {type(error).__name__} {error}") from None
 
 
 def _broker_members(broker: BrokerData) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """What a member of a consumer group is doing.
 
+Members ask each other with the field `brief`, and are told what a member subscribes and what it pulls, no more.
+Of other reports, Java's too, `RunningInfo` reads the same two without decoding the rest.
+
 Codes: GET_CONSUMER_RUNNING_INFO 307, from tool to broker and from broker to client, whose request is in `admin`;
 GET_CONSUMER_STATUS_FROM_CLIENT 221, from broker to client. Java: ConsumerRunningInfo, ProcessQueueInfo, ConsumeStatus,
 GetConsumerStatusBody. What only Java's tool reads is written here and not read.
@@ -7,16 +10,16 @@ GetConsumerStatusBody. What only Java's tool reads is written here and not read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.fields import Header, java_names
 from rocketapp.wire.lenient_json import text_of
 from rocketapp.wire.requests.clients import subscription_members, subscription_of
 
@@ -27,7 +30,12 @@ ORDERLY, NAME_SERVERS, CONCURRENCY = "PROP_CONSUMEORDERLY", "PROP_NAMESERVER_ADD
 PULLED = "PROP_ROCKETAPP_PULLED"
 """Name of ours: by topic the expression that the member pulls, as JSON. Who tells it takes part in roll-outs."""
 
+AGREED = "PROP_ROCKETAPP_AGREED"
+"""Name of ours: `true` when every other member was found to pull what this one wants; before, who finds it out."""
+
 _encode = msgspec.json.Encoder(order="sorted").encode
+_QUEUE_AS_KEY = b'":{{"'
+_read = json.JSONDecoder().raw_decode
 _decode_pulled = msgspec.json.Decoder(dict[str, str]).decode
 
 
@@ -147,13 +155,32 @@ class RunningInfo(NamedTuple):
 
     @classmethod
     def decode(cls, body: bytes) -> RunningInfo:
-        """Read the answer to 307; raises ProtocolError."""
-        data = lenient_json.loads(body)
-        try:
+        """Read the properties and subscriptions of the answer to 307; raises ProtocolError."""
+        if _QUEUE_AS_KEY in body:  # a whole report, which can be large
+            settings, subscribed = _member(body, b'"properties":', dict), _member(body, b'"subscriptionSet":', list)
+            if settings is not None and subscribed is not None:
+                body = _encode({"properties": settings, "subscriptionSet": subscribed})
+        with lenient_json.reading("running info", body) as data:
             properties = {text_of(name): text_of(value) for name, value in (data.get("properties") or {}).items()}
             return cls(properties, tuple(map(subscription_of, data.get("subscriptionSet") or ())))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ProtocolError(f"running info: {type(error).__name__} {error}") from None
+
+
+def _member(body: bytes, name: bytes, kind: type) -> Any:
+    """The value of this name that is of this kind; None when it is not found so, or is no standard JSON.
+
+    Within a string the quotes around the name would be escaped, so what is found is a name.
+    """
+    at = body.find(name)
+    while at >= 0:
+        at += len(name)
+        try:
+            value, _ = _read(body[at:].decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            return None
+        if isinstance(value, kind):
+            return value
+        at = body.find(name, at)
+    return None
 
 
 def decode_owned(body: bytes) -> frozenset[MessageQueue]:
@@ -161,24 +188,17 @@ def decode_owned(body: bytes) -> frozenset[MessageQueue]:
 
     Of popped topics the queue id may be ALL_QUEUES. Those that it is giving back are left out.
     """
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("queues of a member", body) as data:
         tables = [data.get(name) or {} for name in ("mqTable", "mqPopTable")]
         found = [(lenient_json.queue_of(queue), info) for table in tables for queue, info in table.items()]
         return frozenset(queue for queue, info in found if info.get("droped") is not True)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ProtocolError(f"queues of a member: {type(error).__name__} {error}") from None
 
 
-class ConsumerStatusRequest(NamedTuple):
+class ConsumerStatusRequest(Header, frozen=True, rename=java_names(group="group")):
     """Asks a member how far it is with a topic (221)."""
 
     topic: str
     group: str
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> ConsumerStatusRequest:
-        return cls(read.text(fields, "topic"), read.text(fields, "group"))
 
 
 def encode_status(offsets: Mapping[MessageQueue, int]) -> bytes:

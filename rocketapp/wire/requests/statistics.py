@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire import lenient_json
@@ -23,7 +22,6 @@ from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
 from rocketapp.wire.requests.clients import subscription_members, subscription_of
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_WRONG = (AttributeError, KeyError, TypeError, ValueError)
 
 
 class TopicOffset(NamedTuple):
@@ -47,7 +45,7 @@ class ConsumedOffset(NamedTuple):
     """When the last consumed message was stored, in milliseconds since 1970; 0 when there is none."""
 
 
-class Connection(NamedTuple):
+class ConnectedClient(NamedTuple):
     """One client in a group."""
 
     client_id: str
@@ -59,7 +57,7 @@ class Connection(NamedTuple):
 class ConsumerConnection(NamedTuple):
     """The members and subscriptions of a consumer group: the answer to 203."""
 
-    connections: tuple[Connection, ...]
+    connections: tuple[ConnectedClient, ...]
     subscriptions: tuple[SubscriptionData, ...]
     consume_type: str
     message_model: str
@@ -79,8 +77,7 @@ class ConsumerConnection(NamedTuple):
     @classmethod
     def decode(cls, body: bytes) -> ConsumerConnection:
         """Read the answer to 203; raises ProtocolError."""
-        data = lenient_json.loads(body)
-        try:
+        with lenient_json.reading("consumer connections", body) as data:
             return cls(
                 tuple(map(_connection_of, data.get("connectionSet") or ())),
                 tuple(map(subscription_of, (data.get("subscriptionTable") or {}).values())),
@@ -88,22 +85,17 @@ class ConsumerConnection(NamedTuple):
                 text_of(data.get("messageModel") or ""),
                 text_of(data.get("consumeFromWhere") or ""),
             )
-        except _WRONG as error:
-            raise ProtocolError(f"consumer connections: {type(error).__name__} {error}") from None
 
 
-def encode_connections(connections: Iterable[Connection]) -> bytes:
+def encode_connections(connections: Iterable[ConnectedClient]) -> bytes:
     """ProducerConnection: the answer to 204."""
     return _encode({"connectionSet": list(map(_connection_members, connections))})
 
 
-def decode_connections(body: bytes) -> list[Connection]:
+def decode_connections(body: bytes) -> list[ConnectedClient]:
     """Read the answer to 204; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("producer connections", body) as data:
         return list(map(_connection_of, data.get("connectionSet") or ()))
-    except _WRONG as error:
-        raise ProtocolError(f"producer connections: {type(error).__name__} {error}") from None
 
 
 def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: float = 0.0) -> bytes:
@@ -117,16 +109,13 @@ def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: flo
 
 def decode_topic_stats(body: bytes) -> dict[MessageQueue, TopicOffset]:
     """Read the answer to 202; raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("topic statistics", body) as data:
         return {
             lenient_json.queue_of(key): TopicOffset(
                 int64_of(held["minOffset"]), int64_of(held["maxOffset"]), int64_of(held.get("lastUpdateTimestamp") or 0)
             )
             for key, held in (data.get("offsetTable") or {}).items()
         }
-    except _WRONG as error:
-        raise ProtocolError(f"topic statistics: {type(error).__name__} {error}") from None
 
 
 def encode_consume_stats(offsets: Mapping[MessageQueue, ConsumedOffset], consume_tps: float = 0.0) -> bytes:
@@ -145,8 +134,7 @@ def encode_consume_stats(offsets: Mapping[MessageQueue, ConsumedOffset], consume
 
 def decode_consume_stats(body: bytes) -> dict[MessageQueue, ConsumedOffset]:
     """Decode the answer to 208. A pull offset that an old broker omits becomes -1. Raises ProtocolError."""
-    data = lenient_json.loads(body)
-    try:
+    with lenient_json.reading("consume statistics", body) as data:
         return {
             lenient_json.queue_of(key): ConsumedOffset(
                 int64_of(done["brokerOffset"]),
@@ -156,11 +144,9 @@ def decode_consume_stats(body: bytes) -> dict[MessageQueue, ConsumedOffset]:
             )
             for key, done in (data.get("offsetTable") or {}).items()
         }
-    except _WRONG as error:
-        raise ProtocolError(f"consume statistics: {type(error).__name__} {error}") from None
 
 
-def _connection_members(connection: Connection) -> dict[str, Any]:
+def _connection_members(connection: ConnectedClient) -> dict[str, Any]:
     return {
         "clientAddr": connection.address,
         "clientId": connection.client_id,
@@ -169,8 +155,8 @@ def _connection_members(connection: Connection) -> dict[str, Any]:
     }
 
 
-def _connection_of(members: Any) -> Connection:
-    return Connection(
+def _connection_of(members: Any) -> ConnectedClient:
+    return ConnectedClient(
         text_of(members["clientId"]),
         text_of(members.get("clientAddr") or ""),
         text_of(members.get("language") or "OTHER"),

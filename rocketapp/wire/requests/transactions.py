@@ -7,24 +7,32 @@ message with its real topic. Java: EndTransactionRequestHeader, CheckTransaction
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
-from rocketapp.wire import fields as read
+from rocketapp.wire.fields import Header, Int32, MissingText, java_names
 from rocketapp.wire.layout import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 
 
-class EndTransaction(NamedTuple):
+class EndTransaction(
+    Header,
+    frozen=True,
+    rename=java_names(
+        group="producerGroup",
+        half_offset="tranStateTableOffset",
+        physical_offset="commitLogOffset",
+        decision="commitOrRollback",
+        message_id="msgId",
+        from_check="fromTransactionCheck",
+    ),
+):
     """Commits or rolls back the half message at `physical_offset`."""
 
     group: str
     """The producer group that sent the half message."""
-    topic: str
+    topic: MissingText
     half_offset: int
     """Of the half message in the queue of half messages (Java: tranStateTableOffset)."""
     physical_offset: int
     """Of the half message in the commit log."""
-    decision: int
+    decision: Int32
     """TRANSACTION_COMMIT or TRANSACTION_ROLLBACK."""
     message_id: str
     """The producer's unique id."""
@@ -33,38 +41,17 @@ class EndTransaction(NamedTuple):
     """Whether the broker asked for it."""
     broker_name: str | None = None
 
-    def to_fields(self) -> dict[str, str]:
-        fields = {
-            "topic": self.topic,
-            "producerGroup": self.group,
-            "tranStateTableOffset": str(self.half_offset),
-            "commitLogOffset": str(self.physical_offset),
-            "commitOrRollback": str(self.decision),
-            "fromTransactionCheck": read.boolean_text(self.from_check),
-            "msgId": self.message_id,
-        }
-        if self.transaction_id is not None:
-            fields["transactionId"] = self.transaction_id
-        if self.broker_name is not None:
-            fields["bname"] = self.broker_name
-        return fields
 
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> EndTransaction:
-        return cls(
-            group=read.text(fields, "producerGroup"),
-            topic=read.text(fields, "topic", ""),
-            half_offset=read.int64(fields, "tranStateTableOffset"),
-            physical_offset=read.int64(fields, "commitLogOffset"),
-            decision=read.int32(fields, "commitOrRollback"),
-            message_id=read.text(fields, "msgId"),
-            transaction_id=read.optional_text(fields, "transactionId"),
-            from_check=read.boolean(fields, "fromTransactionCheck"),
-            broker_name=read.optional_text(fields, "bname"),
-        )
-
-
-class CheckTransaction(NamedTuple):
+class CheckTransaction(
+    Header,
+    frozen=True,
+    rename=java_names(
+        half_offset="tranStateTableOffset",
+        physical_offset="commitLogOffset",
+        message_id="msgId",
+        offset_message_id="offsetMsgId",
+    ),
+):
     """A broker asks how the transaction of the half message in the body has ended."""
 
     half_offset: int
@@ -76,29 +63,6 @@ class CheckTransaction(NamedTuple):
     topic: str | None = None
     """The topic of half messages."""
     broker_name: str | None = None
-
-    def to_fields(self) -> dict[str, str]:
-        fields = {"tranStateTableOffset": str(self.half_offset), "commitLogOffset": str(self.physical_offset)}
-        named = {
-            "msgId": self.message_id,
-            "transactionId": self.transaction_id,
-            "offsetMsgId": self.offset_message_id,
-            "topic": self.topic,
-            "bname": self.broker_name,
-        }
-        return fields | {name: value for name, value in named.items() if value is not None}
-
-    @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> CheckTransaction:
-        return cls(
-            half_offset=read.int64(fields, "tranStateTableOffset"),
-            physical_offset=read.int64(fields, "commitLogOffset"),
-            message_id=read.optional_text(fields, "msgId"),
-            transaction_id=read.optional_text(fields, "transactionId"),
-            offset_message_id=read.optional_text(fields, "offsetMsgId"),
-            topic=read.optional_text(fields, "topic"),
-            broker_name=read.optional_text(fields, "bname"),
-        )
 
     def end(self, group: str, decision: int, message_id: str) -> EndTransaction:
         """The answer. It uses the offsets of the question: those of the send are out of date."""

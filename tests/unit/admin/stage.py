@@ -29,7 +29,6 @@ class Stage:
             group="replay",
             clock=self.broker.clock,
             random=Random(2),
-            observe=self.broker.events.append,
         )
 
     async def bury(self, group: str, count: int, *, topic: str = "orders", first: int = 0) -> None:

@@ -29,7 +29,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.running_info import RunningInfo
-from rocketapp.wire.requests.statistics import Connection, ConsumedOffset, ConsumerConnection
+from rocketapp.wire.requests.statistics import ConnectedClient, ConsumedOffset, ConsumerConnection
 from tests.unit.admin.stage import Stage, stage
 from tests.unit.scripted import ScriptedServer, in_virtual_time, outcome
 
@@ -130,7 +130,7 @@ def test_members_subscribe_differently_when_they_want_other_messages(theirs: str
     async def story() -> None:
         async with stage() as on:
             server = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
-            members = tuple(Connection(name, "10.0.0.7:1", "JAVA", 399) for name in ("one", "other"))
+            members = tuple(ConnectedClient(name, "10.0.0.7:1", "JAVA", 399) for name in ("one", "other"))
             known = ConsumerConnection(members, (), "", "CLUSTERING", "")
             wants = {"one": ("a || b", "%RETRY%billing"), "other": (theirs, "")}
 
@@ -228,7 +228,7 @@ def test_members_that_a_broker_would_only_tell_are_not_overruled(option: str) ->
             await commit(on, "billing", "orders", 0, 0)
             plan = await plan_reset(on.cluster, "billing", "orders", "last")
             server = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
-            connections = ConsumerConnection((Connection("client", "10.0.0.7:1", "JAVA", 399),), (), "", "", "")
+            connections = ConsumerConnection((ConnectedClient("client", "10.0.0.7:1", "JAVA", 399),), (), "", "", "")
             server.answers[203] = lambda command: Command.response(command, 0, body=connections.encode())
             server.answers[26] = lambda command: Command.response(command, 0, body=option.encode())
             on.cluster.masters["broker-a"] = server.address
@@ -245,7 +245,7 @@ async def test_a_group_that_keeps_its_offsets_itself_is_not_said_to_be_moved() -
     async with stage() as on:
         await create_topic(on.cluster, "orders", queues=1)
         server = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
-        told = ConsumerConnection((Connection("client", "10.0.0.7:1", "JAVA", 399),), (), "", "BROADCASTING", "")
+        told = ConsumerConnection((ConnectedClient("client", "10.0.0.7:1", "JAVA", 399),), (), "", "BROADCASTING", "")
         server.answers[203] = lambda command: Command.response(command, 0, body=told.encode())
         on.cluster.masters["broker-a"] = server.address
         refused = await outcome(plan_reset(on.cluster, "billing", "orders", "first"))

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketapp.admin.reading import limits, read
+from rocketapp.admin.messages import limits, read
 from rocketapp.admin.replay import Replay, ReplayRefusedError, begin
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window
 from rocketapp.model.message_queue import MessageQueue

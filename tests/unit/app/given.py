@@ -11,6 +11,7 @@ from rocketapp import Message, RocketApp
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
+from rocketapp.app.run.plan import plans_of
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.properties import encode
@@ -70,21 +71,22 @@ def line_of(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> list[GroupPlan]:
+def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> tuple[GroupPlan, ...]:
     """What the app's consumers would be."""
-    registry = declared_of(app).registry
-    return registry.plans(registry.subscriptions(group or app.name, consumer or ConsumerConfig()), version=1)
+    return plans_of(_all_bound(app, consumer, group), declared_of(app).plugins, NOWHERE, version=1)
 
 
 def bound(app: RocketApp) -> Bound:
     """The only handler of an app."""
-    (plan,) = plans(app)
-    (topic,) = plan.topics
-    (one,) = topic.bound
+    (one,) = _all_bound(app)
     return one
 
 
 def call_of(app: RocketApp) -> Callable[[Any], Any]:
     """The callable that the consumer of the only handler would use."""
-    one = bound(app)
-    return one.binding.call(one.subscription, NOWHERE)
+    return bound(app).call(NOWHERE)
+
+
+def _all_bound(app: RocketApp, consumer: ConsumerConfig | None = None, group: str = "") -> list[Bound]:
+    registry = declared_of(app).registry
+    return registry.bound(registry.subscriptions(group or app.name, consumer or ConsumerConfig()))

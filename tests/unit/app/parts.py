@@ -11,13 +11,13 @@ from typing import Any
 from dependency_injector import providers
 
 from rocketapp import RocketApp, SendResult
-from rocketapp.app.run.container import Container
+from rocketapp.app.run.container import Container, World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
-from rocketapp.consumer.idle import IdleReport
+from rocketapp.consumer.watch.figures import IdleReport
 from rocketapp.errors import ConnectError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
@@ -122,14 +122,17 @@ async def never_dial(*_: Any) -> Any:
 
 
 def lifecycle_of(
-    app: RocketApp, *, settings: Settings | None = None, expected_members: int = 1, **more: Any
+    app: RocketApp,
+    *,
+    settings: Settings | None = None,
+    expected_members: int = 1,
+    plugins: Sequence[object] = (),
+    **world: Any,
 ) -> Lifecycle:
     return Lifecycle(
         app,
         settings or Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=2.0)),
-        dial=never_dial,
-        clock=SystemClock(),
-        random=Random(1),
+        World(**{"dial": never_dial, "clock": SystemClock(), "random": Random(1), **world}),
         expected_members=expected_members,
-        **more,
+        plugins=plugins,
     )

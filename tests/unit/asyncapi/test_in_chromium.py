@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from rocketapp.app.settings.settings import Settings
-from rocketapp.asyncapi.document import document_of
+from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.asyncapi.page import page_of
-from rocketapp.asyncapi.text import encoded
 from rocketapp.operate.server import OperatorServer
 from tests.unit.asyncapi.everything import everything
 from tests.unit.operate.browser import Browser, missing

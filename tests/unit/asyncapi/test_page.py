@@ -12,9 +12,7 @@ import pytest
 from rocketapp import Message, RocketApp
 from rocketapp.app.settings.settings import Settings
 from rocketapp.asyncapi.document import document_of
-from rocketapp.asyncapi.page import page_of
-from rocketapp.asyncapi.schema_page import type_text
-from rocketapp.asyncapi.style import prose
+from rocketapp.asyncapi.page import page_of, prose, type_text
 from tests.unit.asyncapi.everything import everything
 
 EVIL = "<script>alert('x')</script>"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rocketapp.asyncapi.draft07 import draft_07
-from rocketapp.asyncapi.names import Names, identifier
-from rocketapp.asyncapi.text import Format, decoded, difference, encoded
+from rocketapp.asyncapi.document import Format, decoded, difference, encoded
+from rocketapp.asyncapi.messages import Names, identifier
+from rocketapp.asyncapi.schemas import draft_07
 
 DOCUMENT = {"asyncapi": "3.0.0", "info": {"title": "Käse: yes", "version": "1"}, "channels": {"on": {"address": None}}}
 

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import signal
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from rocketapp.cli.main import run_command
 from rocketapp.embedded.running import read_running
 from tests.peers.commands import Commands
-from tests.unit.cli.processes import Command, inherited
+from tests.unit.cli.brokers import serving_in_memory
+from tests.unit.cli.processes import SURROUNDINGS, Command, inherited
 
 Start = Callable[..., Command]
 Send = Callable[..., None]
+
+
+class Ended(NamedTuple):
+    """What became of a command that ran in this process."""
+
+    code: int
+    out: str
+    err: str
+
+    def ends(self, code: int) -> None:
+        """As of a `Command`: the exit code is this one."""
+        assert self.code == code, f"exit code {self.code}:\n{self.out}\n{self.err}"
+
+
+Here = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +62,38 @@ def start(folder: Path) -> Iterator[Start]:
     yield start_one
     for command in reversed(commands):
         command.discard()
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+    """`here("doctor", "app")`: a command that ends by itself, in the folder and in this process.
+
+    A process of its own takes most of a second. What it imports of the folder is forgotten after each.
+    """
+
+    def run_here(*arguments: str, environment: Mapping[str, str] | None = None) -> Ended:
+        out, err = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
+        with monkeypatch.context() as patch:
+            patch.chdir(folder)
+            patch.setattr(sys, "path", sys.path.copy())
+            for name, value in {**SURROUNDINGS, **(environment or {})}.items():
+                patch.setenv(name, value)
+            before = set(sys.modules)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                code = run_command([*arguments])
+            for name in set(sys.modules) - before:
+                if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}/"):
+                    del sys.modules[name]
+        return Ended(code, *(stream.detach().getvalue().decode() for stream in (out, err)))
+
+    return run_here
+
+
+@pytest.fixture
+def memory_broker() -> Iterator[str]:
+    """The address of a broker in memory that belongs to no run."""
+    with serving_in_memory() as address:
+        yield address
 
 
 @pytest.fixture

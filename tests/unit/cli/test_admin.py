@@ -12,21 +12,20 @@ from typing import Any
 import pytest
 
 from rocketapp.admin.cluster import AdminCluster
-from rocketapp.cli.commands.offset import parse_target
+from rocketapp.cli.commands.admin import parse_target
 from rocketapp.cli.failure import CommandError
 from rocketapp.client.instance import ClientInstance
 from tests.peers.commands import Commands, Said
+from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Start
-from tests.unit.cli.processes import Command
 
 Ask = Callable[..., Said]
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    broker = Command(tmp_path_factory.mktemp("broker"), "broker", "--memory")
-    yield broker.says(r"serving on (\S+)")[1]
-    broker.discard()
+def address() -> Iterator[str]:
+    with serving_in_memory() as address:
+        yield address
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from rocketapp.cli.processes.broker import BrokerLog
 from rocketapp.cli.processes.stop import ProcessStop
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.event import LoopFailed, RecordDamaged
-from tests.unit.cli.conftest import Send, Start
+from tests.unit.cli.conftest import Here, Send, Start
 
 
 def test_it_prints_the_real_address_when_it_serves(start: Start, folder: Path) -> None:
@@ -59,7 +59,7 @@ def test_in_memory_nothing_is_left(start: Start, send: Send, folder: Path) -> No
     assert [path.name for path in folder.iterdir() if path.is_dir()] == []
 
 
-def refused(start: Start, *arguments: str) -> str:
+def refused(start: Start | Here, *arguments: str) -> str:
     """The one line of a command that ends with 2."""
     command = start(*arguments)
     command.ends(2)
@@ -83,19 +83,19 @@ def test_a_directory_in_use_is_refused_by_name(start: Start) -> None:
 
 
 @pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:9876", "example.com:9876"])
-def test_what_others_could_reach_is_refused_with_the_reason(start: Start, listen: str) -> None:
-    text = refused(start, "broker", "--memory", "--listen", listen)
+def test_what_others_could_reach_is_refused_with_the_reason(here: Here, listen: str) -> None:
+    text = refused(here, "broker", "--memory", "--listen", listen)
     assert f"--listen {listen}" in text
     assert "no access keys" in text
 
 
 @pytest.mark.parametrize("listen", ["9876", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":1"])
-def test_what_is_no_address_is_answered_with_an_example(start: Start, listen: str) -> None:
-    assert "127.0.0.1:9876" in refused(start, "broker", "--memory", "--listen", listen)
+def test_what_is_no_address_is_answered_with_an_example(here: Here, listen: str) -> None:
+    assert "127.0.0.1:9876" in refused(here, "broker", "--memory", "--listen", listen)
 
 
-def test_a_directory_and_memory_exclude_each_other(start: Start) -> None:
-    assert "--dir and --memory" in refused(start, "broker", "--memory", "--dir", "data")
+def test_a_directory_and_memory_exclude_each_other(here: Here) -> None:
+    assert "--dir and --memory" in refused(here, "broker", "--memory", "--dir", "data")
 
 
 def test_a_directory_that_cannot_be_is_refused(start: Start, folder: Path) -> None:

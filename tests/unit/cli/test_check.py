@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.admin.checking import CheckedGroup
+from rocketapp.admin.groups import CheckedGroup
 from rocketapp.cli.commands.check import headline
 from tests.peers.commands import Commands
+from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import PRELUDE, Start
-from tests.unit.cli.processes import Command
 
 _APP = """
 @app.subscribe("orders", tags={tags!r})
@@ -22,10 +22,9 @@ async def settle(message: Message) -> None: ...
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    broker = Command(tmp_path_factory.mktemp("broker"), "broker", "--memory")
-    yield broker.says(r"serving on (\S+)")[1]
-    broker.discard()
+def address() -> Iterator[str]:
+    with serving_in_memory() as address:
+        yield address
 
 
 @pytest.fixture
@@ -65,11 +64,11 @@ def test_check_says_what_is_missing_and_who_subscribes_otherwise(
         "missing_topics": [],
     }
     refused = start(
-        "run", "new:app", "--name-server", address, environment={"ROCKETAPP_CONSUMER__SUBSCRIPTION_GUARD": "refuse"}
+        "run", "new:app", "--name-server", address, environment={"ROCKETAPP_CONSUMER__SUBSCRIPTION_CHECK": "refuse"}
     )
     refused.ends(2)
     assert (
-        f"rocketapp: consumer.subscription_guard: group shop: member {member} subscribes orders with paid || refunded, "
+        f"rocketapp: consumer.subscription_check: group shop: member {member} subscribes orders with paid || refunded, "
         "this app with paid || shipped: stop that member before, or roll out"
     ) in refused.err
 

@@ -39,13 +39,12 @@ def test_commands_options_and_choices_are_completed(start: Start, words: str, cu
     assert command.out.splitlines() == [f"plain,{word}" for word in found]
 
 
-def test_apps_topics_and_groups_are_completed(start: Start, send: Send, folder: Path) -> None:
+def test_apps_topics_and_groups_are_completed(start: Start, send: Send, folder: Path, memory_broker: str) -> None:
     (folder / "billing.py").write_text("app = RocketApp('billing')\nother: RocketApp = RocketApp('x')\n")
     (folder / "shop").mkdir()
     (folder / "shop/__init__.py").write_text("app = RocketApp('shop')\n")
-    address = start("broker", "--memory").says(r"serving on (\S+)")[1]
     for topic in ("orders", "order-events", "stock", "DefaultCluster"):
-        send(topic, "x", at=address)
+        send(topic, "x", at=memory_broker)
 
     def completed(words: str) -> list[str]:
         asked = {
@@ -59,8 +58,8 @@ def test_apps_topics_and_groups_are_completed(start: Start, send: Send, folder: 
 
     assert completed("rocketapp run b") == ["billing", "billing:other"]
     assert completed("rocketapp doctor s") == ["shop"]
-    assert completed(f"rocketapp topic show --name-server {address} ord") == ["order-events", "orders"]
-    assert completed(f"rocketapp topic show --name-server {address} Def") == []  # RocketMQ's own
+    assert completed(f"rocketapp topic show --name-server {memory_broker} ord") == ["order-events", "orders"]
+    assert completed(f"rocketapp topic show --name-server {memory_broker} Def") == []  # RocketMQ's own
     assert completed("rocketapp topic show ord") == []  # nothing names a cluster
 
 

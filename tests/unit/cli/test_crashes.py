@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rocketapp import SyncClient
 from tests.peers.commands import Commands
+from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import LIMIT
 
@@ -47,13 +48,12 @@ def publish_poison(address: str) -> None:
 
 
 @pytest.fixture
-def broker(start: Start) -> str:
+def broker() -> Iterator[str]:
     """The address of a broker, with twelve messages, one of which is poison."""
     # The lock of a dead member lives for a minute otherwise.
-    expiry = {"ROCKETAPP_BROKER__LOCK_EXPIRY": "1"}
-    address = start("broker", "--memory", environment=expiry).says(r"serving on (\S+)")[1]
-    publish_poison(address)
-    return address
+    with serving_in_memory(lock_expiry=1.0) as address:
+        publish_poison(address)
+        yield address
 
 
 def settled(text: str) -> set[str]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Policy, Retry, RocketApp, Skip, Stop
-from rocketapp.app.run.alone import handlers_alone
-from rocketapp.cli.commands.dlq_try import call_handler, chosen_group, judge
+from rocketapp.app.run.inside import handlers_alone
+from rocketapp.cli.commands.dlq import call_handler, chosen_group, judge
 from rocketapp.cli.failure import CommandError
 from rocketapp.testing.stage import settings_of
 

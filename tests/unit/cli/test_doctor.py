@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rocketapp.operate.running import write_address
 from tests.unit.cli.asking import Http
-from tests.unit.cli.conftest import Send, Start
+from tests.unit.cli.conftest import Here, Send, Start
 
 WriteApp = Callable[[str], None]
 APP = """
@@ -20,13 +20,15 @@ async def settle(message):
 """
 
 
-def test_a_running_app_of_this_folder_is_found_and_well(start: Start, send: Send, write_app: WriteApp) -> None:
+def test_a_running_app_of_this_folder_is_found_and_well(
+    start: Start, send: Send, write_app: WriteApp, here: Here
+) -> None:
     write_app(APP)
     run = start("run", "app", "--http", "127.0.0.1:0")
     Http(run).becomes("/ready", 200)
     send("orders", "1")
     run.says("settled 1")
-    doctor = start("doctor", "app")
+    doctor = here("doctor", "app")
     doctor.ends(0)
     assert "group shop: 1 member, " in doctor.out
     assert doctor.out.endswith("shop: nothing stands still\n")
@@ -34,107 +36,105 @@ def test_a_running_app_of_this_folder_is_found_and_well(start: Start, send: Send
 
 
 def test_a_free_port_in_the_settings_is_the_one_that_the_running_app_got(
-    start: Start, write_app: WriteApp, folder: Path
+    start: Start, write_app: WriteApp, folder: Path, here: Here
 ) -> None:
     write_app(APP)
     (folder / "settings.toml").write_text('[app]\nhttp = "127.0.0.1:0"\n')
     run = start("run", "app")
     run.says("shop started")
-    doctor = start("doctor", "app")
+    doctor = here("doctor", "app")
     doctor.ends(0)
     assert "shop: nothing stands still\n" in doctor.out
     run.stops()
 
 
-def test_without_the_app_the_cluster_says_that_nothing_consumes(start: Start, send: Send, write_app: WriteApp) -> None:
+def test_without_the_app_the_cluster_says_that_nothing_consumes(
+    start: Start, send: Send, write_app: WriteApp, memory_broker: str, here: Here
+) -> None:
     write_app(APP)
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    run = start("run", "app", "--exit-when-idle", "0.3", "--name-server", broker)
+    run = start("run", "app", "--exit-when-idle", "0.3", "--name-server", memory_broker)
     run.ends(0)
-    send("orders", "1", "--count", "3", at=broker)
-    doctor = start("doctor", "app", "--name-server", broker)
+    send("orders", "1", "--count", "3", at=memory_broker)
+    doctor = here("doctor", "app", "--name-server", memory_broker)
     doctor.ends(1)
     assert "group shop has no members: nothing consumes its topics" in doctor.out
     assert "    start the app: rocketapp run" in doctor.out
 
 
 def test_what_waits_for_a_broadcast_group_is_not_told_as_its_members_alone_know(
-    start: Start, send: Send, write_app: WriteApp
+    start: Start, send: Send, write_app: WriteApp, memory_broker: str, here: Here
 ) -> None:
     write_app(APP.replace('start="first"', 'start="first", broadcast=True'))
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    send("orders", "1", "--count", "3", at=broker)
-    doctor = start("doctor", "app", "--name-server", broker)
+    send("orders", "1", "--count", "3", at=memory_broker)
+    doctor = here("doctor", "app", "--name-server", memory_broker)
     doctor.ends(1)
     assert "group shop has no members: nothing consumes its topics\n" in doctor.out
-    run = start("run", "app", "--name-server", broker)
+    run = start("run", "app", "--name-server", memory_broker)
     run.says("settled 1")
-    doctor = start("doctor", "app", "--name-server", broker)
+    doctor = here("doctor", "app", "--name-server", memory_broker)
     doctor.ends(0)
     assert re.search(r"group shop: 1 member, \d+ queues?, each member keeps its own offsets\n", doctor.out)
     run.stops()
 
 
-def test_a_topic_that_does_not_exist_yet_is_said_and_nothing_is_wrong(start: Start, write_app: WriteApp) -> None:
+def test_a_topic_that_does_not_exist_yet_is_said_and_nothing_is_wrong(
+    write_app: WriteApp, memory_broker: str, here: Here
+) -> None:
     write_app(APP)
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    doctor = start("doctor", "app", "--name-server", broker, "--json")
+    doctor = here("doctor", "app", "--name-server", memory_broker, "--json")
     doctor.ends(0)
     said = json.loads(doctor.out)
     assert said["well"] is True
     assert "topic orders does not exist yet" in said["findings"][0]["text"]
 
 
-def test_without_a_cluster_it_says_what_is_missing(start: Start, write_app: WriteApp) -> None:
+def test_without_a_cluster_it_says_what_is_missing(write_app: WriteApp, memory_broker: str, here: Here) -> None:
     write_app(APP)
-    doctor = start("doctor", "app")
+    doctor = here("doctor", "app")
     doctor.ends(1)
     assert "no name server is set and no embedded broker serves .rocketapp/" in doctor.out
 
 
-def test_an_address_where_nothing_answers_is_said(start: Start, write_app: WriteApp) -> None:
+def test_an_address_where_nothing_answers_is_said(write_app: WriteApp, here: Here) -> None:
     write_app(APP)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = f"127.0.0.1:{taken.getsockname()[1]}"
-    doctor = start("doctor", "app", "--http", free)
+    doctor = here("doctor", "app", "--http", free)
     doctor.ends(1)
     assert f"nothing answers at {free}: connection refused" in doctor.out
 
 
-def test_a_frozen_app_of_this_folder_is_said(start: Start, write_app: WriteApp, folder: Path) -> None:
+def test_a_frozen_app_of_this_folder_is_said(write_app: WriteApp, folder: Path, memory_broker: str, here: Here) -> None:
     write_app(APP)
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         address = f"127.0.0.1:{frozen.getsockname()[1]}"
         (folder / ".rocketapp").mkdir(exist_ok=True)
         write_address(folder / ".rocketapp", "shop", address)
-        doctor = start("doctor", "app", "--name-server", broker)
+        doctor = here("doctor", "app", "--name-server", memory_broker)
         doctor.ends(1)
     assert f"the app at {address} has not answered for 5 s: its process is frozen" in doctor.out
 
 
 def test_what_a_killed_app_of_this_folder_has_left_is_not_asked_for(
-    start: Start, write_app: WriteApp, folder: Path
+    write_app: WriteApp, folder: Path, memory_broker: str, here: Here
 ) -> None:
     write_app(APP)
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
     (folder / ".rocketapp").mkdir(exist_ok=True)
-    write_address(folder / ".rocketapp", "shop", broker)
-    doctor = start("doctor", "app", "--name-server", broker)
+    write_address(folder / ".rocketapp", "shop", memory_broker)
+    doctor = here("doctor", "app", "--name-server", memory_broker)
     doctor.ends(0)
     assert "nothing stands still, as far as its cluster knows" in doctor.out
 
 
-def test_an_address_of_something_else_is_a_usage_error(start: Start, write_app: WriteApp) -> None:
+def test_an_address_of_something_else_is_a_usage_error(write_app: WriteApp, memory_broker: str, here: Here) -> None:
     write_app(APP)
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    doctor = start("doctor", "app", "--http", broker)
+    doctor = here("doctor", "app", "--http", memory_broker)
     doctor.ends(2)
-    assert doctor.err.startswith(f"rocketapp: {broker}: what answers is not an app with --http")
+    assert doctor.err.startswith(f"rocketapp: {memory_broker}: what answers is not an app with --http")
 
 
 def test_a_group_that_goes_on_is_known_as_soon_as_it_has_committed(
-    start: Start, send: Send, write_app: WriteApp
+    start: Start, send: Send, write_app: WriteApp, here: Here
 ) -> None:
     write_app(APP.replace("    note", "    await asyncio.sleep(0.05)\n    note"))
     quick = {"ROCKETAPP_CONSUMER__COMMIT_INTERVAL": "0.2"}
@@ -143,26 +143,25 @@ def test_a_group_that_goes_on_is_known_as_soon_as_it_has_committed(
     send("orders", "1", "--count", "20000")
     run.says("settled 1")
     # It would wait for a minute for a queue that stands still.
-    doctor = start("doctor", "app", environment={"ROCKETAPP_CONSUMER__COMMIT_INTERVAL": "60"})
+    doctor = here("doctor", "app", environment={"ROCKETAPP_CONSUMER__COMMIT_INTERVAL": "60"})
     doctor.ends(0)
     assert "shop: nothing stands still, as far as its cluster knows" in doctor.out
 
 
 def test_a_queue_that_no_member_owns_is_said_with_what_to_look_at(
-    start: Start, send: Send, write_app: WriteApp, folder: Path
+    start: Start, send: Send, write_app: WriteApp, folder: Path, memory_broker: str, here: Here
 ) -> None:
     write_app(APP)
     listed = '["orders@broker-a:0", "%RETRY%shop@broker-a:0"]'
     (folder / "settings.toml").write_text(
         f'[consumer]\nallocation = "CONFIG"\nallocation_queues = {listed}\ncommit_interval = 0.2\n'
     )
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    start("topic", "create", "orders", "--queues", "2", "--name-server", broker).ends(0)
-    send("orders", "1", "--count", "4", at=broker)
-    run = start("run", "app", "--name-server", broker, "--http", "127.0.0.1:0")
+    here("topic", "create", "orders", "--queues", "2", "--name-server", memory_broker).ends(0)
+    send("orders", "1", "--count", "4", at=memory_broker)
+    run = start("run", "app", "--name-server", memory_broker, "--http", "127.0.0.1:0")
     run.says("settled 1")
     for environment in ({}, {"ROCKETAPP_BROKER__DIR": "elsewhere"}):  # with the app, and with its cluster alone
-        doctor = start("doctor", "app", "--name-server", broker, environment=environment)
+        doctor = here("doctor", "app", "--name-server", memory_broker, environment=environment)
         doctor.ends(1)
         assert re.search(r"orders@broker-a:1 stands still: 2 messages wait .*, for no member owns it\n", doctor.out)
         assert "    see that every member takes the topic (rocketapp group show) and has the same" in doctor.out

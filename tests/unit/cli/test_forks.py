@@ -50,18 +50,17 @@ async def settle(pull: Pull):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_forked_child_that_comes_back_from_the_handler_ends_and_consumes_nothing(
-    start: Start, send: Send, write_app: WriteApp, kind: str
+    start: Start, send: Send, write_app: WriteApp, kind: str, memory_broker: str
 ) -> None:
     write_app(FORKS + KINDS[kind])
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
     bodies = ["one", "fork", "two", "exec", "process", "three"]
     for body in bodies:
-        send("orders", body, "--order-key", "k", at=broker)
-    run = start("run", "app:app", "--name-server", broker)
+        send("orders", body, "--order-key", "k", at=memory_broker)
+    run = start("run", "app:app", "--name-server", memory_broker)
     run.says(r"settled three")
     child = int(run.says(r"child (\d+)")[1])
     wait_until(lambda: child not in children_of(run.process.pid) or _is_zombie(child), "the child has ended")
-    send("orders", "last", at=broker)
+    send("orders", "last", at=memory_broker)
     run.says("settled last")
     run.stops()
     settled = [line.split()[1:] for line in run.out.splitlines() if line.startswith("settled")]
@@ -90,12 +89,13 @@ def settle(pull: SyncPull):
 """
 
 
-def test_a_forked_child_that_pulls_and_publishes_is_told_at_once(start: Start, write_app: WriteApp) -> None:
+def test_a_forked_child_that_pulls_and_publishes_is_told_at_once(
+    start: Start, send: Send, write_app: WriteApp, memory_broker: str
+) -> None:
     write_app(ASKS)
-    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
     for body in ("one", "two"):
-        start("send", "orders", body, "--order-key", "k", "--name-server", broker).ends(0)
-    run = start("run", "app:app", "--name-server", broker)
+        send("orders", body, "--order-key", "k", at=memory_broker)
+    run = start("run", "app:app", "--name-server", memory_broker)
     run.says("settled two")
     run.stops()
     assert run.out.count("pulled []") == 2

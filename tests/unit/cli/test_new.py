@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.main import run_command
-from rocketapp.cli.projects.source import Source, companion, given, installed, running
+from rocketapp.cli.source import Source, companion, given, installed, running
 
 ROOT = Path(__file__).parents[3]
 

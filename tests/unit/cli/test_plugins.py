@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Here, Start
 
 SOURCE = """
 class Audit:
@@ -22,12 +22,12 @@ app = RocketApp("shop", plugins=[Audit])
 
 
 def test_plugins_shows_name_version_hooks_order_and_what_is_disabled(
-    start: Start, write_app: Callable[[str], None], folder: Path
+    here: Here, write_app: Callable[[str], None], folder: Path
 ) -> None:
     write_app(SOURCE)
     (folder / "extra.py").write_text("from rocketapp import hookimpl\n@hookimpl\ndef app_shutdown(): pass\n")
     (folder / "settings.toml").write_text('[app]\nplugins = ["extra"]\ndisabled_plugins = ["logs"]\n')
-    shown = start("plugins", "app")
+    shown = here("plugins", "app")
     shown.ends(0)
     lines = shown.out.splitlines()
     first = next(number for number, line in enumerate(lines) if "extra" in line)
@@ -36,16 +36,16 @@ def test_plugins_shows_name_version_hooks_order_and_what_is_disabled(
     assert lines[first + 2].split()[1:] == ["app.Audit", "(app;", "code)"]
     assert lines[first + 3].strip() == "app_startup, message_filter"
     assert lines[-1].strip() == "-  logs  (rocketapp 0.1.0; entry point)  disabled"
-    as_json = start("plugins", "app", "--json")
+    as_json = here("plugins", "app", "--json")
     as_json.ends(0)
     found = json.loads(as_json.out)
     audit = next(one for one in found if one["name"] == "app.Audit")
     assert (audit["hooks"], audit["origin"], audit["disabled"]) == (["app_startup", "message_filter"], "code", False)
 
 
-def test_a_plugin_that_fails_is_shown_and_the_others_too(start: Start, folder: Path) -> None:
+def test_a_plugin_that_fails_is_shown_and_the_others_too(here: Here, folder: Path) -> None:
     (folder / "settings.toml").write_text('[app]\nplugins = ["missing"]\n')
-    shown = start("plugins")
+    shown = here("plugins")
     shown.ends(2)
     assert "FAILED: missing could not be loaded: ModuleNotFoundError" in shown.out
     assert "observe_events" in shown.out

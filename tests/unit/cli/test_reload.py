@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.main import run_command
-from rocketapp.cli.processes.edits import Watched
+from rocketapp.cli.processes.reload import Watched
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import PRELUDE, Send, Start
 from tests.unit.cli.processes import Command, children_of, wait_until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.cli.processes.reports import FRESH, IdleTimer, Report, WorkerReports, not_owned, summary_line
+from rocketapp.cli.processes.reports import FRESH, Report, WorkerReports, summary_line
 from rocketapp.model.stats import HandlerStats
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -84,20 +84,17 @@ def test_a_worker_that_has_only_just_ended_its_drain_is_not_idle() -> None:
     assert seen.busy_because(0.0) == ["worker 1 has not reported"]
 
 
-def test_nothing_wanted_is_owned() -> None:
-    assert not_owned([]) == []
-    assert not_owned([status()]) == []
-
-
 @pytest.mark.parametrize("interruption", ["busy", "handled"])
 def test_idleness_counts_from_the_last_interruption(interruption: str) -> None:
-    timer = IdleTimer()
-    assert timer.observe(10.0, idle=True, summary=HandlerStats()) == 0.0
-    assert timer.observe(12.0, idle=True, summary=HandlerStats()) == 2.0
-    after = HandlerStats(handled=1)
+    seen = WorkerReports(1)
+
+    def idle(at: float, report: Report) -> float:
+        seen.heard(1, report, at)
+        return seen.idle_for(at)
+
+    assert idle(10.0, status()) == 0.0
+    assert idle(12.0, status()) == 2.0
     if interruption == "busy":
-        assert timer.observe(13.0, idle=False, summary=after) == 0.0
-        assert timer.observe(14.0, idle=True, summary=after) == 0.0
-    else:
-        assert timer.observe(14.0, idle=True, summary=after) == 0.0
-    assert timer.observe(15.5, idle=True, summary=after) == 1.5
+        assert idle(13.0, status(handled=1, reasons=("a handler runs",))) == 0.0
+    assert idle(14.0, status(handled=1)) == 0.0
+    assert idle(15.5, status(handled=1)) == 1.5

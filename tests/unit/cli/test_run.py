@@ -34,9 +34,9 @@ def ready():
 
 
 @pytest.fixture
-def broker(start: Start) -> str:
+def broker(memory_broker: str) -> str:
     """The address of a broker that belongs to no run."""
-    return start("broker", "--memory").says(r"serving on (\S+)")[1]
+    return memory_broker
 
 
 def test_it_starts_a_broker_says_so_and_ends_when_idle(start: Start, write_app: WriteApp, folder: Path) -> None:
@@ -140,10 +140,11 @@ def test_a_loop_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatc
     assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize(
+    ("number", "loop"), [(signal.SIGTERM, "asyncio"), (signal.SIGINT, "uvloop"), (signal.SIGHUP, "auto")]
+)
 def test_the_first_signal_lets_handlers_finish(
-    start: Start, send: Send, write_app: WriteApp, number: signal.Signals, loop: str
+    start: Start, send: Send, write_app: WriteApp, broker: str, *, number: signal.Signals, loop: str
 ) -> None:
     write_app(
         """
@@ -155,9 +156,9 @@ async def settle(message):
 """
         + READY
     )
-    run = start("run", "app:app", "--loop", loop)
+    run = start("run", "app:app", "--loop", loop, "--name-server", broker)
     run.says("ready")
-    send("orders", "one")
+    send("orders", "one", at=broker)
     run.says("begins")
     run.signal(number)
     run.ends(0)
@@ -185,29 +186,31 @@ KINDS = {"async": SLEEPER, "blocks the loop": BLOCKER, "regular expression": EXP
 
 @pytest.mark.parametrize("handler", KINDS.values(), ids=KINDS)
 def test_a_second_signal_cuts_whatever_a_handler_does(
-    start: Start, send: Send, write_app: WriteApp, handler: str
+    start: Start, send: Send, write_app: WriteApp, broker: str, handler: str
 ) -> None:
     write_app(handler + READY)
-    run = start("run", "app:app")
+    run = start("run", "app:app", "--name-server", broker)
     run.says("ready")
-    send("orders", "one")
+    send("orders", "one", at=broker)
     run.says("begins")
     run.signal(signal.SIGTERM)
     # As people do: again and again. Two signals within one moment may count as one.
     wait_until(lambda: run.signal(signal.SIGINT) or run.process.poll() is not None, "it has ended", every=0.5)
     run.ends(1)
     assert run.summary == (0, 0, 0, 0)
-    again = start("run", "app:app")
+    again = start("run", "app:app", "--name-server", broker)
     again.says("begins")  # nothing was lost
     again.process.kill()
 
 
 @pytest.mark.parametrize("handler", KINDS.values(), ids=KINDS)
-def test_the_drain_is_cut_after_its_time(start: Start, send: Send, write_app: WriteApp, handler: str) -> None:
+def test_the_drain_is_cut_after_its_time(
+    start: Start, send: Send, write_app: WriteApp, broker: str, handler: str
+) -> None:
     write_app(handler + READY)
-    run = start("run", "app:app", "--drain-timeout", "0.3")
+    run = start("run", "app:app", "--drain-timeout", "0.3", "--name-server", broker)
     run.says("ready")
-    send("orders", "one")
+    send("orders", "one", at=broker)
     run.says("begins")
     run.signal(signal.SIGTERM)
     run.ends(1)

@@ -17,18 +17,18 @@ import pytest
 
 from rocketapp.cli.commands.send import parse_delay
 from tests.peers.commands import Commands
-from tests.unit.cli.conftest import Start
-from tests.unit.cli.processes import LIMIT, Command, wait_until
+from tests.unit.cli.brokers import serving_in_memory
+from tests.unit.cli.conftest import Here, Start
+from tests.unit.cli.processes import LIMIT, wait_until
 
 SENT = re.compile(r"([0-9A-F]{32}) (\S+)@broker-a:(\d+) (\d+)")
 Send = Callable[..., list[tuple[str, ...]]]
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    broker = Command(tmp_path_factory.mktemp("broker"), "broker", "--memory")
-    yield broker.says(r"serving on (\S+)")[1]
-    broker.discard()
+def address() -> Iterator[str]:
+    with serving_in_memory() as address:
+        yield address
 
 
 @pytest.fixture
@@ -149,14 +149,14 @@ def test_delays_are_read_with_their_unit(text: str, level: int, seconds: float) 
     assert parse_delay(text) == (level, seconds)
 
 
-def test_a_delay_that_needs_a_timer_is_refused_by_a_broker_without(start: Start, address: str, topic: str) -> None:
-    refused = start("send", topic, "x", "--delay", "45s", "--name-server", address)
+def test_a_delay_that_needs_a_timer_is_refused_by_a_broker_without(address: str, topic: str, here: Here) -> None:
+    refused = here("send", topic, "x", "--delay", "45s", "--name-server", address)
     refused.ends(1)
     assert "the nearest are 30 and 60 s" in refused.err
 
 
-def test_a_refusal_is_told_with_exit_code_1(start: Start, address: str) -> None:
-    refused = start("send", "SCHEDULE_TOPIC_XXXX", "x", "--name-server", address)
+def test_a_refusal_is_told_with_exit_code_1(address: str, here: Here) -> None:
+    refused = here("send", "SCHEDULE_TOPIC_XXXX", "x", "--name-server", address)
     refused.ends(1)
     assert refused.err.count("\n") == 1
     assert "SCHEDULE_TOPIC_XXXX" in refused.err
@@ -172,11 +172,11 @@ def test_tail_begins_with_what_comes(start: Start, send: Send, address: str, top
     assert tail.out.endswith(" after\n")
 
 
-def test_tail_selects_by_tag_exactly(start: Start, send: Send, address: str, topic: str) -> None:
+def test_tail_selects_by_tag_exactly(send: Send, address: str, topic: str, here: Here) -> None:
     """`Aa` and `BB` have one hash, by which the broker selects."""
     for tag in ("Aa", "BB", "C", "D"):
         send(tag, "--tag", tag)
-    tail = start(
+    tail = here(
         "tail", topic, "--tag", "Aa || C", "--from", "first", "--count", "2", "--json", "--name-server", address
     )
     tail.ends(0)
@@ -202,9 +202,9 @@ def test_tail_waits_for_a_topic_that_does_not_exist_yet(start: Start, send: Send
     assert tail.out.endswith(" first of all\n")
 
 
-def test_tail_changes_no_offsets(start: Start, send: Send, folder: Path, address: str, topic: str) -> None:
+def test_tail_changes_no_offsets(start: Start, send: Send, folder: Path, address: str, topic: str, here: Here) -> None:
     send("one")
-    start("tail", topic, "--from", "first", "--count", "1", "--name-server", address).ends(0)
+    here("tail", topic, "--from", "first", "--count", "1", "--name-server", address).ends(0)
     (folder / "app.py").write_text(
         "from rocketapp import RocketApp\n"
         'app = RocketApp("TOOLS")\n'
@@ -216,15 +216,15 @@ def test_tail_changes_no_offsets(start: Start, send: Send, folder: Path, address
     assert run.summary == (1, 0, 0, 0)
 
 
-def test_tail_escapes_what_a_terminal_would_obey(start: Start, send: Send, address: str, topic: str) -> None:
+def test_tail_escapes_what_a_terminal_would_obey(send: Send, address: str, topic: str, here: Here) -> None:
     send("a\x1b[2Jb\nc\u202ed é")
-    tail = start("tail", topic, "--from", "first", "--count", "1", "--name-server", address)
+    tail = here("tail", topic, "--from", "first", "--count", "1", "--name-server", address)
     tail.ends(0)
     assert tail.out.endswith("a\\x1b[2Jb\\nc\\u202ed é\n")
 
 
 def test_a_body_that_is_no_text_is_shown_in_base64(
-    folder: Path, address: str, topic: str, stored: Stored, start: Start
+    folder: Path, address: str, topic: str, stored: Stored, here: Here
 ) -> None:
     body = b"\xff\xfe\x00"
     command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", address]
@@ -232,15 +232,15 @@ def test_a_body_that_is_no_text_is_shown_in_base64(
     (message,) = stored(1)
     assert base64.b64decode(message["body_base64"]) == body
     assert "body" not in message
-    tail = start("tail", topic, "--from", "first", "--count", "1", "--name-server", address)
+    tail = here("tail", topic, "--from", "first", "--count", "1", "--name-server", address)
     tail.ends(0)
     assert tail.out.endswith("\\xff\\xfe\\x00\n")
 
 
-def test_the_settings_say_how_far_tail_inflates_a_body(start: Start, send: Send, address: str, topic: str) -> None:
+def test_the_settings_say_how_far_tail_inflates_a_body(send: Send, address: str, topic: str, here: Here) -> None:
     send("x" * 100_000)
     arguments = ("tail", topic, "--from", "first", "--count", "1", "--name-server", address)
-    tail = start(*arguments, environment={"ROCKETAPP_CLIENT__MAX_INFLATED_BYTES": "2000"})
+    tail = here(*arguments, environment={"ROCKETAPP_CLIENT__MAX_INFLATED_BYTES": "2000"})
     tail.ends(0)
     assert "inflates to more than 2000 bytes" in tail.out
 
@@ -257,18 +257,18 @@ def test_a_reader_who_has_seen_enough_ends_tail(folder: Path, send: Send, addres
         assert tail.stderr.read() == b""
 
 
-def test_both_find_the_embedded_broker_of_the_folder(start: Start, folder: Path) -> None:
+def test_both_find_the_embedded_broker_of_the_folder(start: Start, folder: Path, here: Here) -> None:
     start("broker").says("serving on")
-    start("send", "orders", "found").ends(0)
-    tail = start("tail", "orders", "--from", "first", "--count", "1")
+    here("send", "orders", "found").ends(0)
+    tail = here("tail", "orders", "--from", "first", "--count", "1")
     tail.ends(0)
     assert tail.out.endswith(" found\n")
 
 
-def test_the_settings_name_the_cluster_too(start: Start, folder: Path, address: str) -> None:
+def test_the_settings_name_the_cluster_too(folder: Path, address: str, here: Here) -> None:
     (folder / "settings.toml").write_text(f'[client]\nname_server = "{address}"\n[some_plugin]\nkey = 1\n')
-    start("send", "orders-by-settings", "x").ends(0)
-    tail = start("tail", "orders-by-settings", "--from", "first", "--count", "1")
+    here("send", "orders-by-settings", "x").ends(0)
+    tail = here("tail", "orders-by-settings", "--from", "first", "--count", "1")
     tail.ends(0)
     assert tail.out.endswith(" x\n")
 

@@ -131,11 +131,10 @@ def test_signs_of_life_come_from_the_event_loop(
 
 
 @pytest.fixture
-def broker(start: Start, send: Send) -> str:
+def broker(memory_broker: str, send: Send) -> str:
     """The address of one that holds a message for the topic of the handlers."""
-    address = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    send("orders", "one", at=address)
-    return address
+    send("orders", "one", at=memory_broker)
+    return memory_broker
 
 
 def test_the_watchdog_ends_the_one_worker_whose_loop_is_blocked(

@@ -8,7 +8,7 @@ import pytest
 from dependency_injector import containers, providers
 
 from rocketapp import ConfigError, RocketApp, RocketAppError, SetupError
-from rocketapp.cli.processes.child_main import start_failure
+from rocketapp.cli.processes.worker import start_failure
 from rocketapp.plugin import Surface, hookimpl
 from rocketapp.testing import TestApp
 

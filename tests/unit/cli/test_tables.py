@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.cli.tables import may_colour, places, print_table, table_lines
+from rocketapp.cli.output import may_colour, places, print_table, table_lines
 
 HEADER = ("TOPIC", "LAG")
 ROWS = [("orders", 7), ("a-topic-with-a-very-long-name", 1200), ("x", None)]

@@ -16,7 +16,7 @@ import pytest
 
 from rocketapp import SyncClient
 from rocketapp.app.settings.settings import Settings
-from rocketapp.cli.processes.parts import ParentParts
+from rocketapp.cli.processes.parent import Parent
 from rocketapp.cli.processes.stop import ProcessStop
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Send, Start
@@ -57,12 +57,12 @@ def send_to_every_queue(address: str) -> list[str]:
     return bodies
 
 
-def test_workers_share_the_queues_and_their_numbers_are_summed(start: Start, write_app: WriteApp) -> None:
+def test_workers_share_the_queues_and_their_numbers_are_summed(
+    start: Start, write_app: WriteApp, memory_broker: str
+) -> None:
     write_app(HANDLER)
-    broker = start("broker", "--memory")
-    address = broker.says(r"serving on (\S+)")[1]
-    bodies = send_to_every_queue(address)
-    run = start("run", "app:app", "--workers", "2", "--exit-when-idle", "1", "--name-server", address)
+    bodies = send_to_every_queue(memory_broker)
+    run = start("run", "app:app", "--workers", "2", "--exit-when-idle", "1", "--name-server", memory_broker)
     pids = started(run, 2)
     run.ends(0)
     handled = settled(run)
@@ -327,11 +327,11 @@ def test_a_parent_goes_by_what_the_app_was_made_with(start: Start, write_app: Wr
     ("own", "limit"), [({"app": {"drain_timeout": 120.0}}, 120.0), ({"broker": {"dir": "b"}}, 30.0)]
 )
 async def test_a_drain_may_take_as_long_as_the_app_itself_says(own: dict[str, Any], limit: float) -> None:
-    stop, common = ProcessStop(1.0, lambda: None), {"settings": None, "overrides": {}, "log_config": None}
-    parts = ParentParts("app", Settings(), common, workers=2, presence=0, stop=stop, edits=None)
-    assert parts.drain_timeout == 30.0
-    parts.adopt(json.dumps({"settings": own, "place": "app.py:3"}), is_first=True)
-    assert parts.drain_timeout == limit
+    stop, spec = ProcessStop(1.0, lambda: None), {"settings": None, "overrides": {}, "log_config": None, "members": 2}
+    parent = Parent(spec, Settings(), stop)
+    assert parent.drain_timeout == 30.0
+    parent.adopt(json.dumps({"app": "shop", "settings": own, "place": "app.py:3"}))
+    assert parent.drain_timeout == limit
     assert stop.drain_timeout > limit
 
 

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 
-from rocketapp.client.access import signer_of, tls_of
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, TransportError
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.access import Access, access_of, keys_of, tls_of
+from rocketapp.transport.connection import Listener
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -24,7 +24,7 @@ KEYS = {"access_key": "AK", "secret_key": "SK-very-secret", "security_token": "t
 
 
 def test_without_keys_nothing_is_signed() -> None:
-    assert signer_of(ClientConfig()) is None
+    assert access_of(ClientConfig()).is_plain
 
 
 @pytest.mark.parametrize(
@@ -37,17 +37,16 @@ def test_without_keys_nothing_is_signed() -> None:
 )
 def test_half_of_the_keys_is_a_mistake(given: dict[str, str], place: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        signer_of(ClientConfig(**given))  # type: ignore[arg-type]
+        keys_of(ClientConfig(**given))  # type: ignore[arg-type]
     assert raised.value.place == place
 
 
 def test_a_signature_is_the_last_thing_that_a_request_gets_and_the_caller_keeps_its_fields() -> None:
-    sign = signer_of(ClientConfig(**KEYS))  # type: ignore[arg-type]
-    assert sign is not None
+    access = access_of(ClientConfig(**KEYS))  # type: ignore[arg-type]
     fields = {"topic": "t"}
     command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, b"body")
-    sign(command)
-    sign(command)
+    access.complete(command)
+    access.complete(command)
     assert fields == {"topic": "t"}
     assert command.fields == signed(fields, b"body", **KEYS)
 
@@ -96,11 +95,10 @@ async def test_keys_that_a_broker_does_not_know_are_told_from_one_that_knows_the
 
 def test_secrets_are_in_no_text_of_the_settings_nor_of_a_request() -> None:
     config = ClientConfig(**KEYS, key_password="pass-secret")  # type: ignore[arg-type]
-    sign = signer_of(config)
-    assert sign is not None
+    access = Access(keys=keys_of(config))
     command = Command(RequestCode.HEART_BEAT, {})
-    sign(command)
-    text = f"{config!r} {command!r} {sign!r}"
+    access.complete(command)
+    text = f"{config!r} {command!r} {access!r}"
     assert "AK" in text
     assert not [word for word in ("very-secret", "token-secret", "pass-secret") if word in text]
 

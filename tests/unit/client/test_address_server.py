@@ -7,9 +7,8 @@ from random import Random
 
 import pytest
 
-from rocketapp.client.address_server import INTERVAL, JITTER, AddressServer, address_server
 from rocketapp.client.instance import ClientInstance
-from rocketapp.client.name_servers import NameServers
+from rocketapp.client.name_servers import INTERVAL, JITTER, AddressServer, NameServers, address_server
 from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, TransportError
@@ -158,7 +157,7 @@ async def test_what_a_url_carries_beside_its_place_is_shown_nowhere() -> None:
         server = AddressServer(
             address_server(f"http://{where}?token=pw"),  # type: ignore[arg-type]
             read=read,
-            adopt=NameServers([], pool=None, timeout=1, random=Random(0)).adopt,  # type: ignore[arg-type]
+            name_servers=NameServers([], pool=None, timeout=1, random=Random(0)),  # type: ignore[arg-type]
             timeout=1.0,
             random=Random(0),
             observe=Events(),

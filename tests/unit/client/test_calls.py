@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from rocketapp.client.calls import admin, clients, locks, messages, offsets, pull, routes, send_back
+from rocketapp.client.calls import admin, clients, locks, messages, offsets, pull
+from rocketapp.client.calls.send import send_back
+from rocketapp.client.name_servers import cluster_info, get_route, topic_list
 from rocketapp.errors import BrokerError, KeysRefused, ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
@@ -39,9 +41,9 @@ def offset_of(value: int) -> Callable[[Command], Command]:
 
 
 CALLS: list[Callable[[Connection], Awaitable[Any]]] = [
-    lambda connection: routes.get_route(connection, "t", 1.0),
-    lambda connection: routes.topic_list(connection, 1.0),
-    lambda connection: routes.cluster_info(connection, 1.0),
+    lambda connection: get_route(connection, "t", 1.0),
+    lambda connection: topic_list(connection, 1.0),
+    lambda connection: cluster_info(connection, 1.0),
     lambda connection: admin.topic_config(connection, "t", 1.0),
     lambda connection: admin.put_topic(connection, TopicConfig("t"), 1.0),
     lambda connection: admin.topic_stats(connection, "t", 1.0),
@@ -61,7 +63,7 @@ CALLS: list[Callable[[Connection], Awaitable[Any]]] = [
     lambda connection: offsets.search(connection, QUEUE, 1.0, 1.0),
     lambda connection: locks.lock(connection, "g", "me", [QUEUE], 1.0),
     lambda connection: locks.unlock(connection, "g", "me", [QUEUE], 1.0),
-    lambda connection: send_back.send_back(connection, SendBackRequest(1, "g", 3, "id", "t", 16), 1.0),
+    lambda connection: send_back(connection, SendBackRequest(1, "g", 3, "id", "t", 16), 1.0),
 ]
 
 
@@ -160,7 +162,7 @@ async def test_locks_tell_which_queues_are_ours() -> None:
 async def test_a_missing_topic_is_no_error_and_members_come_as_they_are() -> None:
     server, connection = await conversation()
     server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = refuse(17, "No topic route info")
-    assert await routes.get_route(connection, "t", 1.0) is None
+    assert await get_route(connection, "t", 1.0) is None
     server.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda command: Command.response(
         command, 0, body=b'{"consumerIdList":["b","a"]}'
     )

@@ -6,12 +6,17 @@ import asyncio
 from random import Random
 
 from rocketapp.client.heartbeats import Heartbeats
+from rocketapp.client.members import Members
+from rocketapp.client.name_servers import NameServers
+from rocketapp.client.routes import RouteTable
+from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.state.route_cache import RouteCache
 from rocketapp.tasks import Tasks
+from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
-from rocketapp.transport.pool import Pool
+from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.clients import Heartbeat
 from tests.unit.scripted import Events, ScriptedServer, eventually, in_virtual_time, ok
 
 BROKER = "10.0.0.1:10911"
@@ -19,23 +24,23 @@ BROKER = "10.0.0.1:10911"
 
 def heartbeats_and_pool(network: MemoryNetwork) -> tuple[Heartbeats, Pool]:
     """Those of a producer; a lost broker is dialled again, as the client does it."""
-    heartbeats = Heartbeats(
-        beat=lambda: Heartbeat("client", ("producers",), ()),
-        addresses=lambda: [BROKER],
-        interval=30.0,
-        timeout=3.0,
-        observe=Events(),
-        unreachable=lambda address: None,
-    )
-    pool = Pool(
-        dial=network.dial,
-        dial_timeout=3.0,
-        serve=None,
-        max_frame_bytes=1 << 20,
-        random=Random(1),
-        greet=heartbeats.greet,
-        on_lost=lambda address, reason: heartbeats.rejoin(address),
-    )
+    members, cache = Members("client"), RouteCache(30.0)
+    members.add_producer("producers")
+    cache.watch("t", 0.0)
+    cache.found("t", TopicRoute((QueueData("a", 4, 4, 6),), (BrokerData("C", "a", {0: BROKER}),)), 0.0)
+    none = Pool(dial=network.dial, dial_timeout=3.0, max_frame_bytes=1 << 20, random=Random(1))
+    servers = NameServers([], pool=none, timeout=3.0, random=Random(1))
+    routes = RouteTable(servers, cache, changed=lambda: None, observe=Events(), random=Random(1))
+    heartbeats = Heartbeats(members=members, routes=routes, interval=30.0, timeout=3.0, observe=Events())
+
+    class Owner(PoolOwner):
+        async def greet(self, address: str, connection: Connection) -> None:
+            await heartbeats.greet(address, connection)
+
+        def lost(self, address: str, reason: str) -> None:
+            heartbeats.rejoin(address)
+
+    pool = Pool(dial=network.dial, dial_timeout=3.0, max_frame_bytes=1 << 20, random=Random(1), owner=Owner())
     heartbeats.use(pool)
     return heartbeats, pool
 

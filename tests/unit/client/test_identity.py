@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from rocketapp.client.identity import ip_bytes, local_ip, make_client_id
+from rocketapp.client.identity import ip_bytes, local_ip, make_client_id, subscribed_of
 
 
 def test_two_containers_with_equal_address_pid_and_second_differ() -> None:
@@ -37,3 +37,11 @@ def test_addresses_as_bytes() -> None:
     assert ip_bytes("10.0.0.5") == b"\x0a\x00\x00\x05"
     assert len(ip_bytes("fd00::2")) == 16
     assert ip_bytes("no address") == b"\x7f\x00\x00\x01"
+
+
+def test_an_id_ends_with_the_digest_of_what_its_process_subscribes() -> None:
+    for name in ("", "left", "a#b"):
+        client_id = make_client_id("10.0.0.5", 1, name, 0.0, Random(0), subscribed="0123456789ab")
+        assert subscribed_of(client_id) == "0123456789ab"
+        assert subscribed_of(make_client_id("10.0.0.5", 1, name, 0.0, Random(0))) == ""
+    assert subscribed_of("10.0.0.5@4711#52093874021") == subscribed_of("10.0.0.5@billing") == ""

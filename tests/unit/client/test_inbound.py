@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp.client.inbound import Inbound
+from rocketapp.client.instance import Inbound
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from tests.unit.scripted import in_virtual_time, ok

@@ -22,7 +22,7 @@ class Member:
     def consumer_data(self) -> ConsumerData:
         return ConsumerData(self.group)
 
-    def running_info(self, *, with_stacks: bool = False) -> RunningInfo:
+    def running_info(self, *, with_stacks: bool = False, brief: bool = False) -> RunningInfo:
         return RunningInfo({CONSUME_TYPE: "CONSUME_PASSIVELY"}, ())
 
     def done_offsets(self, topic: str) -> Mapping[MessageQueue, int]:

@@ -18,7 +18,7 @@ FIRST, SECOND = "10.0.0.1:9876", "10.0.0.2:9876"
 
 
 def name_servers(network: MemoryNetwork, *addresses: str, seed: int = 0) -> NameServers:
-    pool = Pool(dial=network.dial, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(seed))
+    pool = Pool(dial=network.dial, dial_timeout=3.0, max_frame_bytes=1 << 20, random=Random(seed))
     return NameServers(addresses, pool=pool, timeout=3.0, random=Random(seed))
 
 

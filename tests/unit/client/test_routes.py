@@ -25,7 +25,7 @@ class Fixture:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.events, self.changes = cluster, Events(), 0
-        pool = Pool(dial=cluster.network.dial, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(0))
+        pool = Pool(dial=cluster.network.dial, dial_timeout=3.0, max_frame_bytes=1 << 20, random=Random(0))
         servers = NameServers([cluster.name_server.address], pool=pool, timeout=3.0, random=Random(0))
         self.table = RouteTable(servers, RouteCache(30.0), changed=self._changed, observe=self.events, random=Random(0))
         self.loop = asyncio.ensure_future(self.table.run())

@@ -13,27 +13,27 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
+import pytest
+
+from rocketapp.client import instance
 from rocketapp.client.calls.offsets import HONOURS_SET_ZERO
-from rocketapp.client.instance import ClientInstance
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
+from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.pull.flow_control import FlowControl
-from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, dlq_topic, is_retry_topic, retry_topic
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
 from rocketapp.producer.producer import Producer
-from rocketapp.state.allocation.average import AVERAGE
-from rocketapp.state.allocation.strategy import Allocation
+from rocketapp.state.allocation import AVERAGE, Allocation
 from rocketapp.testing.virtual_time import VirtualClock
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -493,40 +493,45 @@ class Member:
         crashes: Crashes | None = None,
         allocation: Allocation = AVERAGE,
         offset_store: OffsetStore | None = None,
+        client_id: str | None = None,
     ) -> None:
+        """`client_id`: in place of one that nobody else has; "0" sorts before all of them."""
         self.cluster, self.events = cluster, Events()
         random = Random(seed)
-        self.client = ClientInstance(
-            config=client_config or ClientConfig(name_server=NAME_SERVER),
-            dial=cluster.network.dial,
-            clock=cluster.clock,
-            random=random,
-            observe=self.events,
-            client_ip="10.0.0.1",
-            pid=next(self._pids),
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            if client_id is not None:
+                patch.setattr(instance, "make_client_id", lambda *_, **__: client_id)
+            self.client = instance.ClientInstance(
+                config=client_config or ClientConfig(name_server=NAME_SERVER),
+                dial=cluster.network.dial,
+                clock=cluster.clock,
+                random=random,
+                observe=self.events,
+                client_ip="10.0.0.1",
+                pid=next(self._pids),
+            )
         self.producer = Producer(
             client=self.client,
             config=ProducerConfig(),
             group="producers",
             clock=cluster.clock,
             random=random,
-            observe=self.events,
         )
+        self.flow_control = FlowControl(cache_bytes)
         parts = ConsumerParts(
             client=self.client,
             producer=self.producer,
-            config=config or ConsumerConfig(subscription_guard="off"),
+            config=config or ConsumerConfig(subscription_check="off"),
             clock=cluster.clock,
             random=random,
             observe=self.events,
-            flow_control=FlowControl(cache_bytes),
+            flow_control=self.flow_control,
             app_version="1.2.3",
             crashes=crashes,
             allocation=allocation,
             offset_store=offset_store,
         )
-        self.consumer = PushConsumer(group=group, topics=topics, parts=parts, expected_members=expected_members)
+        self.consumer = new_consumer(group=group, topics=topics, parts=parts, expected_members=expected_members)
 
     async def start(self) -> Member:
         await self.client.start()

@@ -7,8 +7,7 @@ from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import GroupChanged, Heartbeat, encode_members

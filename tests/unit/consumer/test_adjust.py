@@ -40,7 +40,7 @@ async def begun(busy: Any, *, queues: int = 8, messages: int = 100, **options: A
     await cluster.start()
     for queue in cluster.create("topic", queues):
         cluster.send_many(queue, messages)
-    config = ConsumerConfig(subscription_guard="off", **options.pop("config", {}))
+    config = ConsumerConfig(subscription_check="off", **options.pop("config", {}))
     return cluster, await cluster.member(consumed(busy, **options), config=config).start()
 
 
@@ -101,8 +101,7 @@ async def test_other_limits_of_pulls_hold_for_queues_that_are_there_and_for_thos
     cluster, member = await begun(wait, queues=2, messages=300, config=limits)
 
     def held() -> list[int]:
-        owned = member.consumer._rebalancer.owned.items()
-        return [len(each.process_queue or ()) for queue, each in sorted(owned) if queue.topic == "topic"]
+        return [each.unfinished for each in member.consumer.snapshot("").queues if each.queue.topic == "topic"]
 
     await eventually(lambda: held() == [50, 50])  # and an answer that was under way
     adjust(member, queue_max_messages=80)
@@ -138,7 +137,7 @@ async def test_a_batch_in_order_that_failed_is_tried_again_in_smaller_ones() -> 
     await eventually(lambda: member.consumer.counters.handled == 6)
     assert calls == [[b"0", b"1", b"2", b"3"], [b"0", b"1"], [b"2", b"3"], [b"4", b"5"]]
     adjust(member, batch=None)
-    (queue,) = [one for one in member.consumer._rebalancer.owned if one.topic == "topic"]
+    (queue,) = [one.queue for one in member.consumer.snapshot("").queues if one.queue.topic == "topic"]
     cluster.send_many(queue, 4)
     await eventually(lambda: calls[4:] == [[b"6", b"7", b"8", b"9"]])
     await member.stop()

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from rocketapp.client.calls.offsets import Committed
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.offsets.local import LocalOffsets
 from rocketapp.errors import SetupError
 from rocketapp.model.event import DeadLettered, Dropped, Retried
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -150,19 +153,24 @@ async def test_what_was_done_while_a_broker_is_away_is_not_done_again() -> None:
     await eventually(lambda: len(seen) == 20)
     await cluster.brokers["broker-a"].listener.close()
     await asyncio.sleep(5)
+    assert [each.committed for each in member.consumer.snapshot("").queues] == [10, 10]
     assert await member.stop()
-    store = member.consumer._group.model.store
-    assert [await store.committed(queue) for queue in cluster.create("topic", 2)] == [10, 10]
     await cluster.stop()
 
 
 @in_virtual_time
-async def test_an_offset_that_the_broker_refuses_is_corrected() -> None:
+async def test_an_offset_that_the_broker_refuses_is_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, seen = await started(queues=1), Seen()
     (queue,) = cluster.create("topic", 1)
-    member = cluster.member(broadcast(seen))
-    await member.consumer._group.model.store.commit(queue, 1000)
-    await member.start()
+
+    known = LocalOffsets.committed_for_start
+
+    async def committed(store: LocalOffsets, queue: MessageQueue) -> Committed:
+        found = await known(store, queue)
+        return Committed(1000, is_certain=True) if found.offset is None else found
+
+    monkeypatch.setattr(LocalOffsets, "committed_for_start", committed)
+    member = await cluster.member(broadcast(seen)).start()
     await asyncio.sleep(5)
     cluster.send(queue, b"new")
     await eventually(lambda: len(seen) > 0)
@@ -179,9 +187,10 @@ async def test_a_member_that_an_operator_moves_goes_on_there() -> None:
     await eventually(lambda: len(seen) == 10)
     member.consumer.move({queue: 7})
     await eventually(lambda: len(seen) == 13)
+    await asyncio.sleep(6)
+    assert [each.committed for each in member.consumer.snapshot("").queues] == [10]
     assert await member.stop()
     assert seen[10:] == [b"7", b"8", b"9"]
-    assert await member.consumer._group.model.store.committed(queue) == 10
     await cluster.stop()
 
 

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from rocketapp.app.declare.adjusting import NAMES, LimitChange, of_groups
-from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
+from rocketapp.app.declare.changes import NAMES, LimitChange, of_groups
+from rocketapp.app.declare.registry import GroupPlan
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.errors import SetupError
+from rocketapp.model.snapshot import QueueSnapshot
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire.codes import RequestCode
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, subscription
@@ -77,14 +79,14 @@ class Seen(NamedTuple):
 
     def held(self) -> int:
         """Unfinished messages."""
-        return sum(len(one.process_queue or ()) for one in self._owned())
+        return sum(one.unfinished for one in self._queues())
 
     def reach(self) -> int:
         """Messages that were pulled."""
-        return sum(one.process_queue.end_offset for one in self._owned() if one.process_queue is not None)
+        return sum(one.position for one in self._queues() if one.position is not None)
 
-    def _owned(self) -> list[Any]:
-        return [one for queue, one in self.member.consumer._rebalancer.owned.items() if queue.topic == "topic"]
+    def _queues(self) -> list[QueueSnapshot]:
+        return [one for one in self.member.consumer.snapshot("").queues if one.queue.topic == "topic"]
 
     def asked(self, code: RequestCode, name: str) -> str:
         return str(self.cluster.requests(code, topic="topic")[-1].fields[name])
@@ -144,8 +146,14 @@ def change(way: str, name: str) -> None:
     """What `app.adjust` does before it changes anything. Raises SetupError."""
     effect, unused = EFFECTS[name], cast("Any", None)
     declared = subscription(**WAYS[way][0], **own_options(way, effect))
-    plan = GroupPlan("", "group", (TopicPlan("topic", (Bound(declared, unused),), SubscriptionData("topic")),))
-    found = of_groups(LimitChange("topic", None, {name: effect.value}, "app.py:1"), [(0, "topic")], [plan], {})
+    topic = ConsumedTopic("topic", "last", 16, (Handler(declared, unused),), SubscriptionData("topic"))
+    plan = GroupPlan("", "group", (topic,))
+    found = of_groups(
+        LimitChange(topic="topic", group=None, values={name: effect.value}, place="app.py:1"),
+        [(0, "topic")],
+        [plan],
+        {},
+    )
     assert found == {0: {"topic": {name: effect.value}}}
 
 
@@ -165,7 +173,7 @@ async def story(way: str, name: str, place: Path) -> None:
     work = Work(waits=effect.waits, first_only=effect.first_only)
     topic = consumed(work.in_thread if way == "sync" else work.on_loop, **WAYS[way][0], **own_options(way, effect))
     settings = {name: value for name, value in effect.start.items() if name not in OF_WORKERS}
-    config = ConsumerConfig(subscription_guard="off", broadcast_dir=str(place), **settings)
+    config = ConsumerConfig(subscription_check="off", broadcast_dir=str(place), **settings)
     member = await cluster.member(topic, config=config).start()
     seen = Seen(cluster, member, work)
     await until(lambda: bool(work.sizes), 60)

@@ -27,7 +27,7 @@ from tests.unit.scripted import Events, eventually, in_virtual_time
 
 
 def options(**values: object) -> ConsumerConfig:
-    return ConsumerConfig(subscription_guard="off", **values)  # type: ignore[arg-type]
+    return ConsumerConfig(subscription_check="off", **values)  # type: ignore[arg-type]
 
 
 async def stuck(cluster: FakeCluster, gate: asyncio.Event, config: ConsumerConfig, *, queues: int) -> Member:
@@ -43,8 +43,8 @@ async def stuck(cluster: FakeCluster, gate: asyncio.Event, config: ConsumerConfi
 
 
 def unfinished(member: Member) -> dict[int, int]:
-    owned = member.consumer._rebalancer.owned.items()
-    return {queue.queue_id: len(each.process_queue or ()) for queue, each in owned if queue.topic == "topic"}
+    queues = member.consumer.snapshot("").queues
+    return {each.queue.queue_id: each.unfinished for each in queues if each.queue.topic == "topic"}
 
 
 @pytest.mark.parametrize(

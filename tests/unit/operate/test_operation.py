@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from rocketapp.model.event import Event, LoopBlocked, Observe, Retried, TopicMissing
+from rocketapp.operate.desk import Desk
 from rocketapp.operate.operation import MOST_FAILURES, Operation
 from rocketapp.operate.verdict import LATE
 from rocketapp.operate.view import Seen
@@ -23,8 +26,17 @@ class App:
 
     def __init__(self, cost: float = 0.0) -> None:
         self.now, self._cost = 0.0, cost
-        self.operation = Operation(now=lambda: self.now)
-        self.observe: Observe = self.operation.observe_events(app=self)
+        self.desk = Desk(
+            "app", {1: ""}, patience=30.0, draining=asyncio.Event(), ask=lambda *_: None, now=lambda: self.now
+        )
+        operation = Operation(
+            viewed=partial(self.desk.viewed, 1), blocked=partial(self.desk.blocked, 1), now=lambda: self.now
+        )
+        self.observe: Observe = operation.observe_events(app=self)
+
+    def seen(self) -> Seen:
+        (process,) = self.desk.now().processes
+        return process
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
         self._call = call
@@ -36,7 +48,7 @@ class App:
     def second(self) -> Seen:
         """What is known a second later."""
         self.now = float(int(self.now) + 1)
-        before = self.operation.seen()
+        before = self.seen()
         self._call()
         return before
 
@@ -45,7 +57,7 @@ def texts(app: App, *events: Event) -> list[str]:
     for event in events:
         app.observe(event)
     app.second()
-    view = app.operation.seen().view
+    view = app.seen().view
     assert view is not None
     return [failure.text for failure in view.failures]
 
@@ -66,22 +78,20 @@ def test_a_blocked_loop_is_known_at_once_and_a_failure_when_it_is_over() -> None
     assert texts(app) == []
     app.observe(BLOCKED)
     app.now += 2.0
-    blocked = app.operation.seen().blocked
+    blocked = app.seen().blocked
     assert blocked is not None
     assert blocked.seconds == 6.0
     found = texts(app, LoopBlocked(6.5, "app.py:12", "app:settle"))
-    assert app.operation.seen().blocked is None
+    assert app.seen().blocked is None
     assert "blocked the event loop for 6.5 s" in found[0]
 
 
-def test_a_parent_hears_of_a_block_and_of_its_end_before_the_first_view() -> None:
-    told: list[LoopBlocked] = []
-    app = App()
-    app.operation = Operation(blocked=told.append)
-    app.observe = app.operation.observe_events(app=app)
+def test_a_block_that_is_over_is_not_shown_of_a_process_that_still_starts() -> None:
+    app, shown = App(), []
     for event in (BLOCKED, replace(BLOCKED, is_over=True)):
         app.observe(event)
-    assert [event.is_over for event in told] == [False, True]
+        shown.append(app.seen().blocked is not None)
+    assert shown == [True, False]
 
 
 def test_a_view_that_takes_long_is_taken_less_often_and_never_so_late_that_the_loop_counts_as_blocked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Mapping
@@ -13,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rocketapp import RocketApp
 from rocketapp.app.settings.settings import Settings
-from rocketapp.asyncapi.document import document_of
-from rocketapp.asyncapi.text import encoded
+from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.errors import SetupError
+from rocketapp.operate import desk
 from rocketapp.operate.requests import Request, Response, answer
 from rocketapp.operate.view import Now
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
@@ -25,15 +26,16 @@ ORDERS = urlencode({"topic": "orders", "group": "shop"}).encode()
 EVIL = "<script>alert('x')</script>"
 
 
-class Desk:
+class Desk(desk.Desk):
     """Says what it is given, and keeps what was asked of it."""
 
     def __init__(self, now: Now) -> None:
-        self._now = now
+        super().__init__("shop", {}, patience=30.0, draining=asyncio.Event(), ask=lambda number, fields: None)
+        self._now_given = now
         self.changes: list[tuple[str, str, str]] = []
 
     def now(self) -> Now:
-        return self._now
+        return self._now_given
 
     def change(self, call: Literal["pause", "resume"], topic: str, group: str) -> None:
         if topic != "orders":
@@ -41,7 +43,7 @@ class Desk:
         self.changes.append((call, topic, group))
 
     def describe(self) -> bytes:
-        if not self._now.processes:
+        if not self._now_given.processes:
             raise SetupError("", "no worker has described the app yet: ask again")
         return encoded(document_of(RocketApp("shop"), Settings()), "json").encode()
 

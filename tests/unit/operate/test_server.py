@@ -13,7 +13,7 @@ from typing import NoReturn
 import pytest
 
 from rocketapp.operate import server
-from rocketapp.operate.asking import ask
+from rocketapp.operate.running import ask
 from rocketapp.operate.server import OperatorServer, parse_address
 from tests.unit.operate.test_requests import ORDERS, Desk
 from tests.unit.operate.views import now_of, seen, stall

@@ -5,11 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.operate.durations import Durations, added, durations_of
-from rocketapp.operate.together import counters_of, together
+from rocketapp.operate.together import Durations, added, counters_of, durations_of, together
 from rocketapp.operate.view import Failure, View, decode, encode
 from rocketapp.plugin import Metric
-from rocketapp.plugins.counts import Counts, Handled, Histogram, Sent
+from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
 from tests.unit.operate.views import queue_at, snapshot_of, stall
 
 
@@ -44,7 +43,7 @@ def test_what_a_dead_process_counted_stays_and_what_it_owned_does_not() -> None:
 
 
 def test_durations_are_added_over_processes() -> None:
-    which, sent = Handled("orders", "shop", "app:settle", ""), Sent("parcels", "")
+    which, sent = HandledKey("orders", "shop", "app:settle", ""), SentKey("parcels", "")
     parts = []
     for seconds in (0.001, 0.3):
         counts = Counts()
@@ -66,6 +65,8 @@ def test_durations_are_added_over_processes() -> None:
 def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int | None) -> None:
     snapshot = snapshot_of(queue_at(position, still=text), topic=text, metrics=rows(number, number))
     failures = (Failure(at=number, text=text),)
-    durations = Durations(sent=((Sent(text, text), 3),), process=((Handled(text, text, text, ""), ((1, 2), number)),))
+    durations = Durations(
+        sent=((SentKey(text, text), 3),), process=((HandledKey(text, text, text, ""), ((1, 2), number)),)
+    )
     view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures, durations=durations)
     assert decode(encode(view)) == view

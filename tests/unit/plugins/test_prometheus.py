@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.stats import HandlerStats
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, Metric, QueueSnapshot
-from rocketapp.plugins.counts import BOUNDS, Counts, Handled, Histogram, Sent
+from rocketapp.plugins.counts import BOUNDS, Counts, HandledKey, Histogram, SentKey
 from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
 from rocketapp.plugins.prometheus import exposition
 
@@ -39,7 +39,7 @@ def app(topic: str = "orders") -> AppSnapshot:
         pulls=9,
         handlers=(handler,),
         unmatched={"orders": 4},
-        handed_over=3,
+        forwarded=3,
         queues=(queue(0, end=30), queue(1, end=None, lease="held")),
     )
     return AppSnapshot(cache_limit_bytes=1000, groups=(group,))
@@ -49,9 +49,9 @@ def counts() -> Counts:
     found, histogram = Counts(), Histogram()
     for seconds in (0.005, 0.0051, 11.0):
         histogram.add(seconds)
-    found.process[Handled("orders", "shop", "app:settle", "")] = histogram
-    found.send[Sent("parcels", "SendUnknown")] = histogram
-    found.sent[Sent("parcels", "SendUnknown")] = 12
+    found.process[HandledKey("orders", "shop", "app:settle", "")] = histogram
+    found.send[SentKey("parcels", "SendUnknown")] = histogram
+    found.sent[SentKey("parcels", "SendUnknown")] = 12
     return found
 
 
@@ -78,7 +78,7 @@ def test_every_figure_is_there_with_its_labels() -> None:
         (("error_type", "SendUnknown"), ("messaging_destination_name", "parcels")): 12
     }
     assert found["rocketapp_group_unmatched_total"] == {(group[0], orders, group[1]): 4}
-    assert found["rocketapp_group_handed_over_total"] == {group: 3}
+    assert found["rocketapp_group_forwarded_total"] == {group: 3}
     assert found["rocketapp_group_pulls_total"] == {group: 9}
     assert found["rocketapp_group_queues"] == {group: 2}
     assert found["rocketapp_group_queues_standing_still"] == {group: 1}

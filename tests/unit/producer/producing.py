@@ -12,6 +12,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.producer import ProducerConfig
+from rocketapp.model.event import Connected, Disconnected, Event
 from rocketapp.producer.producer import Producer
 from tests.unit.scripted import Cluster, Events
 
@@ -20,33 +21,44 @@ CLIENT_ID = "10.0.0.5@7"
 
 @asynccontextmanager
 async def producing(
-    cluster: Cluster, events: Events | None = None, *, trace_topic: str | None = None, **config: Any
+    cluster: Cluster,
+    events: Events | None = None,
+    *,
+    clients: list[ClientInstance] | None = None,
+    trace_topic: str | None = None,
+    **config: Any,
 ) -> AsyncIterator[Producer]:
     """A started producer of group `p`; topic `t` exists on all brokers, and TBW102 for new ones.
 
-    Nothing is left behind.
+    Nothing is left behind. `clients` gets the client that it belongs to.
     """
     await cluster.start()
     cluster.add_topic("t")
     cluster.name_server.routes["TBW102"] = cluster.route(queues=8, perm=7)
     told = events if events is not None else Events()
+
+    def observe(event: Event) -> None:
+        if not isinstance(event, Connected | Disconnected):
+            told(event)
+
     client = ClientInstance(
         config=ClientConfig(name_server=cluster.name_server.address),
         dial=cluster.network.dial,
         clock=SystemClock(),
         random=Random(0),
-        observe=Events(),
+        observe=observe,
         client_ip="10.0.0.5",
         pid=7,
     )
     await client.start()
+    if clients is not None:
+        clients.append(client)
     producer = Producer(
         client=client,
         config=ProducerConfig(**config),
         group="p",
         clock=SystemClock(),
         random=Random(0),
-        observe=told,
         trace_topic=trace_topic,
     )
     try:

@@ -303,8 +303,8 @@ async def test_a_publish_that_creates_a_topic_tells_subscribers_at_once() -> Non
     cluster = Cluster()
     (broker,) = cluster.brokers
     broker.on_stored = lambda request: cluster.add_topic(request.topic)
-    async with producing(cluster) as producer:
-        client = producer._client
+    async with producing(cluster, clients=(clients := [])) as producer:
+        (client,) = clients
         client.routes.watch("new")
         await asyncio.sleep(100)
         start = now()

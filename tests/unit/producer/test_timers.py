@@ -131,12 +131,12 @@ async def test_a_recall_goes_to_the_broker_that_holds_the_message() -> None:
     cluster = Cluster(brokers=2)
     cluster.brokers[1].answers[RECALL] = ok
     async with producing(cluster) as producer:
-        assert await producer.recalls.recall("t", HANDLE, 3.0) == "ID"
+        assert await producer.recall("t", HANDLE, 3.0) == "ID"
         (asked,) = [each for each in cluster.brokers[1].asked if each.code == RECALL]
         assert RecallRequest.from_fields(asked.fields) == RecallRequest("t", HANDLE, "p", "broker-b")
         assert RECALL not in cluster.brokers[0].codes()
         in_namespace = RecallHandle("INST%t", "broker-b", 1795169734001, "ID2").encode()
-        assert await producer.recalls.recall("t", in_namespace, 3.0) == "ID2"
+        assert await producer.recall("t", in_namespace, 3.0) == "ID2"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,6 @@ async def test_a_recall_that_fails_says_why(
     if answer is not None:
         cluster.brokers[1].answers[RECALL] = answer
     async with producing(cluster) as producer:
-        error = await outcome(producer.recalls.recall(topic, handle, 3.0))
+        error = await outcome(producer.recall(topic, handle, 3.0))
         assert isinstance(error, NotRecalled) and error.perhaps == perhaps
         assert text in str(error)

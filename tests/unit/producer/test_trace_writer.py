@@ -138,10 +138,10 @@ def test_ends_of_transactions_and_recalls_are_written() -> None:
             half = await producer.send(Outgoing(topic="t", body=b"x", half=True))
             producer.transactions.begin(half)
             await producer.transactions.end(half, commit=False, timeout=3, tag="new", keys=["a"])
-            await producer.recalls.recall("t", handle, 3)
+            await producer.recall("t", handle, 3)
             broker.answers[RequestCode.RECALL_MESSAGE] = refuse(1, "too late")
             with pytest.raises(NotRecalled):
-                await producer.recalls.recall("t", handle, 3)
+                await producer.recall("t", handle, 3)
         _, end, *recalls = written(cluster)
         assert isinstance(end, EndTransactionRecord)
         assert (end.message_id, end.transaction_id, end.tag, end.keys) == (half.message_id, half.message_id, "new", "a")

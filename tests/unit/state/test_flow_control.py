@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.flow_control import MemoryBudget, QueueAccount, QueueLimits
+from rocketapp.state.flow_control import REOPEN, MemoryBudget, QueueAccount, QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from tests.unit.state.pulled import Item, items
 
@@ -52,10 +52,10 @@ def test_orderly_queues_have_no_span() -> None:
 def test_a_queue_that_stopped_pulls_again_only_when_a_quarter_is_finished() -> None:
     queue = holding(*items(*range(100)))
     for offset in range(25):
-        assert not LIMITS.reopened(queue)
+        assert LIMITS.reached(queue, REOPEN)
         queue.finish(Item(offset))
     queue.finish(Item(25))
-    assert LIMITS.reopened(queue)
+    assert not LIMITS.reached(queue, REOPEN)
 
 
 def test_a_limit_of_several_queues_together_holds_for_those_that_hold_something() -> None:
@@ -64,15 +64,15 @@ def test_a_limit_of_several_queues_together_holds_for_those_that_hold_something(
 
     limits = QueueLimits(max_messages=100, max_bytes=50_000, max_span=None, is_full=is_full)
     assert not limits.reached(holding(Item(0)))
-    assert not limits.reopened(holding(Item(0)))
-    assert limits.reopened(holding())
+    assert limits.reached(holding(Item(0)), REOPEN)
+    assert not limits.reached(holding(), REOPEN)
     assert limits.reason(holding(Item(0))) == "flow control: together 80"
 
 
 def test_an_empty_queue_may_always_pull_whatever_its_limits() -> None:
     limits = QueueLimits(max_messages=1, max_bytes=1, max_span=1)
     assert limits.reason(holding()) is None
-    assert limits.reopened(holding())
+    assert not limits.reached(holding(), REOPEN)
 
 
 # The budget of all queues.

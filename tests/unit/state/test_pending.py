@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.state.pending import Pending, Waiting
+from rocketapp.state.pending import Pending, PendingRequest
 
 
 def test_an_answer_finds_its_request_once() -> None:
     pending: Pending[str] = Pending()
-    pending.add(7, Waiting("seven", 0.0, 3.0))
+    pending.add(7, PendingRequest("seven", 0.0, 3.0))
     answered = pending.answered(7)
     assert answered is not None
     assert (answered.waiter, answered.started, answered.deadline) == ("seven", 0.0, 3.0)
@@ -20,8 +20,8 @@ def test_an_answer_finds_its_request_once() -> None:
 
 def test_the_overdue_are_taken_and_the_others_stay() -> None:
     pending: Pending[str] = Pending()
-    pending.add(1, Waiting("soon", 0.0, 1.0))
-    pending.add(2, Waiting("later", 0.0, 30.0))
+    pending.add(1, PendingRequest("soon", 0.0, 1.0))
+    pending.add(2, PendingRequest("later", 0.0, 30.0))
     assert pending.next_deadline() == 1.0
     assert pending.overdue(0.999) == []
     assert [waiting.waiter for waiting in pending.overdue(1.0)] == ["soon"]
@@ -38,7 +38,7 @@ def test_every_request_ends_exactly_once(steps: list[tuple[str, int, int]]) -> N
     for what, opaque, seconds in steps:
         now += 1.0
         if what == "add" and opaque not in pending:
-            pending.add(opaque, Waiting(added, now, now + seconds))
+            pending.add(opaque, PendingRequest(added, now, now + seconds))
             added += 1
         elif what == "answer":
             waiting = pending.answered(opaque)

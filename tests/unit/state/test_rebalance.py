@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation.average import Average
+from rocketapp.state.allocation import Average
 from rocketapp.state.rebalance import Change, Membership, change, is_left_out, membership, share
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(8)]

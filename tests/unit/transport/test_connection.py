@@ -272,17 +272,17 @@ async def test_a_broken_or_oversized_frame_closes_the_connection_and_says_why(da
 async def test_a_server_serves_no_further_request_of_a_peer_that_reads_no_replies() -> None:
     served: list[int] = []
 
-    def serve(connection: Connection, command: Command) -> Command:
+    def serve(command: Command) -> Command:
         served.append(command.opaque)
         return Command.response(command, 0, body=bytes(300_000))
 
     network = MemoryNetwork(Random(1))
     server = ScriptedServer(network, ADDRESS)
-    server.listener._serve = serve
+    server.answers[11] = serve
     await server.start()
-    connection = await connected(network)
-    near = connection._stream
-    assert near is not None
+    connection = Connection(serve=None, max_frame_bytes=1 << 24)
+    near = await network.dial(ADDRESS, connection, 3.0)
+    connection.attach(near)
     near.pause_reading()
     calls = [connection.start_request(Command(11), timeout=60.0) for _ in range(100)]
     await asyncio.sleep(1)

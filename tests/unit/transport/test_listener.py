@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.transport import listener as module
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.listener import Listener
+from rocketapp.transport import connection as module
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.wire.command import Command, encode
 from tests.unit.scripted import FakeStream, in_virtual_time, ok
 

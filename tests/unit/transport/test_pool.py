@@ -11,7 +11,7 @@ import pytest
 from rocketapp.errors import ConnectError, RequestTimeoutError
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
-from rocketapp.transport.pool import Pool
+from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.transport.stream import Receiver, Stream
 from rocketapp.transport.tls import Tls
 from rocketapp.wire.command import Command
@@ -33,8 +33,22 @@ class Dialer:
         return await self.network.dial(address, receiver, timeout)
 
 
+class Owner(PoolOwner):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.connections: list[str] = []
+        self.losses: list[tuple[str, str]] = []
+
+    def connected(self, address: str) -> None:
+        self.connections.append(address)
+
+    def lost(self, address: str, reason: str) -> None:
+        self.losses.append((address, reason))
+
+
 def pool_of(dialer: Dialer, **arguments: Any) -> Pool:
-    return Pool(dial=dialer.dial, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(1), **arguments)
+    return Pool(dial=dialer.dial, dial_timeout=3.0, max_frame_bytes=1 << 20, random=Random(1), **arguments)
 
 
 @in_virtual_time
@@ -80,9 +94,8 @@ async def test_failures_are_followed_by_longer_and_longer_waits_up_to_a_second()
 @in_virtual_time
 async def test_a_lost_connection_is_dialled_anew_and_told() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
-    connected: list[str] = []
-    lost: list[tuple[str, str]] = []
-    pool = pool_of(Dialer(server.network), on_connected=connected.append, on_lost=lambda *what: lost.append(what))
+    owner = Owner()
+    pool = pool_of(Dialer(server.network), owner=owner)
     first = await pool.get(ADDRESS)
     server.network.cut(ADDRESS)
     await asyncio.sleep(0)
@@ -91,8 +104,9 @@ async def test_a_lost_connection_is_dialled_anew_and_told() -> None:
     second = await pool.get(ADDRESS)
     assert first is not second
     await pool.drop(ADDRESS)
-    assert (connected, lost) == ([ADDRESS, ADDRESS], [(ADDRESS, lost[0][1])])
-    assert lost[0][1].startswith("connection reset, before it answered")
+    assert owner.connections == [ADDRESS, ADDRESS]
+    ((address, reason),) = owner.losses
+    assert address == ADDRESS and reason.startswith("connection reset, before it answered")
     assert second.closed_reason == "no longer needed"
     await pool.close()
 
@@ -102,11 +116,12 @@ async def test_no_caller_gets_a_connection_before_it_was_greeted() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
     server.answers[34] = server.answers[11] = ok
 
-    async def greet(address: str, connection: Connection) -> None:
-        await asyncio.sleep(0.2)
-        await connection.start_request(Command(34), timeout=3.0)
+    class Greeting(PoolOwner):
+        async def greet(self, address: str, connection: Connection) -> None:
+            await asyncio.sleep(0.2)
+            await connection.start_request(Command(34), timeout=3.0)
 
-    pool = pool_of(Dialer(server.network), greet=greet)
+    pool = pool_of(Dialer(server.network), owner=Greeting())
 
     async def pull() -> None:
         await (await pool.get(ADDRESS)).start_request(Command(11), timeout=3.0)
@@ -120,10 +135,11 @@ async def test_no_caller_gets_a_connection_before_it_was_greeted() -> None:
 async def test_a_greeting_without_answer_makes_the_connection_useless() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
 
-    async def greet(address: str, connection: Connection) -> None:
-        await connection.start_request(Command(34), timeout=3.0)
+    class Greeting(PoolOwner):
+        async def greet(self, address: str, connection: Connection) -> None:
+            await connection.start_request(Command(34), timeout=3.0)
 
-    pool = pool_of(Dialer(server.network), greet=greet)
+    pool = pool_of(Dialer(server.network), owner=Greeting())
     assert isinstance(await outcome(pool.get(ADDRESS)), RequestTimeoutError)
     await asyncio.sleep(0.1)
     assert pool.peek(ADDRESS) is None
@@ -134,8 +150,8 @@ async def test_a_greeting_without_answer_makes_the_connection_useless() -> None:
 @in_virtual_time
 async def test_a_request_that_a_leaving_peer_refuses_goes_once_more_on_a_new_connection() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
-    lost: list[str] = []
-    pool = pool_of(Dialer(server.network), on_lost=lambda _, reason: lost.append(reason))
+    owner = Owner()
+    pool = pool_of(Dialer(server.network), owner=owner)
     first = await pool.get(ADDRESS)
     pull = first.start_request(Command(11), timeout=30.0)
 
@@ -148,7 +164,7 @@ async def test_a_request_that_a_leaving_peer_refuses_goes_once_more_on_a_new_con
     assert response.code == 0
     assert [(command.fields, command.body) for command in server.asked[1:]] == [({"a": "1"}, b"body")] * 2
     assert await pool.get(ADDRESS) is not first
-    assert lost == ["the peer goes away"]
+    assert owner.losses == [(ADDRESS, "the peer goes away")]
     assert not first.is_closed, "the pull on it may still be answered"
     pull.cancel()
     await pool.close()

@@ -9,8 +9,7 @@ from random import Random
 import pytest
 
 from rocketapp.errors import ConnectError
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Stream
 from rocketapp.transport.tcp import READ_BYTES, TcpListening, dial_tcp, listen_tcp
@@ -178,7 +177,7 @@ async def test_a_name_is_looked_up_anew_at_each_dial(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
     address = f"broker.example:{port}"
-    pool = Pool(dial=dial_tcp, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(0))
+    pool = Pool(dial=dial_tcp, dial_timeout=3.0, max_frame_bytes=1 << 20, random=Random(0))
     assert (await pool.get(address)).peer == first.address
     await eventually(lambda: hasattr(before, "stream"))
     before.stream.close()

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.errors import ConfigError, ConnectError, ConnectionLostError
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.listener import Listener
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.tcp import TcpStream, dial_tcp, listen_tcp
 from rocketapp.transport.tls import Tls, make_tls
 from rocketapp.wire.command import Command

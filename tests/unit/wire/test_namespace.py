@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.consumer.direct import message_of
+from rocketapp.consumer.rollout.forward import message_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.popped import Acks, Handle
 from rocketapp.wire import properties

@@ -11,6 +11,7 @@ for exactly the version that was looked at before, so that no other commit goes 
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 from collections.abc import Sequence
@@ -30,11 +31,11 @@ from rocketapp_pyspark.lanes import Vector
 from rocketapp_pyspark.parquet_log import LOG
 from rocketapp_pyspark.records import Commit, Head, encode, to_json
 from rocketapp_pyspark.staging import Staging, Write, make, partition_of, place_of, sync
-from rocketapp_pyspark.statistics import statistics_of
 from rocketapp_pyspark.store import Compacted
 
 if TYPE_CHECKING:
     from rocketapp_pyspark.store import Staged
+
 
 MOST_CONFLICTS = 100
 """Commits of others that one publication gives way to."""
@@ -283,3 +284,38 @@ class DeltaStore:
         for place in (log / f"{version:020d}.json", log):
             if place.exists():
                 sync(place)
+
+
+BOUNDED = (int, datetime.datetime, datetime.date)
+"""Values whose bounds are exact and short."""
+
+
+def statistics_of(file: Path) -> dict[str, Any]:
+    """From the footer of a Parquet file, as Delta's protocol has it ("Per-file Statistics")."""
+    footer = pq.read_metadata(file)
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for number in range(footer.num_columns):
+        name = footer.schema.column(number).path
+        if "." in name:
+            continue
+        found = [footer.row_group(group).column(number).statistics for group in range(footer.num_row_groups)]
+        if any(one is None or not one.has_null_count for one in found):
+            continue
+        nulls[name] = sum(one.null_count for one in found)
+        bounds = [value for one in found if one.has_min_max for value in (one.min, one.max)]
+        if len(bounds) == 2 * len(found) and all(_is_bounded(value) for value in bounds):
+            least[name], most[name] = _text(min(bounds)), _text(max(bounds))
+    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+
+
+def _is_bounded(value: object) -> bool:
+    return isinstance(value, BOUNDED) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> Any:
+    """As JSON has it. A time has its zone in the file, and Delta's are UTC."""
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+    return value.isoformat() if isinstance(value, datetime.date) else value

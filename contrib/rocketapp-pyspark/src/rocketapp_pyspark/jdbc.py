@@ -18,18 +18,21 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from py4j.protocol import Py4JError
 
 from rocketapp_pyspark.database import Connection, Database, DatabaseError
 from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.lanes import Lane
-from rocketapp_pyspark.loading import Loading
 from rocketapp_pyspark.records import Commit, Head, decode, encode, to_json
+from rocketapp_pyspark.session import cause_of
 from rocketapp_pyspark.store import Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 log = logging.getLogger("rocketapp.spark")
 
@@ -304,3 +307,50 @@ class JdbcStore:
         return {
             Lane(topic, broker, queue): position for topic, broker, queue, position in connection.rows(sql, *self._ours)
         }
+
+
+TASK_BYTES = 32 * 1024 * 1024
+"""Bytes of rows in memory that make another task, each with a connection of its own."""
+INSERT_ROWS = 10_000
+"""Rows that a task sends at once."""
+
+
+class Loading:
+    """The rows of one batch, given to Spark."""
+
+    def __init__(self, database: Database, rows: pa.Table) -> None:
+        self._database = database
+        session: Any = database.session()
+        self._jvm = session._jvm
+        tasks = max(1, min(session.sparkContext.defaultParallelism, rows.nbytes // TASK_BYTES))
+        self._frame = session.createDataFrame(rows).coalesce(tasks)
+
+    def columns(self, connection: Connection) -> list[str]:
+        """Each as CREATE TABLE takes it. Raises SinkError for one that the database has no type for."""
+        return [
+            f"{connection.quoted(field.name())} {self._type(field)}{'' if field.nullable() else ' NOT NULL'}"
+            for field in self._frame._jdf.schema().fields()
+        ]
+
+    def into(self, place: str) -> None:
+        """Append to a table, which is quoted. When it raises some of the rows may be there."""
+        from pyspark.errors import PySparkException
+
+        options = {"dbtable": place, "batchsize": str(INSERT_ROWS), **self._database.spark_options()}
+        try:
+            self._frame.write.format("jdbc").options(**options).mode("append").save()
+        except (Py4JError, PySparkException) as error:
+            raise DatabaseError(self._database.options.masked(cause_of(error)), "") from None
+
+    def _type(self, field: Any) -> str:
+        dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(self._database.options.url)
+        found = dialect.getJDBCType(field.dataType())
+        if found.isEmpty():
+            common = self._jvm.org.apache.spark.sql.execution.datasources.jdbc.JdbcUtils
+            found = common.getCommonJDBCType(field.dataType())
+        if found.isEmpty():
+            raise SinkError(
+                f"column {field.name()} is {field.dataType().simpleString()}, for which the database has no type: "
+                f"make it a text in a function of the sink, or leave it out"
+            )
+        return str(found.get().databaseTypeDefinition())

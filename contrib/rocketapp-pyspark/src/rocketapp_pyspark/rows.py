@@ -17,7 +17,6 @@ from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.lanes import Lane
-from rocketapp_pyspark.nul import rows_with_nul, without_nul
 from rocketapp_pyspark.transforming import Transform, transformed
 
 BadRows = Literal["fail", "column", "table", "topic"]
@@ -277,3 +276,34 @@ def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
         except _NO_ARRAY as error:
             found.append((number, without_nul(f"field {field.name}: {error}")))
     return found
+
+
+NUL = "\x00"
+
+
+def rows_with_nul(arrays: Sequence[pa.Array], fields: Sequence[pa.Field]) -> list[tuple[int, str]]:
+    """The number of each row that has one, in a text or a list of texts, and which field it is."""
+    found = []
+    for array, field in zip(arrays, fields, strict=True):
+        if pa.types.is_string(field.type):
+            numbers = _marked(array)
+        elif pa.types.is_list(field.type) and pa.types.is_string(field.type.value_type):
+            parents = pc.list_parent_indices(array)
+            numbers = sorted({parents[number].as_py() for number in _marked(pc.list_flatten(array))})
+        else:
+            continue
+        found += [
+            (number, f"field {field.name}: the text has a NUL, which the database cannot hold") for number in numbers
+        ]
+    return found
+
+
+def without_nul(text: str) -> str:
+    """The same with a sign in its place that every table holds."""
+    return text.replace(NUL, "\N{REPLACEMENT CHARACTER}")
+
+
+def _marked(texts: pa.Array) -> list[int]:
+    has = pc.match_substring(texts, NUL)
+    numbers: list[int] = pc.indices_nonzero(pc.fill_null(has, False)).to_pylist()
+    return numbers

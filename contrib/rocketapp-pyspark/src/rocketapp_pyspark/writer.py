@@ -21,17 +21,16 @@ from rocketapp_pyspark.compaction import Compaction
 from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.errors import GapError, SinkError, TooManyBadRowsError
 from rocketapp_pyspark.evolution import Evolution
-from rocketapp_pyspark.intake import SinkIntake
 from rocketapp_pyspark.lanes import Lane, Span, lane_of, lost
 from rocketapp_pyspark.pacing import STUBBORN, Pace, Retries
 from rocketapp_pyspark.rebasing import rebase
 from rocketapp_pyspark.records import Head
 from rocketapp_pyspark.store import Store
-from rocketapp_pyspark.sweeping import Sweeping
 from rocketapp_pyspark.worker import Worker
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 log = logging.getLogger("rocketapp.spark")
 
@@ -328,3 +327,70 @@ class Writer:
             if str(lane) == error.lane:
                 intake.is_over = True
                 intake.session.broken(error)
+
+
+class SinkIntake:
+    """One session of one queue (rocketapp.plugin.RecordsIntake)."""
+
+    def __init__(self, writer: Writer, lane: Lane, session: QueueSession, start: int) -> None:
+        self._writer, self.lane, self.session = writer, lane, session
+        self.next = start
+        """Everything below was taken, or is in the table."""
+        self.is_over = False
+        self.is_stopped = False
+        """Too much of it is bad: nothing of it is taken, and its messages stay unacknowledged."""
+        self._drain_until: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its rows are still to be written."""
+        return not self.is_over and not self.is_stopped
+
+    def take(self, records: Sequence[StoredRecords]) -> None:
+        self._writer.take(self, records)
+
+    async def drain(self) -> None:
+        """May be cancelled and called again: the time limit counts from the first call."""
+        loop = asyncio.get_running_loop()
+        if self._drain_until is None:
+            self._drain_until = loop.time() + self._writer.drain_seconds
+        try:
+            async with asyncio.timeout_at(self._drain_until):
+                await self._writer.drained(self)
+        except TimeoutError:
+            log.warning(
+                "sink %s: %s is given back before its batch is written: it comes again", self._writer.name, self.lane
+            )
+
+    def discard(self) -> None:
+        self.is_over = True
+        self._writer.forget(self)
+
+
+SWEEP_AFTER = 86_400.0
+"""Seconds after which it is removed."""
+SWEEP_EVERY = 86_400.0
+"""Seconds from one look for it to the next one."""
+
+
+class Sweeping:
+    """Of one sink."""
+
+    def __init__(self, name: str, store: Store, worker: Worker, counts: Counts) -> None:
+        self._name, self._store, self._worker, self._counts = name, store, worker, counts
+        self._due_at = 0.0
+
+    async def committed(self) -> None:
+        """There is a new commit."""
+        now = asyncio.get_running_loop().time()
+        if now < self._due_at:
+            return
+        self._due_at = now + SWEEP_EVERY
+        try:
+            swept = await self._worker.run(partial(self._store.sweep, SWEEP_AFTER))
+        except Exception as error:
+            log.warning("sink %s: what was never published cannot be removed: %s", self._name, error)
+        else:
+            self._counts.swept += swept
+            if swept:
+                log.info("sink %s: removed %d batches that were never published", self._name, swept)

@@ -49,8 +49,7 @@ from rocketapp_pyspark.database import Database, JdbcOptions
 from rocketapp_pyspark.delta import DeltaStore
 from rocketapp_pyspark.formats import TableOptions
 from rocketapp_pyspark.iceberg import IcebergStore, catalog_of
-from rocketapp_pyspark.jdbc import JdbcStore
-from rocketapp_pyspark.loading import Loading
+from rocketapp_pyspark.jdbc import JdbcStore, Loading
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.parquet_log import ParquetLog
 from rocketapp_pyspark.session import Spark

@@ -18,8 +18,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from rocketapp_pyspark.columns import TIMESTAMP, Columns
 from rocketapp_pyspark.ddl import schema_of_ddl
-from rocketapp_pyspark.kinds import columns_of
-from rocketapp_pyspark.nul import rows_with_nul
+from rocketapp_pyspark.declared import columns_of
+from rocketapp_pyspark.rows import rows_with_nul
 
 
 class State(enum.Enum):

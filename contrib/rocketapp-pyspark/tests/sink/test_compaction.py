@@ -25,8 +25,7 @@ from rocketapp_pyspark.compaction import Compaction
 from rocketapp_pyspark.conformance import LANE, OTHER, put
 from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.errors import FencedError
-from rocketapp_pyspark.merging import merge, small_files
-from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet import ParquetStore, merge, small_files
 from rocketapp_pyspark.parquet_log import LOG, ParquetLog
 from rocketapp_pyspark.staging import STAGING
 from rocketapp_pyspark.store import Compacted

@@ -16,7 +16,7 @@ from sink_shop import Order, Shop, by_arrow, commits_fail, until
 
 from rocketapp import SetupError
 from rocketapp.testing.broker import serving
-from rocketapp_pyspark import formats, sweeping, writer
+from rocketapp_pyspark import formats, writer
 from rocketapp_pyspark.formats import TableOptions
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.parquet_log import LOG
@@ -262,7 +262,7 @@ async def test_queues_of_which_only_other_tags_come_are_moved_on_as_well(
 async def test_what_was_never_published_is_looked_for_again_and_again(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeping, "SWEEP_EVERY", 0.0)
+    monkeypatch.setattr(writer, "SWEEP_EVERY", 0.0)
     async with shop.app() as app:
         for number in range(2):
             left_over = shop.table / STAGING / f"batch{number}"

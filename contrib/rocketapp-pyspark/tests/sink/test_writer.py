@@ -19,12 +19,11 @@ from rocketapp.wire.stored_records import StoredRecords, stored_records
 from rocketapp_pyspark.batches import Limits
 from rocketapp_pyspark.buffer import Buffer
 from rocketapp_pyspark.counts import Counts
-from rocketapp_pyspark.intake import SinkIntake
 from rocketapp_pyspark.lanes import lane_of
 from rocketapp_pyspark.pacing import Pace
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.rows import Rows
-from rocketapp_pyspark.writer import Writer
+from rocketapp_pyspark.writer import SinkIntake, Writer
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
 

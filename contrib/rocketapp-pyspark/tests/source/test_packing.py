@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark_rocketmq.encoding import RowError, encode
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.packing import Packed, Packing, Payload
-from pyspark_rocketmq.placing import batches_of, by_queue, by_topic
+from pyspark_rocketmq.writing import batches_of, by_queue, by_topic
 from rocketapp.wire.batch import decode_batch
 
 QUEUES = [Queue("t", "a", 0), Queue("t", "a", 1), Queue("t", "b", 0)]

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rocketapp import Message, Retry, RocketApp, SendUnknown, Skip
-from rocketapp.app.call.answering import answers
+from rocketapp.app.call.returned import answers
 from rocketapp.app.publish.publishing import Publishing
 from tests.unit.app.given import NotRunning, bound, message
 
@@ -45,8 +45,8 @@ class Replies(NotRunning):
 def handler(replies: Replies, function: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
     app = RocketApp("shop", clusters={"eu": "h:1"})
     app.subscribe("orders", **options)(function)
-    subscription, binding, _ = bound(app)
-    return binding.call(subscription, Publishing(lambda: replies))
+    one = bound(app)
+    return one.call(Publishing(lambda: replies))
 
 
 async def priced(message: Message) -> Price:

@@ -42,10 +42,10 @@ def middleware_of(app: Any, name: str, passed: list[str]) -> None:
 
 def handled(app: RocketApp, handed: Any = None) -> Any:
     """What the chain returns, or the exception that it raises."""
-    one = bound(app)
+    is_async = bound(app).subscription.is_async
     try:
         result = call_of(app)(message() if handed is None else handed)
-        return asyncio.run(result) if one.subscription.is_async else result
+        return asyncio.run(result) if is_async else result
     except Exception as error:
         return error
 

@@ -8,9 +8,10 @@ from typing import Any, cast
 import pytest
 
 from rocketapp import Message, RocketApp, SetupError
-from rocketapp.app.declare.adjusting import LimitChange, of_groups
-from rocketapp.app.declare.registry import GroupPlan, TopicPlan
-from rocketapp.app.run.ways import own_limits
+from rocketapp.app.declare.changes import LimitChange, of_groups
+from rocketapp.app.declare.registry import GroupPlan
+from rocketapp.app.run.extensions import own_limits
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.ways.intake import IntakeWay
 from rocketapp.consumer.ways.plugged import PluggedIn
 from rocketapp.model.subscription import SubscriptionData
@@ -70,9 +71,9 @@ async def test_what_cannot_be_changed_is_refused_in_one_line(what: str) -> None:
 
 
 def test_a_plugin_that_consumes_a_topic_has_its_own_pace() -> None:
-    change = LimitChange("orders", None, {"rate": 1.0, "queue_max_messages": 9}, "app.py:1")
+    change = LimitChange(topic="orders", group=None, values={"rate": 1.0, "queue_max_messages": 9}, place="app.py:1")
     plugged = PluggedIn("tables", IntakeWay(new_intake=cast("Any", None), max_messages=5))
-    topic = TopicPlan("orders", (), SubscriptionData("orders"))
+    topic = ConsumedTopic("orders", "last", 16, (), SubscriptionData("orders"))
     with pytest.raises(SetupError, match="queue_max_messages, rate: a plugin consumes orders, at its own pace"):
         of_groups(change, [(0, "orders")], [GroupPlan("", "shop", (topic,))], {(0, "orders"): own_limits(plugged)})
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, Policy, RocketApp, Router, SetupError
-from rocketapp.cli.commands.routes import route_of
+from rocketapp.cli.commands.app import route_of
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.model.subscription_words import describe_failures, describe_run, describe_tags
 from tests.unit.app.given import bound, plans
@@ -42,7 +42,10 @@ def test_a_router_may_say_it_for_all_of_its_group() -> None:
     app.include(router)
     app.subscribe("orders")(handler())
     found = {
-        one.subscription.topic: one.subscription for plan in plans(app) for topic in plan.topics for one in topic.bound
+        one.subscription.topic: one.subscription
+        for plan in plans(app)
+        for topic in plan.topics
+        for one in topic.handlers
     }
     assert [found[topic].broadcast for topic in ("prices", "stock", "orders")] == [True, True, False]
     # Without order a failed message is dropped at once; in order it is tried again in place.
@@ -53,7 +56,7 @@ def test_routes_say_what_becomes_of_a_failed_message() -> None:
     app = RocketApp("shop", broadcast=True)
     app.subscribe("prices")(handler())
     app.subscribe("stock", orderly=True, retries=3)(handler())
-    prices, stock = (topic.bound[0].subscription for topic in plans(app)[0].topics)
+    prices, stock = (topic.handlers[0].subscription for topic in plans(app)[0].topics)
     assert describe_run(prices).startswith("concurrently, 20 at once, broadcast: each process gets every message; ")
     assert describe_failures(prices, suspend=1.0) == "dropped: logged once, and counted"
     assert describe_failures(stock, suspend=1.0) == "in place, 1 s apart, 3 times; the queue waits, then dropped"

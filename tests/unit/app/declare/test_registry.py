@@ -38,7 +38,7 @@ def test_a_policy_that_a_concurrent_handler_cannot_have_is_refused_wherever_it_c
     assert "7201 s is longer than RocketMQ's longest delay, 7200 s (2 h): give" in caught.value.problem
     assert caught.value.place == f"{__file__}:{line + 2}"
     app.subscribe("orders", retry=None)(handler())
-    assert [topic.bound[0].subscription.retry for topic in plans(app)[0].topics] == [Policy([7201]), None]
+    assert [topic.handlers[0].subscription.retry for topic in plans(app)[0].topics] == [Policy([7201]), None]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_was_refused_is_not_registered() -> None:
     app.subscribe("orders")(handler())
     with pytest.raises(SetupError):
         app.subscribe("orders")(handler())
-    assert len(plans(app)[0].topics[0].bound) == 1
+    assert len(plans(app)[0].topics[0].handlers) == 1
 
 
 @pytest.mark.parametrize("apart", [{"group": "other"}, {"cluster": "eu"}])
@@ -254,7 +254,7 @@ def test_an_unknown_keyword_is_refused_with_its_line_and_the_nearest_name(
 
 def subscription_of(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> Subscription:
     ((topic,),) = (plan.topics for plan in plans(app, consumer, group=group))
-    return topic.bound[0].subscription
+    return topic.handlers[0].subscription
 
 
 @pytest.mark.parametrize(
@@ -314,14 +314,14 @@ def test_many_handlers_of_one_topic_are_compared_with_their_own_tags_alone() -> 
     with pytest.raises(SetupError, match="tag 'u7' has two handlers") as caught:
         app.subscribe("orders", tags="u7")(handler())
     assert f"{__file__}:{line - 3}" not in caught.value.problem
-    assert len(plans(app)[0].topics[0].bound) == 301
+    assert len(plans(app)[0].topics[0].handlers) == 301
 
 
 def test_a_disabled_handler_is_left_out_and_contradicts_no_other() -> None:
     app = RocketApp("shop")
     app.subscribe("orders")(handler())
     app.subscribe("orders", enabled=False)(handler())
-    assert len(plans(app)[0].topics[0].bound) == 1
+    assert len(plans(app)[0].topics[0].handlers) == 1
 
 
 def test_the_name_of_an_app_is_a_legal_group() -> None:
@@ -343,7 +343,7 @@ def test_settings_fill_in_what_was_not_written_down() -> None:
         one.subscription.topic: (one.subscription.group, one.subscription.retries, one.subscription.concurrency)
         for plan in plans(app, consumer, group="from-settings")
         for topic in plan.topics
-        for one in topic.bound
+        for one in topic.handlers
     }
     assert found == {"a": ("from-settings", 4, 7), "b": ("from-settings", 4, 9), "c": ("own", 16, 2)}
 

@@ -92,7 +92,7 @@ def diary() -> list[str]:
 
 def call_of(app: RocketApp) -> Callable[[Any], Any]:
     one, here = bound(app), Here()
-    return one.binding.call(one.subscription, Publishing(lambda: here))
+    return one.call(Publishing(lambda: here))
 
 
 async def result_of(app: RocketApp) -> Any:

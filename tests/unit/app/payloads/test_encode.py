@@ -8,7 +8,7 @@ import msgspec
 import pydantic
 import pytest
 
-from rocketapp.app.publish.messages import outgoing, timeout_of
+from rocketapp.app.publish.publishing import outgoing, timeout_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.publish_options import MessageOptions
 from rocketapp.wire.body import encode_body

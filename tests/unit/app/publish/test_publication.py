@@ -23,8 +23,8 @@ class Invoice(msgspec.Struct):
 
 def call_of(app: RocketApp, written: Written) -> Callable[[Any], Any]:
     """The callable of the app's only handler."""
-    subscription, binding, _ = bound(app)
-    return binding.call(subscription, Publishing(lambda: written))
+    one = bound(app)
+    return one.call(Publishing(lambda: written))
 
 
 async def test_what_a_handler_returns_is_published_and_follows_its_message() -> None:

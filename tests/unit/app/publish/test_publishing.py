@@ -51,8 +51,8 @@ def handler(written: Written, function: Callable[..., Any], **options: Any) -> C
     """The callable of the only handler of an app that runs with `written`."""
     app = RocketApp("shop", clusters={"eu": "h:1"})
     app.subscribe("orders", **options)(function)
-    subscription, binding, _ = bound(app)
-    return binding.call(subscription, Publishing(lambda: written))
+    one = bound(app)
+    return one.call(Publishing(lambda: written))
 
 
 async def by_argument(first: Message, publish: Publisher) -> None:

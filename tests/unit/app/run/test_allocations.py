@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rocketapp import ConfigError, PluginError, hookimpl
-from rocketapp.app.run.allocations import allocation_of, tell_allocation
+from rocketapp.app.run.extensions import allocation_of, tell_allocation
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue

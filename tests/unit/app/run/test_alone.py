@@ -11,7 +11,7 @@ import pytest
 from dependency_injector import containers, providers
 
 from rocketapp import Message, Publisher, RocketApp, SetupError, hookimpl
-from rocketapp.app.run.alone import handlers_alone
+from rocketapp.app.run.inside import handlers_alone
 from rocketapp.app.settings.settings import Settings
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.testing import TestApp

@@ -9,12 +9,11 @@ from dependency_injector import containers, providers
 from dependency_injector.wiring import Closing, Provide, Provider, inject
 
 from rocketapp import Message, RocketApp, SetupError
-from rocketapp.app.run.container import Container, Wiring
-from rocketapp.app.run.parts import GivenParts
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.run.container import Container
+from rocketapp.clock import SystemClock
 from rocketapp.testing import TestApp
 from tests.unit.app.given import call_of, line_of, message
-from tests.unit.app.parts import Diary, Noted, lifecycle_of
+from tests.unit.app.parts import Diary, Noted, NotedProducer, lifecycle_of
 
 
 class Database:
@@ -148,39 +147,38 @@ def test_what_is_no_container_is_refused() -> None:
         RocketApp("shop", container={"database": Database()})
 
 
-def given(dial: Any = "given dial") -> GivenParts:
-    stands_for: dict[str, Any] = {
-        "clock": "given clock",
-        "random": "given chance",
-        "observe": "given observer",
-        "threads": "given threads",
-    }
-    return GivenParts(settings=Settings(), dial=dial, **stands_for)
+def test_a_container_that_does_not_derive_from_ours_replaces_nothing() -> None:
+    app = RocketApp("shop", container=Shop())
 
+    @app.subscribe("orders")
+    async def handle(message: Message) -> None: ...
 
-async def test_a_container_that_does_not_derive_from_ours_replaces_nothing() -> None:
-    wiring = Wiring(Shop(), given())
-    assert type(wiring.own.client) is providers.Factory
-    assert wiring.clock == "given clock"
+    with TestApp(app) as t:
+        t.publish("orders", {})
+        t.settle()
+        assert len(t.handled) == 1
 
 
 async def test_what_a_derived_container_declares_is_used_and_what_it_leaves_open_is_given() -> None:
-    class Mine(Container):
-        clock = providers.Object("my clock")
+    mine, seen = SystemClock(), list[Any]()
 
+    class Producer(NotedProducer):
+        def __init__(self, diary: Diary, *, dial: Any, clock: Any, random: Any, **more: Any) -> None:
+            super().__init__(diary, **more)
+            seen.append((dial, clock, random))
+
+    class Mine(Noted):
+        clock = providers.Object(mine)
         random = providers.Object("my chance")
-        producer = providers.Factory(dict, mine=True, dial=Container.dial)
+        producer = providers.Factory(Producer, Noted.diary, dial=Container.dial)
 
-    container = Mine()
+    container: Any = Mine(diary=Diary())
     container.random.override(providers.Object("overridden"))
-    container.observe.override(providers.Object("observed"))
     for dial in ("first", "second"):
-        wiring: Any = Wiring(container, given(dial=dial))
-        parts = wiring.own.app_parts()
-        assert (parts.clock, parts.dial, parts.random) == ("my clock", dial, "overridden")
-        assert parts.observe == "observed"
-        assert wiring.producer(client="c", group="g") == {"mine": True, "dial": dial, "client": "c", "group": "g"}
-        wiring.release()
+        lifecycle = lifecycle_of(RocketApp("shop", container=container), dial=dial)
+        await lifecycle.start()
+        await lifecycle.stop(asyncio.Event())
+    assert seen == [("first", mine, "overridden"), ("second", mine, "overridden")]
     assert container.dial.last_overriding is None
 
 

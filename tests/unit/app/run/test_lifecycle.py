@@ -7,10 +7,10 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
-from dependency_injector import providers
 
 from rocketapp import (
     ConfigError,
@@ -23,17 +23,16 @@ from rocketapp import (
     TransportError,
     hookimpl,
 )
-from rocketapp.app.run.container import Container
 from rocketapp.app.settings.settings import Settings
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.blocked_loop import BlockedLoop
+from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.event import Event, LoopBlocked, LoopFailed
 from rocketapp.model.stats import HandlerStats
 from tests.unit.app.given import line_of
-from tests.unit.app.parts import QUEUE, Diary, Noted, container_of, lifecycle_of
+from tests.unit.app.parts import QUEUE, Diary, container_of, lifecycle_of
 
 
 def app_of(diary: Diary, **more: Any) -> RocketApp:
@@ -560,7 +559,9 @@ async def test_plugins_see_the_app_and_its_events_and_cannot_disturb_it(caplog: 
 
 
 @pytest.mark.parametrize("when", ["startup", "shutdown"])
-async def test_what_blocks_the_loop_before_and_after_consumers_is_named(when: str) -> None:
+async def test_what_blocks_the_loop_before_and_after_consumers_is_named(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[LoopBlocked] = []
 
     class Watching:
@@ -568,10 +569,8 @@ async def test_what_blocks_the_loop_before_and_after_consumers_is_named(when: st
         def observe_events(self, app: Surface) -> Callable[[Event], None]:
             return lambda event: told.append(event) if isinstance(event, LoopBlocked) else None
 
-    class Quick(Noted):
-        blocked_loop = providers.Singleton(BlockedLoop, Container.observe, after=0.1)
-
-    app = RocketApp("shop", container=Quick(diary=Diary()), plugins=[Watching()])
+    monkeypatch.setattr("rocketapp.app.run.container.BlockedLoop", partial(BlockedLoop, after=0.1))
+    app = RocketApp("shop", container=container_of(Diary()), plugins=[Watching()])
 
     async def block() -> None:
         threading.Event().wait(0.4)

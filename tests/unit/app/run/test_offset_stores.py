@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp, SetupError, hookimpl
-from rocketapp.app.run.offset_stores import offset_store_of
+from rocketapp.app.run.extensions import offset_store_of
 from rocketapp.hooks.manager import Plugins
 from rocketapp.plugin import MessageQueue, Surface, Taken
 from rocketapp.testing import TestApp
@@ -95,7 +95,10 @@ def test_a_store_that_cannot_tell_two_clusters_apart_refuses_the_start() -> None
 @pytest.mark.parametrize(
     ("answers", "problem"),
     [
-        (["here"], "plugin plugin0: offset_store returned 'here', which has no open, close, take, read, write"),
+        (
+            ["here"],
+            "offset_store returned 'here': return an OffsetStore, this has no open, close, take, read, write",
+        ),
         ([Noted(), Noted()], "plugin plugin1: offset_store: plugin plugin0 keeps the offsets already"),
     ],
 )

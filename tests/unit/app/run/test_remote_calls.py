@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp
+from rocketapp.app.run.container import World
+from rocketapp.app.run.extensions import connections
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.remote_calls import connections
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig
@@ -54,7 +55,7 @@ async def test_an_app_s_requests_are_seen_with_their_answers() -> None:
         done.set()
 
     settings = Settings(client=ClientConfig(name_server=address))
-    lifecycle = Lifecycle(app, settings, dial=network.dial, clock=clock, random=Random(2))
+    lifecycle = Lifecycle(app, settings, World(dial=network.dial, clock=clock, random=Random(2)))
     await lifecycle.start()
     await app.publish("orders", "x")
     await asyncio.wait_for(done.wait(), 20)

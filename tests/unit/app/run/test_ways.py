@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, PluginError, Policy, Retry, RocketApp, Skip, Stop
+from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
@@ -135,7 +136,7 @@ async def cluster() -> AsyncIterator[Callable[[RocketApp], Lifecycle]]:
     )
     address = await broker.start(network)
     settings = Settings(client=ClientConfig(name_server=address), consumer=ConsumerConfig(commit_interval=0.05))
-    yield lambda app: Lifecycle(app, settings, dial=network.dial, clock=clock, random=Random(2))
+    yield lambda app: Lifecycle(app, settings, World(dial=network.dial, clock=clock, random=Random(2)))
     await broker.stop()
 
 

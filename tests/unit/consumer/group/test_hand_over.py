@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rocketapp.consumer.group.offset_session import STILL_PULLS, Session
+from rocketapp.consumer.offsets.commits import STILL_PULLS, Session
 from rocketapp.model.event import Assigned, DrainCut, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
@@ -46,9 +46,8 @@ async def handed_over(calls: Calls) -> tuple[FakeCluster, Member, Member]:
 
     first = await cluster.member(consumed(calls)).start()
     await eventually(lambda: calls.started == 1)
-    second = cluster.member(consumed(quick))
+    second = cluster.member(consumed(quick), client_id="0")
     # It sorts before the first.
-    second.client.client_id = second.client._members._client_id = "0"
     await second.start()
     return cluster, first, second
 
@@ -133,8 +132,7 @@ async def taken_over(seconds: float, count: int) -> tuple[FakeCluster, MessageQu
     cluster.send_many(queue, count)
     previous = await cluster.member(consumed(handler, concurrency=1)).start()
     await eventually(lambda: bool(previous.events.of(Assigned)))
-    member = cluster.member(consumed(handler, concurrency=1))
-    member.client.client_id = member.client._members._client_id = "0"
+    member = cluster.member(consumed(handler, concurrency=1), client_id="0")
     await member.start()
     return cluster, queue, previous, member
 

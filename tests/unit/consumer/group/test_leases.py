@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.group.leases import Leases, Lock
-from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.queues.leases import Leases, Lock
+from rocketapp.consumer.stalls import StallReasons
 from rocketapp.errors import RequestTimeoutError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.scripted import Events, eventually, in_virtual_time
@@ -47,13 +49,9 @@ class Locks:
 
 
 def of(locks: Locks, events: Events) -> Leases:
-    return Leases(
-        brokers=cast(Any, locks),
-        config=ConsumerConfig(),
-        stall_reasons=StallReasons("group", events, asyncio.get_running_loop().time),
-        observe=events,
-        is_unchanged=locks.is_unchanged,
-    )
+    stalls = StallReasons("group", events, asyncio.get_running_loop().time)
+    member = SimpleNamespace(brokers=locks, config=ConsumerConfig(), stalls=stalls, observe=events)
+    return Leases(cast(Member, member), is_unchanged=locks.is_unchanged)
 
 
 async def held(locks: Locks, events: Events) -> tuple[Leases, list[Lock]]:

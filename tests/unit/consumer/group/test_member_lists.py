@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from rocketapp.consumer.group.member_lists import MemberLists
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.queues.rebalancer import MemberLists
 from rocketapp.tasks import Tasks
 from tests.unit.scripted import Events, in_virtual_time
 
@@ -42,9 +44,9 @@ def test_a_broker_that_answers_a_little_later_is_heard_and_a_frozen_one_is_not_w
     async def story() -> None:
         loop = asyncio.get_running_loop()
         brokers: Any = Answering(a=(0.01, ["me"]), b=(seconds, ["me", "frozen"]))
-        tasks = Tasks(Events())
+        tasks, member = Tasks(Events()), cast(Member, SimpleNamespace(brokers=brokers, client_id="me"))
         began = loop.time()
-        found = await MemberLists(brokers, "me", tasks, lambda _: True).of("topic")
+        found = await MemberLists(member, tasks, lambda _: True).of("topic")
         assert found == ({"me", "frozen"} if is_heard else {"me"})
         assert loop.time() - began <= 0.5
         await tasks.close()

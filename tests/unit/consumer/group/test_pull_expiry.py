@@ -6,6 +6,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from rocketapp.consumer.brokers import Brokers
 from rocketapp.model.event import LoopFailed, Released
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
@@ -14,7 +17,9 @@ from tests.unit.scripted import eventually, in_virtual_time
 
 
 @in_virtual_time
-async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_not_one_that_may_not_pull() -> None:
+async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_not_one_that_may_not_pull(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster, taken = FakeCluster(), list[int]()
     await cluster.start()
     stuck, paused = (cluster.create(name)[0] for name in ("stuck", "paused"))
@@ -25,15 +30,14 @@ async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_n
     member = await cluster.member(consumed(take, topic="stuck"), consumed(take, topic="paused")).start()
     await eventually(lambda: len(cluster.requests(RequestCode.PULL_MESSAGE, topic="stuck")) == 1, 3)
     member.consumer.pause("paused", "by the test")
-    brokers: Any = member.consumer._group.brokers
-    start_pull, began = brokers.start_pull, asyncio.get_running_loop().time()
+    start_pull, began = Brokers.start_pull, asyncio.get_running_loop().time()
 
-    async def never(queue: Any, *others: Any) -> Any:
+    async def never(brokers: Brokers, queue: Any, *others: Any) -> Any:
         if queue.topic == "stuck":
             await asyncio.get_running_loop().create_future()
-        return await start_pull(queue, *others)
+        return await start_pull(brokers, queue, *others)
 
-    brokers.start_pull = never  # a bug: a pull that neither fails nor ends
+    monkeypatch.setattr(Brokers, "start_pull", never)  # a bug: a pull that neither fails nor ends
     await eventually(lambda: bool(member.events.of(Released)), 180)
     assert 120 < asyncio.get_running_loop().time() - began < 165
     (released,) = member.events.of(Released)
@@ -42,7 +46,7 @@ async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_n
     assert [event.error for event in member.events.of(LoopFailed)] == [  # type: ignore[attr-defined]
         "it was not pulled for 120 s: it is consumed anew"
     ]
-    brokers.start_pull = start_pull
+    monkeypatch.undo()
     cluster.send_many(stuck, 3)
     await eventually(lambda: taken == [0, 1, 2], 150)
     assert paused in member.consumer.standing_still()

@@ -10,11 +10,11 @@ from random import Random
 import pytest
 
 from rocketapp.consumer import handler as consumer
-from rocketapp.consumer.assignment import SessionEnd
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.queues.assignment import SessionEnd
 from rocketapp.model.event import Assigned, LoopFailed, Released, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation.machine_room import ByMachineRoom
+from rocketapp.state.allocation import ByMachineRoom
 from rocketapp.state.trust import CONFIRMED_FOR
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
@@ -157,9 +157,7 @@ async def test_the_next_owner_does_not_wait_for_a_handler_that_hangs() -> None:
     first = await cluster.member(consumed(stuck, concurrency=1)).start()
     await asyncio.sleep(1)
     # The second member sorts before the first, so the only queue is its.
-    second = cluster.member(consumed(handler))
-    second.client.client_id = "0"
-    second.client._members._client_id = "0"
+    second = cluster.member(consumed(handler), client_id="0")
     await second.start()
     await eventually(lambda: len(handler.finished) == 10, 13)
     await asyncio.sleep(6)
@@ -201,9 +199,7 @@ async def test_once_a_queue_was_given_away_uncommitted_nothing_more_of_it_is_sta
     release = asyncio.Event()
     first = await cluster.member(with_a_gap(started, release)).start()
     await eventually(lambda: first.consumer.counters.handled == 1)
-    second = cluster.member(with_a_gap([], release))
-    second.client.client_id = "0"
-    second.client._members._client_id = "0"
+    second = cluster.member(with_a_gap([], release), client_id="0")
     await second.start()
     # The hand-over waits for ten seconds. Afterwards the queue is the second member's.
     await eventually(lambda: not owned(first) and bool(owned(second)))
@@ -583,10 +579,10 @@ async def test_a_strategy_that_fails_leaves_the_queues_where_they_are_and_is_ask
     strategy.problem = "no zone"
     await asyncio.sleep(30)
     assert owned(member) == set(queues)
-    assert "topic: ZeroDivisionError: no zone" in member.consumer._rebalancer.problem
+    assert "topic: ZeroDivisionError: no zone" in member.consumer.snapshot("").unassigned
     strategy.problem = ""
     await asyncio.sleep(2)
-    assert member.consumer._rebalancer.problem == ""
+    assert member.consumer.snapshot("").unassigned == ""
     await member.stop()
     await cluster.stop()
 

@@ -17,7 +17,7 @@ from rocketapp.wire.requests.assignment import (
     ALL_QUEUES,
     POP,
     PULL,
-    Assigned,
+    AssignedQueue,
     AssignmentQuestion,
     encode_assigned,
 )
@@ -67,7 +67,7 @@ class PopCluster(FakeCluster):
         question = AssignmentQuestion.decode(command.body)
         mode = self.modes.get((name, question.topic), PULL)
         queue = MessageQueue(question.topic, name, ALL_QUEUES if mode == POP else 0)
-        return Command.response(command, 0, body=encode_assigned([Assigned(queue, mode)]))
+        return Command.response(command, 0, body=encode_assigned([AssignedQueue(queue, mode)]))
 
     def _set_message_request_mode(self, name: str, _: Connection, command: Command) -> Command:
         topic = next(topic for topic in self.topics if f'"topic":"{topic}"'.encode() in command.body)
@@ -122,7 +122,7 @@ class PopCluster(FakeCluster):
                 self.offsets[request.group, queue] = at + len(share)
                 starts[kind, queue_id], offsets[kind, queue_id] = at, [one.queue_offset for one in share]
                 out = HandedOut(request.group, request.topic, kind, name, queue_id, at, popped_ms)
-                self._hide(connection, out, offsets[kind, queue_id], request.invisible_ms)
+                self.hide_for(connection, out, offsets[kind, queue_id], request.invisible_ms)
                 for record in share:
                     handle = Handle(at, popped_ms, request.invisible_ms, 0, kind, name, queue_id, record.queue_offset)
                     found.append(encode_record(record if kind == OF_TOPIC else _with_handle(record, request, handle)))
@@ -138,13 +138,13 @@ class PopCluster(FakeCluster):
 
     # What is hidden.
 
-    def _hide(
+    def hide_for(
         self, _: Connection, out: HandedOut, offsets: Iterable[int], invisible_ms: int, *, counts: bool = True
     ) -> None:
         self.hidden[out] = set(offsets)
-        self.loop.call_later(invisible_ms / 1000, self._revive, out, counts)
+        self.loop.call_later(invisible_ms / 1000, self.revive, out, counts)
 
-    def _revive(self, out: HandedOut, counts: bool) -> None:
+    def revive(self, out: HandedOut, counts: bool) -> None:
         topic = pop_retry_topic(out.group, out.topic, out.kind)
         retry = pop_retry_topic(out.group, out.topic, OF_RETRY)
         for offset in sorted(self.hidden.pop(out, ())):
@@ -153,7 +153,7 @@ class PopCluster(FakeCluster):
             again = record._replace(reconsume_times=record.reconsume_times + counts)
             self.store(MessageQueue(retry, out.broker_name, 0), again)
 
-    def _acked(self, _: Connection, out: HandedOut, offsets: Iterable[int]) -> None:
+    def acked(self, _: Connection, out: HandedOut, offsets: Iterable[int]) -> None:
         self._done(out, offsets)
 
     def _done(self, out: HandedOut, offsets: Iterable[int]) -> None:
@@ -162,7 +162,7 @@ class PopCluster(FakeCluster):
     def _ack_message(self, name: str, connection: Connection, command: Command) -> Command:
         out, request = self._named(name, command)
         self.acks.append((self.loop.time(), 1))
-        self._acked(connection, out, [request.handle.offset])
+        self.acked(connection, out, [request.handle.offset])
         return Command.response(command, 0)
 
     def _batch_ack_message(self, name: str, connection: Connection, command: Command) -> Command:
@@ -170,7 +170,7 @@ class PopCluster(FakeCluster):
         self.acks.append((self.loop.time(), sum(len(acks.offsets) for _, _, acks in entries)))
         for group, topic, (handle, offsets) in entries:
             out = HandedOut(group, topic, handle.kind, name, handle.queue_id, handle.start, handle.popped_ms)
-            self._acked(connection, out, offsets)
+            self.acked(connection, out, offsets)
         return Command.response(command, 0)
 
     def _change_message_invisibletime(self, name: str, connection: Connection, command: Command) -> Command:
@@ -182,7 +182,7 @@ class PopCluster(FakeCluster):
         self._done(out, [offset])
         counts = not request.suspend
         anew = out._replace(start=offset, popped_ms=popped_ms)
-        self._hide(connection, anew, [offset], request.invisible_ms, counts=counts)
+        self.hide_for(connection, anew, [offset], request.invisible_ms, counts=counts)
         fields = PopResponse(popped_ms, request.invisible_ms, 0, 0).to_fields()
         return Command.response(command, 0, fields=fields)
 

@@ -11,7 +11,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.assignment import ALL_QUEUES, POP, Assigned, AssignmentQuestion, encode_assigned
+from rocketapp.wire.requests.assignment import ALL_QUEUES, POP, AssignedQueue, AssignmentQuestion, encode_assigned
 from tests.unit.consumer.fake_cluster import Member, consumed
 from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
 from tests.unit.consumer.pop.test_pop import Seen, left, started
@@ -36,7 +36,7 @@ class ChosenMembers(PopCluster):
             self.clients.append(question.client_id)
         is_one = not self.newest_only or question.client_id == self.clients[-1]
         queue = MessageQueue(question.topic, name if is_one else "another-broker", ALL_QUEUES)
-        return Command.response(command, 0, body=encode_assigned([Assigned(queue, POP)]))
+        return Command.response(command, 0, body=encode_assigned([AssignedQueue(queue, POP)]))
 
 
 def owns(member: Member) -> bool:

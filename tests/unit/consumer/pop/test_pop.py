@@ -20,7 +20,7 @@ from tests.unit.consumer.fake_cluster import Member, consumed
 from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
 from tests.unit.scripted import eventually, in_virtual_time
 
-TIMES = ConsumerConfig(subscription_guard="off", pop_invisible_time=10.0)
+TIMES = ConsumerConfig(subscription_check="off", pop_invisible_time=10.0)
 
 
 class Seen(list[tuple[bytes, int]]):

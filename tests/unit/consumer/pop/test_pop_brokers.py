@@ -90,7 +90,7 @@ async def test_a_broker_that_does_not_share_out_keeps_nothing_from_the_other() -
 async def test_rounds_of_members_leave_no_task_and_no_message() -> None:
     cluster, seen = await started(), Seen()
     before = len(asyncio.all_tasks())
-    config = ConsumerConfig(subscription_guard="off", long_poll=1.0)
+    config = ConsumerConfig(subscription_check="off", long_poll=1.0)
     tasks = list[int]()
     for number in range(30):
         cluster.send(A, b"%d" % number)

@@ -19,7 +19,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
 from rocketapp.wire.requests.pop import decode_acks
-from tests.unit.consumer.group.test_offset_store import MemoryOffsets, Rows
+from tests.unit.consumer.offsets.test_offset_store import MemoryOffsets, Rows
 from tests.unit.consumer.pop.pop_cluster import HandedOut, PopCluster, popped
 from tests.unit.consumer.pop.test_pop import TIMES, Seen, left, started
 from tests.unit.scripted import eventually, in_virtual_time
@@ -239,7 +239,7 @@ class PartlyDeaf(PopCluster):
             if not self.refuses.isdisjoint(offsets):
                 return Command.response(command, self.code, remark="of a part of them")
             out = HandedOut(group, topic, handle.kind, name, handle.queue_id, handle.start, handle.popped_ms)
-            self._acked(connection, out, offsets)
+            self.acked(connection, out, offsets)
         return Command.response(command, 0)
 
     def _ack_message(self, name: str, connection: Connection, command: Command) -> Command:
@@ -288,11 +288,10 @@ async def test_a_batch_of_which_the_broker_has_taken_a_part_is_sent_again() -> N
 @in_virtual_time
 async def test_two_members_with_one_client_id_share_the_messages() -> None:
     cluster, one, other = await started(), Seen(takes=1.0), Seen(takes=1.0)
-    first = cluster.member(popped(one, concurrency=2), config=replace(TIMES, pop_max_messages=4, pop_batch_size=4))
-    second = cluster.member(popped(other, concurrency=2), config=replace(TIMES, pop_max_messages=4, pop_batch_size=4))
+    config = replace(TIMES, pop_max_messages=4, pop_batch_size=4)
+    first = cluster.member(popped(one, concurrency=2), config=config, client_id="10.0.0.1@1#1")
+    second = cluster.member(popped(other, concurrency=2), config=config, client_id="10.0.0.1@1#1")
     for member in (first, second):
-        member.client.client_id = "10.0.0.1@1#1"
-        member.client._members._client_id = "10.0.0.1@1#1"
         await member.start()
     for queue in [MessageQueue("topic", "broker-a", number) for number in (0, 1)]:
         cluster.send_many(queue, 20)

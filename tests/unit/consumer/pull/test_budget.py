@@ -7,7 +7,10 @@ import gc
 import tracemalloc
 from typing import Any
 
+import pytest
+
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
@@ -16,8 +19,7 @@ from tests.unit.scripted import eventually, in_virtual_time
 
 def held_by(member: Member) -> int:
     """Bytes in all process queues of a member."""
-    owned = member.consumer._rebalancer.owned.values()
-    return sum(each.process_queue.size for each in owned if each.process_queue is not None)
+    return sum(each.unfinished_bytes for each in member.consumer.snapshot("").queues)
 
 
 async def hang(message: Message) -> None:
@@ -170,22 +172,21 @@ async def test_a_queue_that_waits_for_room_keeps_no_answer_in_memory() -> None:
 
 
 @in_virtual_time
-async def test_a_session_that_cannot_begin_leaves_nothing_in_the_budget() -> None:
+async def test_a_session_that_cannot_begin_leaves_nothing_in_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster()
     await cluster.start()
     cluster.create("topic")
     member = cluster.member(consumed(hang))
-    group = member.consumer._group
 
     def fails(*_: object) -> Any:
         raise LookupError("a bug")
 
-    group.concurrently.open = fails  # type: ignore[method-assign]
+    monkeypatch.setattr(ConcurrentWay, "open", fails)
     await member.start()
     await asyncio.sleep(10)
     assert "a bug" in str(member.events)
     # The limits of a topic are divided among the queues in it.
-    assert " 0 queues" in repr(group._parts.flow_control)
+    assert " 0 queues" in repr(member.flow_control)
     await member.stop()
     await cluster.stop()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
+from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.pull.flow_control import FlowControl
-from rocketapp.consumer.pull.puller import PullContext, Puller
-from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.pull.puller import Puller
 from rocketapp.errors import ConnectError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
-from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message, Record, encode_record
+from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from rocketapp.wire.requests.pull import PullResponse
-from tests.unit.scripted import Events, eventually, in_virtual_time
+from tests.unit.consumer.members import member_alone
+from tests.unit.scripted import eventually, in_virtual_time
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 SLAVE = 1
@@ -35,7 +35,7 @@ class SlaveIsDown:
         self.asked: list[int] = []
 
     async def start_pull(
-        self, queue: MessageQueue, subscription: SubscriptionData, offset: int, commit: int | None, broker_id: int
+        self, queue: MessageQueue, subscription: object, offset: int, commit: int | None, broker_id: int
     ) -> asyncio.Future[Command]:
         self.asked.append(broker_id)
         if broker_id == SLAVE:
@@ -81,13 +81,28 @@ class Refusing:
         return answer
 
 
+class Slaves:
+    """Slaves that are asked when their master says so, and never in its place."""
+
+    def reader(self, broker_name: str, wanted: int) -> int:
+        return wanted
+
+    def instead(self, broker_name: str) -> None:
+        return None
+
+
 class Asked(list[str]):
     """What a pull loop asks of others."""
 
-    def heartbeat(self) -> None:
+    slaves = Slaves()
+
+    def __init__(self, source: Any) -> None:
+        self.start_pull, self.routes = source.start_pull, self
+
+    def heartbeat_soon(self) -> None:
         self.append("heartbeat")
 
-    def refresh(self, topic: str) -> None:
+    def refresh_soon(self, topic: str) -> None:
         self.append(f"route of {topic}")
 
 
@@ -95,22 +110,16 @@ def puller_of(
     queue: ProcessQueue[Message],
     source: Any,
     deliver: Callable[[Sequence[Message]], None] = lambda _: None,
-    asked: Asked | None = None,
+    member: Member | None = None,
 ) -> Puller:
-    asked = Asked() if asked is None else asked
-    context = PullContext(
-        source=source,
-        commits=NoOffsets(),
-        stall_reasons=StallReasons("group", Events(), asyncio.get_running_loop().time),
-        observe=Events(),
-        retry_delay=1.0,
-        max_inflated_bytes=1 << 20,
-        heartbeat=asked.heartbeat,
-        refresh=asked.refresh,
-    )
+    member = member_of(Asked(source)) if member is None else member
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
     flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits)
-    return Puller(queue, SubscriptionData("topic"), deliver, flow, context)
+    return Puller(member, queue, deliver=deliver, flow=flow, committer=cast(Any, NoOffsets()), decode=decode_records)
+
+
+def member_of(asked: Asked) -> Member:
+    return member_alone(brokers=asked, client=asked)
 
 
 @in_virtual_time
@@ -161,13 +170,15 @@ OTHERWISE = {
 def test_a_refused_pull_is_said_and_tried_again_and_what_may_mend_it_is_asked_for(code: ResponseCode) -> None:
     @in_virtual_time
     async def run() -> None:
-        brokers, queue, asked = Refusing(code), ProcessQueue[Message](QUEUE, 7), Asked()
-        puller = puller_of(queue, brokers, asked=asked)
+        brokers, queue = Refusing(code), ProcessQueue[Message](QUEUE, 7)
+        asked = Asked(brokers)
+        member = member_of(asked)
+        puller = puller_of(queue, brokers, member=member)
         pulling = asyncio.ensure_future(puller.run())
         await eventually(lambda: len(brokers.times) == 3)
         assert brokers.times[2] == pytest.approx(0.04 if code == ResponseCode.FLOW_CONTROL else 2.0, abs=0.01)
         assert set(asked) == set(filter(None, [OTHERWISE.get(code, "")]))
-        reason = puller._context.stall_reasons.reasons()[QUEUE]
+        reason = member.stalls.reasons()[QUEUE]
         assert reason.startswith("pull failed: ")
         assert "as the test wants it" in reason
         assert queue.end_offset == 7

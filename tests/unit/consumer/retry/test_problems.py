@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.consumer.retry.problems import UnsendableError, problem_of
+from rocketapp.consumer.retry.redelivery import UnsendableError, problem_of
 from rocketapp.errors import (
     BrokerError,
     ConnectError,

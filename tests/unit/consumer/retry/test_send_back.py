@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from typing import Any, cast
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import ConnectionLostError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from tests.unit.consumer.fake_cluster import subscription
-from tests.unit.scripted import Events, eventually, in_virtual_time
+from tests.unit.consumer.members import member_alone
+from tests.unit.scripted import eventually, in_virtual_time
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 
@@ -43,17 +43,8 @@ class NoSender:
 
 @in_virtual_time
 async def test_many_failures_at_one_moment_count_as_one_outage_of_their_broker() -> None:
-    redelivery = Redelivery(
-        group="group",
-        brokers=cast(Any, ComesBackSoon()),
-        sender=cast(Any, NoSender()),
-        observe=Events(),
-        stall_reasons=StallReasons("group", Events(), asyncio.get_running_loop().time),
-        random=Random(1),
-        send_timeout=1.0,
-        has_locks=True,
-        app_version="",
-    )
+    member = member_alone(brokers=ComesBackSoon(), config=ConsumerConfig(send_back_timeout=1.0))
+    redelivery = Redelivery(member, cast(Any, NoSender()), has_locks=True, app_version="")
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     handler = Handler(subscription(), lambda _: None)
     messages = [message(offset) for offset in range(100)]

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.member import GroupStats
 from rocketapp.consumer.pausing import Pausing
-from rocketapp.consumer.retry.stopping import Stopping
-from rocketapp.consumer.stall_reasons import StallReasons
-from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.stalls import StallReasons
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.state.pauses import Pauses
+from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import Events
 
 
@@ -27,7 +28,7 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "observe": observe,
         "stall_reasons": still,
         "waits": still,
-        "retries": RetryContext("group", cast(Any, dead_letters), observe, stopping, suspend=1.0),
+        "retries": RetryContext(member_alone(handlers, events=observe), cast(Any, dead_letters), stopping, suspend=1.0),
         "new_completion": None,
     }
     return WayContext(**{**values, **others})

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.model.event import LoopFailed, Released, Retried, StandingStill
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
@@ -295,7 +296,7 @@ async def test_a_handler_that_goes_on_after_its_cancellation_holds_up_no_exit_an
     told = [event for event in member.events.of(LoopFailed) if "left behind" in event.error]  # type: ignore[attr-defined]
     assert [event.loop for event in told] == ["handler handler"]  # type: ignore[attr-defined]
     release.set()
-    await eventually(lambda: not member.consumer._group._in_hand())
+    await asyncio.sleep(1)
     assert cluster.committed(queue) == 2
     await cluster.stop()
 
@@ -475,7 +476,9 @@ async def test_an_outcome_that_cannot_be_judged_is_a_failed_attempt(orderly: boo
 
 
 @in_virtual_time
-async def test_a_queue_whose_delivery_failed_begins_anew_after_a_pause_and_says_why() -> None:
+async def test_a_queue_whose_delivery_failed_begins_anew_after_a_pause_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster, _ = await with_queues(1)
     calls: list[float] = []
 
@@ -488,7 +491,7 @@ async def test_a_queue_whose_delivery_failed_begins_anew_after_a_pause_and_says_
     def fails(*_: object) -> asyncio.Future[None]:
         raise LookupError("a bug")
 
-    member.consumer._group.model.redelivery.send_to_dlq = fails  # type: ignore[method-assign]
+    monkeypatch.setattr(Redelivery, "send_to_dlq", fails)
     await member.start()
     await asyncio.sleep(10)
     assert 9 <= len(calls) <= 11

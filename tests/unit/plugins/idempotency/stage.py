@@ -15,8 +15,7 @@ from rocketapp.hooks.manager import Plugins
 from rocketapp.model.event import Event
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
-from rocketapp.plugins.idempotency.decisions import Marks
-from rocketapp.plugins.idempotency.memory import MemoryStore
+from rocketapp.plugins.idempotency.decisions import Marks, MemoryStore
 from rocketapp.plugins.idempotency.plugin import Idempotency
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Record, decode_records, encode_record

@@ -5,7 +5,7 @@ from time import process_time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.model.claim import CLAIMED, DONE, Answer, Claim, MarkState
+from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, MarkState
 from rocketapp.plugins.idempotency.decisions import Marks, Step, holder_of, next_step, pause_before_look, split
 
 MINE, OTHERS = holder_of("copy-1", "a"), holder_of("copy-2", "b")

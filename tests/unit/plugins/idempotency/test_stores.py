@@ -11,7 +11,7 @@ import pytest
 
 from rocketapp import ConfigError
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Claim, IdempotencyStore, MarkState
-from rocketapp.plugins.idempotency.memory import MemoryStore
+from rocketapp.plugins.idempotency.decisions import MemoryStore
 from rocketapp.plugins.idempotency.sqlite import SQLiteStore
 
 MINE, OTHERS = Claim("k", "mine"), Claim("k", "others")

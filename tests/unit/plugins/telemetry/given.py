@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from rocketapp import RocketApp
+from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
@@ -59,7 +60,7 @@ async def running(app: RocketApp, telemetry: TelemetryConfig, **of_app: Any) -> 
         consumer=ConsumerConfig(suspend=0.05),
         plugins={"telemetry": telemetry},
     )
-    lifecycle = Lifecycle(app, settings, dial=network.dial, clock=clock, random=Random(2))
+    lifecycle = Lifecycle(app, settings, World(dial=network.dial, clock=clock, random=Random(2)))
     try:
         await lifecycle.start()
         yield lifecycle

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation.average import AVERAGE
-from rocketapp.state.allocation.order import sorted_members, sorted_queues
+from rocketapp.state.allocation import AVERAGE, sorted_members, sorted_queues
 
 
 def average(members: list[str], me: str, queues: list[MessageQueue]) -> list[MessageQueue]:

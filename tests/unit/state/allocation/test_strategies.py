@@ -8,13 +8,16 @@ from hypothesis import strategies as st
 
 from rocketapp.errors import AllocationError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation.average import Average
-from rocketapp.state.allocation.by_circle import ByCircle
-from rocketapp.state.allocation.by_config import ByConfig, parse_queue
-from rocketapp.state.allocation.consistent_hash import ConsistentHash
-from rocketapp.state.allocation.machine_room import ByMachineRoom
-from rocketapp.state.allocation.nearby import Nearby
-from rocketapp.state.allocation.strategy import Allocation
+from rocketapp.state.allocation import (
+    Allocation,
+    Average,
+    ByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    Nearby,
+    parse_queue,
+)
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("broker-a", "broker-b") for number in range(4)]
 MEMBERS = ["10.0.0.1@1#1", "10.0.0.2@2#2", "10.0.0.3@3#3"]

@@ -113,7 +113,10 @@ def test_what_is_not_an_attribute_change_is_refused(text: str) -> None:
         (ConsumerGroupRequest("G"), {"consumerGroup": "G"}),
         (ConsumerGroupRequest("G", "T"), {"consumerGroup": "G", "topic": "T"}),
         (ProducerGroupRequest("G"), {"producerGroup": "G"}),
-        (RunningInfoRequest("G", "C", True), {"consumerGroup": "G", "clientId": "C", "jstackEnable": "true"}),
+        (
+            RunningInfoRequest("G", "C", True),
+            {"consumerGroup": "G", "clientId": "C", "jstackEnable": "true", "brief": "false"},
+        ),
     ],
 )
 def test_headers_are_written_and_read_back(header: Any, fields: dict[str, str]) -> None:

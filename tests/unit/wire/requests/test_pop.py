@@ -90,7 +90,7 @@ def test_retry_topics_are_named_as_brokers_name_them() -> None:
 
 def test_a_broker_that_cannot_tell_is_not_one_that_assigns_nothing() -> None:
     queue = MessageQueue("orders", "broker-a", assignment.ALL_QUEUES)
-    for said in (None, [], [assignment.Assigned(queue, assignment.POP)]):
+    for said in (None, [], [assignment.AssignedQueue(queue, assignment.POP)]):
         assert assignment.decode_assigned(assignment.encode_assigned(said)) == said
     with pytest.raises(ProtocolError):
         assignment.decode_assigned(b'{"messageQueueAssignments":[{"mode":"POP"}]}')

@@ -10,7 +10,7 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire.requests.statistics import (
-    Connection,
+    ConnectedClient,
     ConsumedOffset,
     ConsumerConnection,
     TopicOffset,
@@ -25,7 +25,7 @@ from rocketapp.wire.requests.statistics import (
 QUEUE = MessageQueue("T", "b", 0)
 OTHER = MessageQueue("T", "b", 1)
 KEY = b'{"brokerName":"b","queueId":0,"topic":"T"}'
-CONNECTION = Connection("10.0.0.5@1", "10.0.0.5:40000", "PYTHON", 479)
+CONNECTION = ConnectedClient("10.0.0.5@1", "10.0.0.5:40000", "PYTHON", 479)
 SUBSCRIPTION = SubscriptionData("T", "a", frozenset({"a"}), 1)
 
 

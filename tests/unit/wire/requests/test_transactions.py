@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction, decision_of
 
 END = EndTransaction("PG", "T", 3, 1234, 8, "ID", "TID", broker_name="broker-a")
@@ -26,7 +28,7 @@ def test_an_old_producer_leaves_out_what_it_does_not_know() -> None:
     fields = END.to_fields()
     for name in ("topic", "transactionId", "bname", "fromTransactionCheck"):
         del fields[name]
-    assert EndTransaction.from_fields(fields) == END._replace(topic="", transaction_id=None, broker_name=None)
+    assert EndTransaction.from_fields(fields) == replace(END, topic="", transaction_id=None, broker_name=None)
 
 
 def test_a_commit_is_8_and_a_rollback_12() -> None:

@@ -1,0 +1,192 @@
+"""What becomes of what a handler returns: it is published, it answers a request, or a rollback stands in its place."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+
+from rocketapp.app.places import plain_function
+from rocketapp.app.publish.publishers import Publisher
+from rocketapp.app.publish.publishing import Publishing, check_names, outgoing, timeout_of
+from rocketapp.errors import SendRefused, SendUnknown, SetupError, named_message
+from rocketapp.model.decisions import Decisions
+from rocketapp.model.names import topic_problem
+from rocketapp.model.outcome import Retry, is_outcome
+from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.subscription import Subscription
+from rocketapp.model.topic import Topic
+
+Call = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The arguments of one `publishes`, and where it stands."""
+
+    topic: str | Topic[Any]
+    options: PublishOptions
+    place: str
+
+    @property
+    def topic_name(self) -> str:
+        return self.topic.name if isinstance(self.topic, Topic) else self.topic
+
+    def check(self) -> None:
+        """Raises SetupError for arguments that no message could have."""
+        name: Any = self.topic_name
+        if callable(name):
+            raise SetupError(self.place, 'publishes needs a topic: write @app.publishes("the-topic")')
+        problem = topic_problem(name) if isinstance(name, str) else f"give a topic, not {name!r}"
+        if problem is not None:
+            raise SetupError(self.place, f"publishes: {problem}")
+        try:
+            check_names("publishes", self.options, PublishOptions)
+            outgoing(name, b"", self.options)
+            timeout_of(self.options)
+        except (TypeError, ValueError) as error:
+            raise SetupError(self.place, f"publishes: {str(error).removeprefix('publishes() ')}") from None
+
+    def within(self, prefix: str) -> Publication:
+        """The same inside a router. A Topic is named in full."""
+        return self if isinstance(self.topic, Topic) or not prefix else replace(self, topic=prefix + self.topic)
+
+
+def published(call: Call, publication: Publication, publisher: Callable[[Any], Publisher], *, is_async: bool) -> Call:
+    """Publish what `call` returns. None and outcomes are not published; a failed send fails the attempt."""
+    topic, options = publication.topic, publication.options
+
+    async def one_async(message: Any) -> Any:
+        value = await call(message)
+        if value is None or is_outcome(value):
+            return value
+        await publisher(message).publish(topic, value, **options)
+        return None
+
+    def one(message: Any) -> Any:
+        value = call(message)
+        if value is None or is_outcome(value):
+            return value
+        publisher(message).publish_sync(topic, value, **options)
+        return None
+
+    return one_async if is_async else one
+
+
+@dataclass(slots=True)
+class _Said:
+    function: Any
+    publication: Publication
+    is_subscribed: bool = False
+
+
+@dataclass(slots=True)
+class Publications:
+    """Every `publishes` of one app or router, until `subscribe` takes the same function."""
+
+    inside: list[Publications] = field(default_factory=list)
+    """Those of the routers in it."""
+    _said: dict[int, _Said] = field(default_factory=dict)
+    _subscribed: dict[int, Any] = field(default_factory=dict)
+    """By id, with the function, so that no other one gets its id."""
+
+    def add(self, function: Any, publication: Publication) -> None:
+        """Raises SetupError for the wrong order, and for a second one."""
+        if id(function) in self._subscribed:
+            raise SetupError(
+                publication.place, "publishes stands above subscribe: write it below, next to the function"
+            )
+        before = self._said.get(id(function))
+        if before is not None:
+            other = before.publication.place
+            raise SetupError(
+                publication.place, f"publishes is said twice, first at {other}: ask for a Publisher to publish more"
+            )
+        self._said[id(function)] = _Said(function, publication)
+
+    def of(self, function: Any) -> Publication | None:
+        """What a function that is subscribed now publishes."""
+        self._subscribed[id(function)] = function
+        said = self._said.get(id(function))
+        if said is None:
+            return None
+        said.is_subscribed = True
+        return said.publication
+
+    def check(self) -> None:
+        """Raises SetupError for a function that was never subscribed: what it returns would never be published."""
+        for said in self._said.values():
+            if not said.is_subscribed:
+                raise SetupError(
+                    said.publication.place,
+                    "publishes decorates a function that is not subscribed here: write subscribe directly above it",
+                )
+        for one in self.inside:
+            one.check()
+
+
+log: logging.Logger = logging.getLogger("rocketapp.handlers")
+_MARK = b"REPLY_TO_CLIENT\x01"
+"""In the properties of every request."""
+
+
+def answers(function: Callable[..., Any]) -> bool:
+    """Whether what it returns is meant for those who ask: it says what that is."""
+    try:
+        said = inspect.signature(plain_function(function)).return_annotation
+    except (TypeError, ValueError):
+        return False
+    return said not in (inspect.Signature.empty, None, "None", type(None), NoReturn, "NoReturn")
+
+
+def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
+    """Reply with what `call` returns when its message is a request. None and outcomes do not answer.
+
+    A reply that does not arrive is logged: the message is handled, and the one that asked may be gone.
+    """
+
+    async def one_async(message: Any) -> Any:
+        value = await call(message)
+        if value is None or _MARK not in message.raw_properties or is_outcome(value):
+            return value
+        try:
+            await publishing.reply(message, value)
+        except (SendRefused, SendUnknown) as error:
+            _tell(message, error)
+        return None
+
+    def one(message: Any) -> Any:
+        value = call(message)
+        if value is None or _MARK not in message.raw_properties or is_outcome(value):
+            return value
+        try:
+            publishing.reply_sync(message, value)
+        except (SendRefused, SendUnknown) as error:
+            _tell(message, error)
+        return None
+
+    return one_async if is_async else one
+
+
+def _tell(request: Any, error: Exception) -> None:
+    named = named_message(request.message_id, request.keys)
+    log.warning("no reply to the request %s in %s, which is done all the same: %s", named, request.topic, error)
+
+
+def decided(call: Call, decisions: Decisions, subscription: Subscription) -> Call:
+    """`call`, which returns the Retry of its rollback as the outcome; an outcome of its own comes first."""
+    is_batch = subscription.batch is not None
+
+    def outcome(item: Any, result: Any) -> Any:
+        decision = decisions.look((item[0] if is_batch else item).queue)
+        return decision if isinstance(decision, Retry) and not is_outcome(result) else result
+
+    async def one_async(item: Any) -> Any:
+        return outcome(item, await call(item))
+
+    def one(item: Any) -> Any:
+        return outcome(item, call(item))
+
+    return one_async if subscription.is_async else one

@@ -1,0 +1,253 @@
+"""What plugins bring for the engine, asked once at start: an allocation strategy, a store of offsets, ways of consuming
+a topic, and what sees remote calls. What they fail at later is one line of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rocketapp.app.declare.changes import OF_HANDLERS
+from rocketapp.app.run.surface import PluginFailures
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.offsets.stores import OffsetStore
+from rocketapp.errors import ConfigError, PluginError, SetupError
+from rocketapp.hooks.answers import Answered, Calling, RemoteAnswer, RemoteCall
+from rocketapp.hooks.manager import HookResult, Plugins
+from rocketapp.hooks.surface import Surface
+from rocketapp.model.handler_kind import kind_of
+from rocketapp.model.subscription import Subscription
+from rocketapp.state.allocation import (
+    AVERAGE,
+    Allocation,
+    Average,
+    ByCircle,
+    ByConfig,
+    ByMachineRoom,
+    ConsistentHash,
+    Nearby,
+    parse_queue,
+)
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.watched import NewConnection, Told, Watch, WatchedConnection
+from rocketapp.wire.command import Command
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.ways.plugged import PluggedIn
+
+
+log: logging.Logger = logging.getLogger("rocketapp.app")
+_OPTION = "consumer.allocation"
+
+
+def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) -> Allocation:
+    """The one that the settings name.
+
+    Raises ConfigError for an unknown name and for what the strategy lacks, PluginError for a wrong answer of a plugin.
+    """
+    ours = _ours(config)
+    theirs: dict[str, Allocation] = {}
+    for answer in plugins.ask("allocation_strategy", app=surface):
+        name = _name_of(answer)
+        if name.upper() in ours or name in theirs:
+            raise PluginError(answer.plugin, f"allocation_strategy: another strategy is named {name!r} already")
+        theirs[name] = answer.value
+    return named(config, theirs)
+
+
+def named(config: ConsumerConfig, theirs: Mapping[str, Allocation] | None = None) -> Allocation:
+    """The one that the settings name, of ours and those of plugins. Raises ConfigError."""
+    theirs, ours, wanted = theirs or {}, _ours(config), config.allocation.strip()
+    if wanted in theirs:
+        return theirs[wanted]
+    if (make := ours.get(wanted.upper())) is None:
+        raise ConfigError(_OPTION, f"{wanted!r} is not one of {', '.join([*ours, *theirs])}")
+    return make()
+
+
+def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
+    """Log a choice that is not the usual one: a member with another would consume queues twice, or not at all."""
+    if not groups or allocation.name == AVERAGE.name:
+        return
+    names = ", ".join(dict.fromkeys(groups))
+    log.info("queues are shared by %s (consumer.allocation), as by all members of %s", allocation.name, names)
+
+
+def _ours(config: ConsumerConfig) -> dict[str, Callable[[], Allocation]]:
+    by_name: dict[str, Callable[[], Allocation]] = {
+        "AVG": Average,
+        "AVG_BY_CIRCLE": ByCircle,
+        "CONSISTENT_HASH": partial(ConsistentHash, config.virtual_nodes),
+    }
+    nearby = {f"MACHINE_ROOM_NEARBY-{name}": partial(_nearby, config, make) for name, make in by_name.items()}
+    return {
+        **by_name,
+        "CONFIG": partial(_by_config, config),
+        "MACHINE_ROOM": partial(_by_machine_room, config),
+        **nearby,
+    }
+
+
+def _by_config(config: ConsumerConfig) -> ByConfig:
+    if not config.allocation_queues:
+        raise ConfigError(_OPTION, "CONFIG needs consumer.allocation_queues: this process's queues, topic@broker:id")
+    try:
+        return ByConfig(tuple(map(parse_queue, config.allocation_queues)))
+    except ValueError as error:
+        raise ConfigError("consumer.allocation_queues", str(error)) from None
+
+
+def _by_machine_room(config: ConsumerConfig) -> ByMachineRoom:
+    if not config.machine_rooms:
+        raise ConfigError(_OPTION, "MACHINE_ROOM needs consumer.machine_rooms: what precedes @ in names of brokers")
+    return ByMachineRoom(frozenset(config.machine_rooms))
+
+
+def _nearby(config: ConsumerConfig, make_inner: Callable[[], Allocation]) -> Nearby:
+    of_broker = _finder("consumer.broker_room", config.broker_room)
+    return Nearby(make_inner(), of_broker, _finder("consumer.member_room", config.member_room))
+
+
+def _finder(option: str, expression: str) -> Callable[[str], str]:
+    if not expression:
+        raise ConfigError(_OPTION, f"MACHINE_ROOM_NEARBY needs {option}: a regular expression that finds the room")
+    try:
+        return partial(_found, re.compile(expression))
+    except re.error as error:
+        raise ConfigError(option, f"{expression!r} cannot be read as a regular expression: {error}") from None
+
+
+def _found(expression: re.Pattern[str], text: str) -> str:
+    match = expression.search(text)
+    if match is None:
+        return ""
+    return (match[1] if expression.groups else match[0]) or ""
+
+
+def _name_of(answer: HookResult) -> str:
+    name = getattr(answer.value, "name", None)
+    if not isinstance(name, str) or not name or not callable(getattr(answer.value, "allocate", None)):
+        answer.refuse("an object with name and allocate()")
+    return name
+
+
+_METHODS = ("open", "close", "take", "read", "write")
+
+
+def offset_store_of(plugins: Plugins, surface: Surface) -> OffsetStore | None:
+    """Raises PluginError for an answer that lacks a method, and for a second store."""
+    answers = plugins.ask("offset_store", app=surface)
+    for answer in answers:
+        missing = [name for name in _METHODS if not callable(getattr(answer.value, name, None))]
+        if missing:
+            answer.refuse(f"an OffsetStore, this has no {', '.join(missing)}")
+    if len(answers) > 1:
+        raise PluginError(answers[1].plugin, f"offset_store: plugin {answers[0].plugin} keeps the offsets already")
+    store: OffsetStore | None = answers[0].value if answers else None
+    return store
+
+
+def check_clusters(store: OffsetStore | None, clusters: Iterable[str]) -> None:
+    """A store knows a queue by topic, broker and id, and clusters often name their brokers alike.
+
+    `clusters`: those that are subscribed on. Raises SetupError for a second one.
+    """
+    names = [cluster or "the unnamed one" for cluster in dict.fromkeys(clusters)]
+    if store is not None and len(names) > 1:
+        problem = f"an offset store keeps the offsets of one cluster, and handlers subscribe on {', '.join(names)}"
+        raise SetupError("", f"{problem}: give each cluster an app of its own")
+
+
+def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> PluggedIn | None:
+    """The way of the topic that these subscriptions share, or None. Raises PluginError for what cannot work."""
+    found = [(one, answer) for one in subscriptions for answer in plugins.ask("consuming_way", subscription=one)]
+    if not found:
+        return None
+    from rocketapp.consumer.ways.intake import IntakeWay
+    from rocketapp.consumer.ways.plugged import PluggedIn
+
+    subscription, answer = found[0]
+    where = f"topic {subscription.topic!r} of {subscription.handler_name} ({subscription.place})"
+    if len(found) > 1 and found[1][1].plugin != answer.plugin:
+        raise PluginError(answer.plugin, f"consuming_way: plugin {found[1][1].plugin} wants to consume {where} as well")
+    if not callable(answer.value) and not isinstance(answer.value, IntakeWay):
+        answer.refuse("a function, an IntakeWay")
+    if len(subscriptions) > 1:
+        raise PluginError(
+            answer.plugin,
+            f"consuming_way: {where} has other handlers in its group, by tag: leave one",
+        )
+    if kind_of(subscription).in_order:
+        raise PluginError(
+            answer.plugin, f"consuming_way: {where} is declared in order: remove that, a plugin's way has its own order"
+        )
+    if subscription.broadcast:
+        raise PluginError(
+            answer.plugin, f"consuming_way: {where} is broadcast: remove that, a plugin's way takes each message once"
+        )
+    if subscription.mode == "pop":
+        raise PluginError(
+            answer.plugin, f'consuming_way: {where} has mode="pop": remove that, the queues of a plugin are pulled'
+        )
+    way = answer.value if isinstance(answer.value, IntakeWay) else IntakeWay(new_intake=answer.value)
+    return PluggedIn(answer.plugin, way)
+
+
+def own_limits(plugged: PluggedIn) -> frozenset[str]:
+    """Names of the limits that the plugin decides on itself, in place of settings and options."""
+    way = plugged.way
+    names = OF_HANDLERS
+    if way.max_messages is not None:
+        names |= {"queue_max_messages", "queue_max_span", "topic_max_messages"}
+    if way.max_bytes is not None:
+        names |= {"queue_max_bytes", "topic_max_bytes"}
+    return names
+
+
+def connections(plugins: Plugins, surface: Surface) -> NewConnection:
+    """What makes the connections of an app. Raises PluginError for an answer that cannot be called."""
+    watch = fold_remote_calls(plugins, surface)
+    return Connection if watch is None else partial(WatchedConnection, watch)
+
+
+def fold_remote_calls(plugins: Plugins, surface: Surface) -> Watch | None:
+    """In the order of registration before a request, in the reverse after it."""
+    answers = plugins.ask_for_functions("remote_call", app=surface)
+    return _watch([(answer.plugin, answer.value) for answer in answers]) if answers else None
+
+
+def _watch(calling: list[tuple[str, Calling]]) -> Watch:
+    failures = PluginFailures()
+
+    def asked(address: str, command: Command) -> Told | None:
+        assert command.fields is not None
+        call = RemoteCall(address, command.code, command.fields, command.body)
+        told: list[tuple[str, Answered]] = []
+        for plugin, one in calling:
+            answered = _guarded(failures, plugin, lambda one=one: one(call))  # type: ignore[misc]
+            if answered is not None:
+                told.append((plugin, answered))
+        return partial(_tell, failures, told) if told else None
+
+    return asked
+
+
+def _tell(failures: PluginFailures, told: list[tuple[str, Answered]], result: Command | BaseException | None) -> None:
+    if isinstance(result, Command):
+        answer = RemoteAnswer(result.code, result.remark or "", None)
+    else:
+        answer = RemoteAnswer(None, "", result)
+    for plugin, answered in reversed(told):
+        _guarded(failures, plugin, partial(answered, answer))
+
+
+def _guarded(failures: PluginFailures, plugin: str, call: Callable[[], Answered | None]) -> Answered | None:
+    """A plugin that fails is named, and the request goes on."""
+    try:
+        return call()
+    except Exception as error:
+        failures.tell(f"plugin {plugin}", "a remote call", error)
+        return None

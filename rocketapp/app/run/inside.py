@@ -1,0 +1,197 @@
+"""An app inside a loop that runs already: `async with app:`, and its handlers alone.
+
+`async with` reads settings as `rocketapp run` does, but starts no process: where nothing names a cluster, an embedded
+broker has to serve this folder already. Logging, signals and the kind of loop are the program's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rocketapp.app.declare.changes import LimitChange, PauseChange
+from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end
+from rocketapp.app.declare.registry import GroupPlan
+from rocketapp.app.places import place_of_call
+from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.run.container import World
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.plan import assemble
+from rocketapp.app.run.reading import complete, prepare, read_settings
+from rocketapp.app.run.surface import Periodic
+from rocketapp.app.run.user_code import UserCode
+from rocketapp.app.settings.file import SWITCHER
+from rocketapp.app.settings.settings import Settings, with_name_server
+from rocketapp.clock import SystemClock
+from rocketapp.embedded.running import find_serving
+from rocketapp.errors import ConfigError, ConnectError, SetupError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.producer.producer import Producer
+from rocketapp.tasks import scope
+from rocketapp.transport.stream import Receiver, Stream
+from rocketapp.transport.tcp import dial_tcp
+from rocketapp.transport.tls import Tls
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.replies import reply_to
+
+log: logging.Logger = logging.getLogger("rocketapp.app")
+
+
+async def start(app: TwoPhases) -> Lifecycle:
+    """Returns when messages flow. Raises what Lifecycle.start raises; then nothing is left running."""
+    declared, settings = declared_of(app), read_settings(app, os.environ)
+    declared.registry.check_bindings()
+    subscriptions = declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
+    if not settings.client.name_server and declared.uses_unnamed_cluster(one.cluster for one in subscriptions):
+        settings = with_name_server(settings, await _embedded_broker(settings))
+    world = World(dial=dial_tcp, clock=SystemClock(), random=Random(), worker=1)
+    lifecycle = Lifecycle(app, settings, world)
+    await lifecycle.start()
+    return lifecycle
+
+
+def check_loop(lifecycle: Lifecycle) -> None:
+    """Raises SetupError in another event loop than the one in which it was started, unless that was closed."""
+    if not lifecycle.loop.is_closed() and lifecycle.loop is not asyncio.get_running_loop():
+        raise SetupError(place_of_call(), "the app was entered in another event loop: leave it there")
+
+
+async def stop(app: TwoPhases, lifecycle: Lifecycle) -> None:
+    """Drain and stop. A cancelled wait cuts the drain: what handlers have in hand is handed out again later."""
+    if lifecycle.loop.is_closed():
+        log.error(
+            "the event loop of %r was closed before the app was left: its messages are delivered again", lifecycle
+        )
+        end(app)
+        return
+    cut = asyncio.Event()
+    async with scope(lifecycle.stop(cut)) as (stopping,):
+        try:
+            clean = await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            cut.set()
+            await asyncio.wait({stopping})
+            raise
+    if not clean:
+        log.error("%r was stopped before everything was finished; its messages are delivered again", lifecycle)
+
+
+async def _embedded_broker(settings: Settings) -> str:
+    """The address of the one that serves this folder. Raises ConfigError when there is none."""
+    if settings.clusters:
+        raise ConfigError(
+            "client.name_server",
+            f"is not set for environment {settings.environment}, but there is one in {', '.join(settings.clusters)}: "
+            f"set it there, or choose another environment with {SWITCHER}",
+        )
+    directory = Path(settings.broker.dir)
+    running = await find_serving(directory)
+    if running is None:
+        raise ConfigError(
+            "client.name_server",
+            f"is not set, and no embedded broker serves {directory}/: set it in settings.toml, as "
+            "ROCKETAPP_CLIENT__NAME_SERVER or in RocketApp(settings=...), or start `rocketapp broker` in this folder",
+        )
+    log.info("no name server is set: using the embedded broker of %s/ at %s", directory, running.address)
+    return running.address
+
+
+@asynccontextmanager
+async def handlers_alone(
+    app: TwoPhases, settings: Settings, published: list[Outgoing]
+) -> AsyncIterator[tuple[GroupPlan, ...]]:
+    """Within: plugins, resources and startup functions have run. Gives the groups with the chains of their handlers.
+
+    `published` receives what they publish. Raises SetupError, PluginError and ConfigError, and what startup raises.
+    """
+    prepare(app, settings.app)
+    settings = complete(app, settings)
+    declared, running = declared_of(app), _Alone(app, published)
+    snapshot = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
+    assembly = assemble(
+        app,
+        settings,
+        World(dial=_refuse, clock=SystemClock(), random=Random()),
+        declared.plugins,
+        publishing=Publishing(lambda: running, payloads=declared.payloads),
+        periodic=Periodic(),
+        snapshot=lambda: snapshot,
+    )
+    code = UserCode(app, declared.plugins, assembly.surface, patience=settings.app.drain_timeout)
+    begin(app, running)
+    declared.settings_in_use = settings
+    try:
+        await assembly.wiring.start_resources()
+        await code.start()
+        yield assembly.groups
+    finally:
+        await code.stop(asyncio.Event())
+        await assembly.wiring.stop_resources()
+        assembly.wiring.release()
+        declared.settings_in_use = None
+        end(app)
+
+
+async def _refuse(address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> Stream:
+    raise ConnectError(address, "nothing is connected while a handler is tried")
+
+
+class _Alone:
+    """Stands for a running app. It sends nothing."""
+
+    send_timeout = 3.0
+
+    def __init__(self, app: TwoPhases, published: list[Outgoing]) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._app, self._sender = app, _Collects(published)
+
+    def sender(self, cluster: str) -> _Collects:
+        return self._sender
+
+    def producer(self, cluster: str) -> Producer:
+        raise SetupError("", "nothing is connected while a handler is tried: it cannot ask, nor begin a transaction")
+
+    def replying(self, cluster: str) -> _Collects:
+        return self._sender
+
+    def options(self, kind: type[Any]) -> Any:
+        return declared_of(self._app).options(kind)
+
+    def change_pauses(self, change: PauseChange) -> None:
+        """There is nothing to pause."""
+
+    def adjust(self, change: LimitChange) -> None:
+        """There is nothing to limit."""
+
+
+class _Collects:
+    """Stands for the producers."""
+
+    def __init__(self, published: list[Outgoing]) -> None:
+        self._published = published
+
+    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
+        self._published.append(message)
+        number = len(self._published)
+        return SendResult(f"NOTSENT{number:025X}", "", MessageQueue(message.topic, "none", 0), number - 1)
+
+    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
+        return [await self.send(message) for message in messages]
+
+    async def send_one_way(self, message: Outgoing) -> None:
+        await self.send(message)
+
+    async def reply(
+        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
+    ) -> None:
+        to = reply_to(request.properties)
+        topic = request.topic if to is None else to.topic
+        self._published.append(Outgoing(topic=topic, body=body, properties=properties))

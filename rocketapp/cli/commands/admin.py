@@ -1,0 +1,394 @@
+"""`rocketapp topic`, `group` and `offset`: what administrators ask of a cluster, and change in it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketapp.cli.cluster import ask_cluster, cluster_options, json_time, local_time
+from rocketapp.cli.commands.completion import groups, topics
+from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.options import GROUP, TOPIC
+from rocketapp.cli.output import Column, items_as_json, print_items, print_json, print_table, say
+from rocketapp.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from rocketapp.admin.cluster import AdminCluster
+    from rocketapp.admin.groups import ShownGroup
+    from rocketapp.admin.offsets import Plan, QueueOffset, Target
+    from rocketapp.admin.topics import ListedTopic, ShownTopic
+    from rocketapp.model.message_queue import MessageQueue
+    from rocketapp.model.route import QueueData
+    from rocketapp.wire.requests.statistics import ConsumedOffset
+
+PERMS = {6: "read, write", 4: "read", 2: "write"}
+HELD = (
+    Column("BROKER", "broker", lambda held: held[0].broker_name),
+    Column("QUEUE", "queue_id", lambda held: held[0].queue_id),
+    Column("FIRST", "first_offset", lambda held: held[1].min_offset),
+    Column("NEXT", "next_offset", lambda held: held[1].max_offset),
+    Column("LAST STORED", None, lambda held: local_time(held[1].updated_ms)),
+    Column(None, "last_stored_at", lambda held: json_time(held[1].updated_ms)),
+)
+"""Of a queue of a topic, and what it holds."""
+GROUPS = (
+    Column("GROUP", "group", lambda one: one.name),
+    Column("MEMBERS", "members", lambda one: len(one.members)),
+    Column("LAG", "lag", lambda one: one.lag),
+)
+_OF_QUEUE = (
+    Column("TOPIC", "topic", lambda one: one.queue.topic),
+    Column("BROKER", "broker", lambda one: one.queue.broker_name),
+    Column("QUEUE", "queue_id", lambda one: one.queue.queue_id),
+)
+CONSUMED = (
+    Column("TOPIC", "topic", lambda done: done[0].topic),
+    Column("BROKER", "broker", lambda done: done[0].broker_name),
+    Column("QUEUE", "queue_id", lambda done: done[0].queue_id),
+    Column("COMMITTED", "committed_offset", lambda done: done[1].consumer_offset),
+    Column("NEXT", "next_offset", lambda done: done[1].broker_offset),
+    Column("LAG", "lag", lambda done: _lag_of(done[1])),
+    Column("LAST CONSUMED, STORED", None, lambda done: local_time(done[1].last_ms)),
+    Column(None, "last_consumed_stored_at", lambda done: json_time(done[1].last_ms)),
+)
+"""Of a queue of a group, and how far the group is in it."""
+OFFSETS = (
+    *_OF_QUEUE,
+    Column("FIRST", "first_offset", lambda one: one.held.start),
+    Column("NEXT", "next_offset", lambda one: one.held.stop),
+    Column("COMMITTED", "committed_offset", lambda one: one.committed),
+    Column("LAG", "lag", lambda one: one.lag),
+)
+MOVES = (
+    *_OF_QUEUE,
+    Column("FROM", "from", lambda move: move.before),
+    Column("", None, lambda move: "->"),
+    Column("TO", "to", lambda move: move.after),
+)
+
+
+@click.group("topic")
+def topic_commands() -> None:
+    """Show and create topics."""
+
+
+@topic_commands.command(
+    "list", short_help="Show the topics with their queues.", epilog="Example: rocketapp topic list --all"
+)
+@click.option("--all", "every", is_flag=True, help="Retries, dead letters and system topics too.")
+@cluster_options
+def list_topics_command(*, every: bool, as_json: bool) -> int:
+    """Show the topics, with their queues on each broker."""
+    from rocketapp.admin.topics import list_topics
+
+    found = ask_cluster(lambda cluster: list_topics(cluster, every=every))
+    if as_json:
+        print_json([_listed_topic(topic) for topic in found])
+        return DONE
+    rows = [
+        (topic.name, topic.kind, data.broker_name, data.read_queues, data.write_queues, _perm(data.perm))
+        for topic in found
+        for data in topic.brokers
+    ]
+    print_table(("TOPIC", "KIND", "BROKER", "READ QUEUES", "WRITE QUEUES", "MAY BE"), rows)
+    return DONE
+
+
+@topic_commands.command(
+    "show", short_help="Show what one topic holds, and its groups.", epilog="Example: rocketapp topic show orders"
+)
+@click.argument("topic", type=TOPIC, shell_complete=topics)
+@cluster_options
+def show_topic_command(*, topic: str, as_json: bool) -> int:
+    """Show the queues of TOPIC with what they hold, and the groups that consume it."""
+    from rocketapp.admin.topics import show_topic
+
+    found = ask_cluster(lambda cluster: show_topic(cluster, topic))
+    if as_json:
+        print_json(_topic_as_json(found))
+        return DONE
+    for name, config in found.configs.items():
+        order = ", orderly" if config.order else ""
+        queues = f"{config.read_queues} queues to read, {config.write_queues} to write"
+        say(f"{found.name} on {name}: {found.kind}, {queues}, may be {_perm(config.perm)}{order}")
+    say(f"groups: {', '.join(found.groups) or 'none'}")
+    print_items(HELD, found.offsets.items())
+    return DONE
+
+
+@topic_commands.command(
+    "create", short_help="Create a topic.", epilog="Example: rocketapp topic create orders --queues 16"
+)
+@click.argument("topic", type=TOPIC)
+@click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True, help="Queues on each broker.")
+@click.option("--broker", metavar="NAME", help="Only on this broker. Default: on every one.")
+@cluster_options
+def create_topic_command(*, topic: str, queues: int, broker: str | None, as_json: bool) -> int:
+    """Create TOPIC. A topic that is there already is not changed."""
+    from rocketapp.admin.topics import create_topic
+    from rocketapp.model.names import topic_problem
+
+    if (problem := topic_problem(topic)) is not None:
+        raise CommandError(problem)
+
+    async def create(cluster: AdminCluster) -> list[str]:
+        if broker is not None and broker not in cluster.masters:
+            raise CommandError(f"--broker {broker}: no such broker: known are {', '.join(cluster.masters)}")
+        created = await create_topic(cluster, topic, queues=queues, broker=broker)
+        if not created:
+            raise CommandError(f"topic {topic} is there already: see rocketapp topic show {topic}", FAILED)
+        return created
+
+    names = ask_cluster(create)
+    if as_json:
+        print_json({"topic": topic, "queues": queues, "brokers": names})
+    else:
+        say(f"created {topic} with {queues} queues on {', '.join(names)}")
+    return DONE
+
+
+def _listed_topic(topic: ListedTopic) -> dict[str, Any]:
+    return {"topic": topic.name, "kind": topic.kind, "brokers": [_queues(data) for data in topic.brokers]}
+
+
+def _queues(data: QueueData) -> dict[str, Any]:
+    return {
+        "broker": data.broker_name,
+        "read_queues": data.read_queues,
+        "write_queues": data.write_queues,
+        "readable": data.readable,
+        "writable": data.writable,
+    }
+
+
+def _topic_as_json(topic: ShownTopic) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "kind": topic.kind,
+        "brokers": {name: config.to_json() for name, config in topic.configs.items()},
+        "groups": list(topic.groups),
+        "messages": topic.messages,
+        "queues": items_as_json(HELD, topic.offsets.items()),
+    }
+
+
+def _perm(perm: int) -> str:
+    return PERMS.get(perm & 6, "nothing")
+
+
+@click.group("group")
+def group_commands() -> None:
+    """Show consumer groups."""
+
+
+@group_commands.command(
+    "list", short_help="Show the groups with members and lag.", epilog="Example: rocketapp group list --json"
+)
+@click.option("--all", "every", is_flag=True, help="The groups of RocketMQ itself too.")
+@cluster_options
+def list_groups_command(*, every: bool, as_json: bool) -> int:
+    """Show the groups with the number of their members and their lag."""
+    from rocketapp.admin.groups import list_groups
+
+    found = ask_cluster(lambda cluster: list_groups(cluster, every=every))
+    if as_json:
+        print_json(items_as_json(GROUPS, found))
+    else:
+        print_items(GROUPS, found)
+    return DONE
+
+
+@group_commands.command(
+    "show", short_help="Show the members and the lag of one group.", epilog="Example: rocketapp group show billing"
+)
+@click.argument("group", type=GROUP, shell_complete=groups)
+@cluster_options
+def show_group_command(*, group: str, as_json: bool) -> int:
+    """Show the members of GROUP, what it subscribes, and its lag in each queue."""
+    from rocketapp.admin.groups import show_group
+
+    found = ask_cluster(lambda cluster: show_group(cluster, group))
+    if as_json:
+        print_json(_group_as_json(found))
+        return DONE
+    model = f", {found.message_model.lower()}" if found.message_model else ""
+    lag = "each keeps its own offsets" if found.lag is None else f"lag {found.lag}"
+    say(f"group {found.name}: {len(found.members)} members{model}, {lag}")
+    if found.members:
+        members = [
+            (one.client_id, one.address, one.language.lower(), one.version, _subscribed(found, one.client_id))
+            for one in found.members
+        ]
+        print_table(("MEMBER", "ADDRESS", "LANGUAGE", "VERSION", "SUBSCRIBES"), members)
+    if found.differ:
+        say("the members subscribe differently: a roll-out that is not over, or messages are lost between them")
+    if found.subscriptions:
+        print_table(
+            ("TOPIC, AS BROKERS KNOW IT", "TAGS"), [(data.topic, data.expression) for data in found.subscriptions]
+        )
+    if offsets := _offsets(found):
+        print_items(CONSUMED, offsets)
+    return DONE
+
+
+def _group_as_json(group: ShownGroup) -> dict[str, Any]:
+    return {
+        "group": group.name,
+        "model": group.message_model.lower() or None,
+        "lag": group.lag,
+        "members": [
+            {
+                "client_id": one.client_id,
+                "address": one.address,
+                "language": one.language,
+                "version": one.version,
+                "subscriptions": group.told.get(one.client_id),
+            }
+            for one in group.members
+        ],
+        "subscriptions": {data.topic: data.expression for data in group.subscriptions},
+        "members_differ": group.differ,
+        "queues": items_as_json(CONSUMED, _offsets(group)),
+    }
+
+
+def _subscribed(group: ShownGroup, client_id: str) -> str:
+    """What a member says of itself, without the retries; empty when it does not say."""
+    from rocketapp.model.names import is_retry_topic
+
+    said = group.told.get(client_id, {})
+    return ", ".join(
+        topic if tags == "*" else f"{topic} ({tags})"
+        for topic, tags in sorted(said.items())
+        if not is_retry_topic(topic)
+    )
+
+
+def _offsets(group: ShownGroup) -> list[tuple[MessageQueue, ConsumedOffset]]:
+    """None of a broadcasting group: its members keep their own."""
+    return [] if group.is_broadcasting else list(group.offsets.items())
+
+
+def _lag_of(done: ConsumedOffset) -> int:
+    from rocketapp.admin.groups import lag_of
+
+    return lag_of(done)
+
+
+@click.group("offset")
+def offset_commands() -> None:
+    """Show and reset the offsets of a group."""
+
+
+@offset_commands.command(
+    "show",
+    short_help="Show what a group has committed.",
+    epilog="Example: rocketapp offset show billing --topic orders",
+)
+@click.argument("group", type=GROUP, shell_complete=groups)
+@click.option(
+    "--topic",
+    type=TOPIC,
+    shell_complete=topics,
+    help="Only this one. Default: every topic in which the group has offsets.",
+)
+@cluster_options
+def show_offsets_command(*, group: str, topic: str | None, as_json: bool) -> int:
+    """Show what each queue holds, and what GROUP has committed."""
+    from rocketapp.admin.groups import refuse_unknown
+    from rocketapp.admin.offsets import show_offsets
+
+    async def look(cluster: AdminCluster) -> list[QueueOffset]:
+        found = await show_offsets(cluster, group, topic)
+        if all(one.committed is None for one in found):
+            await refuse_unknown(cluster, group)
+        return found
+
+    found = ask_cluster(look)
+    if as_json:
+        print_json(items_as_json(OFFSETS, found))
+        return DONE
+    print_items(OFFSETS, found)
+    return DONE
+
+
+@offset_commands.command(
+    "reset",
+    short_help="Move a group to other offsets.",
+    epilog="Example: rocketapp offset reset billing orders --to first --dry-run",
+)
+@click.argument("group", type=GROUP, shell_complete=groups)
+@click.argument("topic", type=TOPIC, shell_complete=topics)
+@click.option(
+    "--to", "target", required=True, metavar="WHERE", help="first, last, an offset, or a time: 2026-01-31T08:00+01:00."
+)
+@click.option("--queue", "queues", type=click.IntRange(min=0), multiple=True, help="Only this one; may be repeated.")
+@click.option("--dry-run", is_flag=True, help="Print what would be set, and set nothing.")
+@cluster_options
+def reset_offsets_command(
+    *,
+    group: str,
+    topic: str,
+    target: str,
+    queues: tuple[int, ...],
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Set the offsets of GROUP in TOPIC. Live members are moved by the broker; where it cannot, they are refused."""
+    from rocketapp.admin.groups import group_names
+    from rocketapp.admin.offsets import apply, plan_reset
+
+    wanted = parse_target(target)
+
+    async def reset(cluster: AdminCluster) -> tuple[Plan, str]:
+        try:
+            plan = await plan_reset(cluster, group, topic, wanted, only=frozenset(queues))
+        except ValueError as error:
+            raise CommandError(f"--to {target}: {error}") from error
+        if missing := sorted(set(queues) - {move.queue.queue_id for move in plan.moves}):
+            raise CommandError(
+                f"--queue {missing[0]}: topic {topic} has no such queue: see rocketapp topic show {topic}"
+            )
+        if not dry_run:
+            await apply(cluster, plan)
+        is_new = not plan.members and all(move.before is None for move in plan.moves)
+        return plan, did_you_mean(group, await group_names(cluster)) if is_new else ""
+
+    plan, near = ask_cluster(reset)
+    if as_json:
+        print_json(_planned(plan, dry_run=dry_run))
+        return DONE
+    print_items(MOVES, plan.moves)
+    if near:
+        say(f"group {group} had committed nothing in {topic}{near}")
+    live = f"; it has {len(plan.members)} live members" if plan.members else ""
+    say(f"nothing was set: --dry-run{live}" if dry_run else f"group {group} goes on there")
+    return DONE
+
+
+def parse_target(text: str) -> Target:
+    """`first`, `last`, an offset, or a time; one without a zone is of this machine's. Raises CommandError."""
+    if text in ("first", "last"):
+        return "first" if text == "first" else "last"
+    if text.isascii() and text.isdecimal():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo is not None else moment.astimezone()
+        moment.timestamp()
+    except (ValueError, OverflowError):
+        raise CommandError(
+            f"--to {text}: write first, last, an offset such as 1200, or a time such as 2026-01-31T08:00+01:00"
+        ) from None
+    return moment
+
+
+def _planned(plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "group": plan.group,
+        "dry_run": dry_run,
+        "live_members": [one.client_id for one in plan.members],
+        "queues": items_as_json(MOVES, plan.moves),
+    }

@@ -1,0 +1,320 @@
+"""`rocketapp routes`, `config` and `plugins`: what an app declares, shown without starting it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketapp.cli.failure import DONE, USAGE, CommandError, one_line, shown_path
+from rocketapp.cli.options import app_command, apps, json_option
+from rocketapp.cli.output import print_json, say
+from rocketapp.model.subscription_words import (
+    describe_breaker,
+    describe_failures,
+    describe_outcome,
+    describe_outcomes,
+    describe_run,
+    describe_tags,
+    idempotency_key,
+    key_name,
+)
+
+if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.settings.settings import Settings
+    from rocketapp.config.app import AppConfig
+    from rocketapp.hooks.finding import Found
+    from rocketapp.model.subscription import Subscription
+
+_HERE = ("", "handler", "consumer.retries", "broadcast")
+"""Sources that need no mention: the handler's own declaration, and the usual settings."""
+HIDDEN = "********"
+
+
+@click.command("routes", epilog="Example: rocketapp routes app:app")
+@json_option
+@app_command
+def routes_command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
+    """Show what APP subscribes, and how failures go."""
+    from rocketapp.cli.settings import subscriptions_of
+
+    subscriptions, suspend = subscriptions_of(app, settings), settings.consumer.suspend
+    if as_json:
+        print_json([route_of(one, suspend=suspend) for one in subscriptions])
+        return DONE
+    for line in describe_routes(subscriptions, suspend=suspend):
+        say(line)
+    return DONE
+
+
+def describe_routes(subscriptions: Sequence[Subscription], *, suspend: float) -> Iterator[str]:
+    """Line by line; groups and topics in the order of their declaration. `suspend` is consumer.suspend."""
+    if not subscriptions:
+        yield "nothing is subscribed"
+    groups = dict.fromkeys((one.cluster, one.group) for one in subscriptions)
+    for cluster, group in groups:
+        yield f"group {group}" + (f" on cluster {cluster}" if cluster else "")
+        for one in subscriptions:
+            if (one.cluster, one.group) == (cluster, group):
+                yield f"  {one.topic}  {describe_tags(one)}"
+                yield from _describe(one, suspend=suspend)
+
+
+def _describe(one: Subscription, *, suspend: float) -> Iterator[str]:
+    """The lines of one handler: what was not asked for is left out."""
+    yield f"    handler   {one.handler_name} at {_shown_place(one.place)}"
+    yield f"    runs      {describe_run(one)}"
+    yield f"    start     {one.start if isinstance(one.start, str) else one.start.isoformat()}"
+    if one.idempotent:
+        yield f"    once      by {idempotency_key(one)}"
+    if one.publishes:
+        yield f"    publishes what it returns to {one.publishes}"
+    yield f"    failures  {describe_failures(one, suspend=suspend)}"
+    if one.retry is not None and one.retry.on:
+        yield f"    on        {describe_outcomes(one.retry)}"
+    if one.retry is not None and one.retry.breaker is not None:
+        yield f"    breaker   {describe_breaker(one.retry.breaker)}"
+    said = [("retries", one.retries_from), ("policy", one.retry_from)]
+    shown = [f"{what}: {_shown_source(source)}" for what, source in said if source not in _HERE]
+    if shown:
+        yield f"    said by   {'; '.join(shown)}"
+
+
+def route_of(one: Subscription, *, suspend: float) -> dict[str, Any]:
+    """One handler for `--json`. What was not asked for is null; seconds are numbers."""
+    policy = one.retry
+    return {
+        "cluster": one.cluster,
+        "group": one.group,
+        "topic": one.topic,
+        "tags": sorted(one.tags),
+        "sql": one.sql or None,
+        "broadcast": one.broadcast,
+        "handler": one.handler_name,
+        "place": one.place,
+        "async": one.is_async,
+        "orderly": one.orderly,
+        "order_by": None if one.order_by is None else key_name(one),
+        "every": one.every,
+        "batch": one.batch,
+        "batch_wait": None if one.batch is None else one.batch_wait,
+        "concurrency": one.concurrency,
+        "rate": one.rate,
+        "timeout": one.timeout,
+        "start": one.start if isinstance(one.start, str) else one.start.isoformat(),
+        "idempotent": idempotency_key(one) if one.idempotent else None,
+        "publishes": one.publishes or None,
+        "retries": one.retries,
+        "retries_from": one.retries_from,
+        "delays": None if policy is None else list(policy.delays),
+        "on": None
+        if policy is None
+        else {kind.__name__: describe_outcome(answer) for kind, answer in policy.on.items()},
+        "breaker": None if policy is None or policy.breaker is None else dataclasses.asdict(policy.breaker),
+        "policy_from": one.retry_from or None,
+        "failures": describe_failures(one, suspend=suspend),
+    }
+
+
+def _shown_source(source: str) -> str:
+    """`RocketApp at file:line`, with the file as it is seen from here."""
+    what, at, place = source.partition(" at ")
+    return f"{what} at {_shown_place(place)}" if at else source
+
+
+def _shown_place(place: str) -> str:
+    file, _, line = place.rpartition(":")
+    return f"{shown_path(file)}:{line}"
+
+
+@click.command(
+    "config", short_help="Show every setting of APP and its source.", epilog="Example: rocketapp config app:app"
+)
+@json_option
+@app_command
+def config_command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
+    """Show every setting of APP with its value, and where that came from."""
+    if as_json:
+        print_json(settings_as_json(settings))
+        return DONE
+    for line in describe_settings(settings):
+        say(line)
+    return DONE
+
+
+def describe_settings(settings: Settings) -> Iterator[str]:
+    """`table.key = value  # source`, one a line; secrets are not shown."""
+    rows = [
+        (f"{table}.{one.name} = {_value(one, getattr(options, one.name))}", settings.source_of(table, one.name))
+        for table, options in settings.tables().items()
+        for one in dataclasses.fields(options)
+    ]
+    width = max(len(left) for left, _ in rows)
+    for left, source in rows:
+        yield f"{left:<{width}}  # {source}"
+
+
+def settings_as_json(settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
+    """Table -> option -> value and source; secrets are not shown."""
+    return {
+        table: {
+            one.name: {
+                "value": HIDDEN if _is_hidden(one, getattr(options, one.name)) else _plain(getattr(options, one.name)),
+                "source": settings.source_of(table, one.name),
+            }
+            for one in dataclasses.fields(options)
+        }
+        for table, options in settings.tables().items()
+    }
+
+
+def _plain(value: object) -> object:
+    """As JSON has it; what JSON does not know is text."""
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    if isinstance(value, str):
+        return _without_password(value)
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def _without_password(value: str) -> str:
+    """A URL without user and password, and without its query, which may hold a token; other texts as they are."""
+    from rocketapp.transport.web import shown_url
+
+    return shown_url(value) if "://" in value else value
+
+
+def _is_hidden(field: dataclasses.Field[object], value: object) -> bool:
+    from rocketapp.config.option import info_of
+
+    return info_of(field).secret and bool(value)
+
+
+def _value(field: dataclasses.Field[object], value: object) -> str:
+    if _is_hidden(field, value):
+        return HIDDEN
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return str(list(value)).replace("'", '"')
+    return f'"{_without_password(value)}"' if isinstance(value, str) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPlugin:
+    """One plugin as the command shows it."""
+
+    name: str
+    order: int | None
+    """From 1, outermost last; None when it is disabled or failed."""
+    origin: str
+    distribution: str
+    version: str
+    module: str
+    hooks: tuple[str, ...]
+    disabled: bool
+    error: str
+    """Why it cannot be used; empty when it can."""
+
+
+@click.command("plugins", short_help="Show the plugins in their order.", epilog="Example: rocketapp plugins app:app")
+@click.argument("app", required=False, shell_complete=apps)
+@click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
+@json_option
+@click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")
+def plugins_command(*, app: str | None, settings: str | None, as_json: bool, traceback: bool) -> int:
+    """Show the plugins in their order: of APP, or without it those that are installed or named by the settings."""
+    try:
+        shown = _of_app(app, settings) if app is not None else _without_app(settings)
+    except CommandError as error:
+        error.traceback = traceback
+        raise
+    if as_json:
+        print_json([asdict(one) for one in shown])
+    else:
+        for line in describe_plugins(shown):
+            say(line)
+    return USAGE if any(one.error for one in shown) else DONE
+
+
+def describe_plugins(shown: Sequence[ShownPlugin]) -> Iterator[str]:
+    """One line for each, and its hooks below it."""
+    for one in shown:
+        place = "-" if one.order is None else str(one.order)
+        version = f"{one.distribution} {one.version}".strip() or one.module
+        yield f"{place:>2}  {one.name}  ({version}; {one.origin}){'  disabled' if one.disabled else ''}"
+        if one.error:
+            yield f"      FAILED: {one.error}"
+        elif not one.disabled:
+            yield f"      {', '.join(one.hooks)}"
+
+
+def _of_app(target: str, file: str | None) -> list[ShownPlugin]:
+    from rocketapp.app.declare.phases import declared_of
+    from rocketapp.app.settings.sources import load_settings
+    from rocketapp.cli.loader import load_app
+    from rocketapp.errors import RocketAppError
+
+    declared = declared_of(load_app(target))
+    try:
+        # The plugins' own tables are not read: a plugin that fails has to be shown, not to end the command.
+        code, place = declared.settings, declared.place
+        config = load_settings(file, {}, os.environ, code, only_known=True, code_place=place).app
+        return _in_order(declared.found_plugins(config), config)
+    except RocketAppError as error:
+        raise CommandError(str(error)) from error
+
+
+def _without_app(file: str | None) -> list[ShownPlugin]:
+    from rocketapp.cli.loader import put_current_directory_on_path
+    from rocketapp.cli.settings import read_settings
+    from rocketapp.errors import RocketAppError
+    from rocketapp.hooks.finding import find
+
+    put_current_directory_on_path()
+    config = read_settings({}, file=file).app
+    try:
+        return _in_order(find((), config.plugins), config)
+    except RocketAppError as error:
+        raise CommandError(str(error)) from error
+
+
+def _in_order(found: Sequence[Found], config: AppConfig) -> list[ShownPlugin]:
+    """Those that are used in their order, then those that failed, then the disabled ones."""
+    from rocketapp.errors import PluginError
+    from rocketapp.hooks.finding import choose
+    from rocketapp.hooks.manager import Plugins
+
+    plugins, used, failed = Plugins(), list[ShownPlugin](), list[ShownPlugin]()
+    wanted = choose(found, config)
+    for one in wanted:
+        try:
+            plugins.add(one)
+        except PluginError as error:
+            failed.append(_described(one, error=one_line(error.problem)))
+        else:
+            used.append(_described(one, order=len(used) + 1, hooks=plugins.hooks_of(one.name)))
+    chosen = {one.name for one in wanted}
+    return used + failed + [_described(one, disabled=True) for one in found if one.name not in chosen]
+
+
+def _described(
+    found: Found, *, order: int | None = None, hooks: tuple[str, ...] = (), disabled: bool = False, error: str = ""
+) -> ShownPlugin:
+    name, version = _distribution(found)
+    return ShownPlugin(found.name, order, found.origin, name, version, found.module, hooks, disabled, error)
+
+
+def _distribution(found: Found) -> tuple[str, str]:
+    """Name and version of what installed the plugin; empty for a module that nothing installed."""
+    from importlib.metadata import packages_distributions, version
+
+    if found.distribution is not None:
+        return found.distribution.name, found.distribution.version
+    names = packages_distributions().get(found.module.partition(".")[0])
+    return (names[0], version(names[0])) if names else ("", "")

@@ -1,0 +1,202 @@
+"""`rocketapp tail` and `rocketapp message`: a topic's messages as they come, and stored ones by id or key."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketapp.cli.cluster import ask_cluster, cluster_options, connected, settings_here
+from rocketapp.cli.commands.completion import topics
+from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
+from rocketapp.cli.options import TOPIC, json_lines_option, name_server_option, refuse_empty
+from rocketapp.cli.output import needs_ascii, print_json, printable, say
+
+if TYPE_CHECKING:
+    from rocketapp.app.settings.settings import Settings
+    from rocketapp.model.event import Event
+    from rocketapp.wire.record import Message
+
+
+@click.command(
+    "tail",
+    short_help="Show the messages of a topic as they come.",
+    epilog="Example: rocketapp tail orders --from first --count 10",
+)
+@click.argument("topic", shell_complete=topics)
+@click.option("--tag", default="*", help="Only these: 'paid || refunded'.")
+@click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
+@json_lines_option
+@name_server_option
+def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json: bool, name_server: str | None) -> int:
+    """Show the messages of TOPIC as they come, until SIGINT or N of them were shown."""
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.model.names import topic_problem
+    from rocketapp.model.subscription import parse_tags
+
+    if (problem := topic_problem(topic)) is not None:
+        raise CommandError(problem)
+    refuse_empty({"--name-server": name_server, "--tag": tag})
+    try:
+        tags = parse_tags(tag)
+    except ValueError as error:
+        raise CommandError(f"--tag {tag}: {error}") from error
+    if any("|" in one for one in tags):
+        raise CommandError(f"--tag {tag}: no message has such a tag: write || between tags, as in 'a || b'")
+    settings = settings_here()
+    show = as_json_line if as_json else as_text_line
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_in_loop(_follow(settings, topic, tags, begin=begin, count=count, show=show))
+    except BrokenPipeError:
+        discard_stdout()
+    return DONE
+
+
+async def _follow(
+    settings: Settings, topic: str, tags: frozenset[str], *, begin: str, count: int | None, show: Any
+) -> None:
+    from random import Random
+
+    from rocketapp.scripts.following import Following
+
+    async with connected(settings) as client:
+        tail = Following(
+            client,
+            settings.consumer,
+            topic,
+            tags,
+            start="first" if begin == "first" else "last",
+            max_inflated_bytes=settings.client.max_inflated_bytes,
+            random=Random(),
+            observe=_tell,
+            say=_say,
+        )
+        tail.start()
+        shown = 0
+        try:
+            while count is None or shown < count:
+                batch = (await tail.next())[: None if count is None else count - shown]
+                sys.stdout.write("".join(show(message) + "\n" for message in batch))
+                sys.stdout.flush()
+                shown += len(batch)
+        finally:
+            await tail.stop()
+
+
+@click.command(
+    "message",
+    short_help="Show messages by their id or a key.",
+    epilog="Example: rocketapp message --key order-17 --topic orders",
+)
+@click.argument("message_id", metavar="[ID]", required=False)
+@click.option("--key", help="Messages with this key, instead of one with an ID.")
+@click.option(
+    "--topic",
+    type=TOPIC,
+    shell_complete=topics,
+    help="Look only here. Default: in every topic, retries and dead letters among them.",
+)
+@cluster_options
+def message_command(*, message_id: str | None, key: str | None, topic: str | None, as_json: bool) -> int:
+    """Show the message with this ID, the producer's or the broker's, and its copies; or those with a key."""
+    from rocketapp.admin.messages import find_by_id, find_by_key
+
+    refuse_empty({"ID": message_id, "--key": key})
+    if message_id and not key:
+        found = ask_cluster(lambda cluster: find_by_id(cluster, message_id, topic=topic))
+        what = f"the id {message_id}"
+    elif key and not message_id:
+        found = ask_cluster(lambda cluster: find_by_key(cluster, key, topic=topic))
+        what = f"the key {key}"
+    else:
+        raise CommandError("message: give either an ID or --key")
+    if not found:
+        where = f"topic {topic}" if topic else "any topic"
+        raise CommandError(
+            f"no message with {what} is stored in {where}: it may be deleted or of another cluster", FAILED
+        )
+    if as_json:
+        print_json([json_of(message) for message in found])
+        return DONE
+    for message in found:
+        print_message(message)
+    return DONE
+
+
+def print_message(message: Message) -> None:
+    """A line as `tail` shows it, and a line for each property."""
+    say(as_text_line(message))
+    for name, value in message.properties.items():
+        say(printable(f"    {name}={value}"))
+
+
+def json_of(message: Message) -> dict[str, Any]:
+    """As `tail --json` shows it, and the topic in which this copy is stored."""
+    shown: dict[str, Any] = json.loads(as_json_line(message))
+    return {**shown, "stored_topic": message.queue.topic if message.queue is not None else message.topic}
+
+
+def as_text_line(message: Message) -> str:
+    """`time place #offset tag=.. keys=.. body`; control characters escaped, for a terminal obeys them."""
+    parts = [message.stored_at.isoformat(timespec="milliseconds"), str(message.queue), f"#{message.offset}"]
+    if message.tag is not None:
+        parts.append(f"tag={message.tag}")
+    if message.keys:
+        parts.append(f"keys={','.join(message.keys)}")
+    parts.append(_body(message).decode("utf-8", "backslashreplace"))
+    return printable(" ".join(parts))
+
+
+def as_json_line(message: Message) -> str:
+    """Everything; a body that is not UTF-8 is in `body_base64`."""
+    queue = message.queue
+    fields: dict[str, Any] = {
+        "topic": message.topic,
+        "broker": queue.broker_name if queue is not None else "",
+        "queue_id": message.queue_id,
+        "offset": message.offset,
+        "message_id": message.message_id,
+        "offset_message_id": message.offset_message_id,
+        "tag": message.tag,
+        "keys": message.keys,
+        "properties": dict(message.properties),
+        "attempt": message.attempt,
+        "born_at": message.born_at.isoformat(),
+        "stored_at": message.stored_at.isoformat(),
+        "born_host": message.born_host,
+    }
+    body = _body(message)
+    try:
+        fields["body"] = body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(body).decode()
+    return json.dumps(fields, ensure_ascii=needs_ascii())
+
+
+def _body(message: Message) -> bytes:
+    from rocketapp.errors import ProtocolError
+
+    try:
+        return message.body
+    except ProtocolError as error:
+        return f"<{error}>".encode()
+
+
+def _say(line: str) -> None:
+    """Problems go to the terminal, beside the messages."""
+    print(line, file=sys.stderr)
+
+
+def _tell(event: Event) -> None:
+    from rocketapp.model.event import LoopFailed, StandingStill
+
+    if isinstance(event, StandingStill):
+        _say(f"{event.queue}: {event.reason}")
+    elif isinstance(event, LoopFailed):
+        _say(f"{event.loop}: {event.error}")

@@ -1,0 +1,126 @@
+"""Where rocketapp is installed from: a generated project installs the same, and what an extra brings is named by it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import rocketapp
+from rocketapp.cli.failure import CommandError
+
+NAME = "rocketapp"
+_VERSION = re.compile(r"\d+(\.\w+)*([-+.]\w+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Of one distribution."""
+
+    name: str
+    where: str
+    """A URL of a wheel, a folder or a repository; otherwise a version of a package index, or empty for any version."""
+    editable: bool = False
+
+    @property
+    def path(self) -> Path | None:
+        """The wheel or folder, when it is on this machine."""
+        url = urlsplit(self.where)
+        return Path(unquote(url.path)) if url.scheme == "file" else None
+
+    def line(self) -> str:
+        """The line of a requirements file."""
+        if self.editable:
+            return f"-e {self.where}"
+        if "://" in self.where:
+            return f"{self.name} @ {self.where}"
+        return f"{self.name}=={self.where}" if self.where else self.name
+
+    def pip_command(self, extra: str) -> str:
+        """What installs it once more, with an extra."""
+        if self.path is not None:
+            return f"pip install {'-e ' if self.editable else ''}{shlex.quote(f'{self.path}[{extra}]')}"
+        at = f" @ {self.where}" if "://" in self.where else ""
+        return f"pip install {shlex.quote(f'{self.name}[{extra}]{at}')}"
+
+
+def running() -> Source:
+    """Of the rocketapp that runs: its checkout, what it was installed from, or its version."""
+    root = checkout()
+    return Source(NAME, root.as_uri(), editable=True) if root is not None else installed(NAME)
+
+
+def checkout() -> Path | None:
+    """The folder with the source code of the rocketapp that runs; None when it is an installed copy."""
+    root = Path(rocketapp.__file__).resolve().parents[1]
+    return root if (root / "pyproject.toml").is_file() and (root / "templates").is_dir() else None
+
+
+def given(text: str) -> Source:
+    """Of rocketapp, as `--source` names it: a version, a wheel or a folder. Raises CommandError."""
+    path = Path(text).expanduser()
+    if path.is_dir() and not (path / "pyproject.toml").is_file():
+        raise CommandError(
+            f"--source {text}: the folder has no pyproject.toml: name one with the source code of rocketapp"
+        )
+    if path.is_dir() or (path.is_file() and path.suffix == ".whl"):
+        return Source(NAME, path.resolve().as_uri())
+    if _VERSION.fullmatch(text):
+        return Source(NAME, text)
+    raise CommandError(f"--source {text}: neither a version, such as 1.2, nor a wheel, nor a folder")
+
+
+def check(source: Source) -> None:
+    """Raises CommandError for a wheel or folder that has been removed since rocketapp was installed from it."""
+    if source.path is not None and not source.path.exists():
+        text = f"{source.name} was installed from {source.path}, which is gone: say with --source where to take it from"
+        raise CommandError(text)
+
+
+def companion(name: str, source: Source) -> Source:
+    """A distribution that goes with this rocketapp. Raises CommandError when it is not found.
+
+    In a checkout it lies in `contrib/`, and beside a wheel there is its wheel; otherwise it is taken from where it was
+    installed from. With a version of rocketapp the package index has it.
+    """
+    path = source.path
+    if path is None:
+        return Source(name, "")
+    if (path / "contrib" / name / "pyproject.toml").is_file():
+        return Source(name, (path / "contrib" / name).as_uri(), source.editable)
+    folder = path if path.is_dir() else path.parent
+    if wheels := sorted(folder.glob(f"{name.replace('-', '_')}-*.whl")):
+        return Source(name, wheels[-1].as_uri())
+    try:
+        found = installed(name)
+    except PackageNotFoundError:
+        text = f"{name} is not installed, and {folder} has no wheel of it: put one there, beside the one of rocketapp"
+        raise CommandError(text) from None
+    check(found)
+    return found
+
+
+def installed(name: str) -> Source:
+    """What the installer noted down. Raises PackageNotFoundError for a distribution that is not installed."""
+    found = distribution(name)
+    noted = found.read_text("direct_url.json")
+    return _noted(name, json.loads(noted)) if noted else Source(name, found.version)
+
+
+def _noted(name: str, noted: dict[str, Any]) -> Source:
+    """As the file `direct_url.json` has it."""
+    url: str = noted["url"]
+    if "vcs_info" in noted:
+        return Source(name, f"{noted['vcs_info']['vcs']}+{url}@{noted['vcs_info']['commit_id']}")
+    return Source(name, url, editable=noted.get("dir_info", {}).get("editable", False))
+
+
+def missing(what: str, library: str, extra: str) -> CommandError:
+    """What to raise when `library` cannot be imported: the line names the extra and what installs it."""
+    text = f"{what} needs {library}, which comes with the extra {extra!r}: {running().pip_command(extra)}"
+    return CommandError(text)

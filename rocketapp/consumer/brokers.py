@@ -1,0 +1,471 @@
+"""What one group asks of brokers: each question finds the right broker by itself.
+
+Everything here raises TransportError or BrokerError when a broker does not answer; nothing
+turns a missing answer into an empty one.
+
+Slaves stand in for a master that cannot be reached: messages, members and offsets are read from them. Nothing is
+written to a slave: an offset that it takes is replaced by its master's at the next synchronisation, and locks are a
+master's alone. What a slave does not know is never read as "none": it may be behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from random import Random
+from typing import Any
+
+from rocketapp.client.calls import clients, locks, offsets, pull
+from rocketapp.client.calls.send import send_back
+from rocketapp.client.instance import ClientInstance
+from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.limits import Limits
+from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, SetupError, TransportError
+from rocketapp.model.event import Observe, ReadFromSlave
+from rocketapp.model.handler_kind import POPPED
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.route import MASTER_ID
+from rocketapp.model.subscription import TAGS, SubscriptionData
+from rocketapp.state import replicas
+from rocketapp.tasks import Tasks
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.assignment import POP, AssignedQueue, AssignmentQuestion
+from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest
+from rocketapp.wire.requests.running_info import RunningInfo
+from rocketapp.wire.requests.send_back import SendBackRequest
+
+_CHECK_PATIENCE = 1.0
+"""Seconds in which a broker is reached and answers what is asked before anything is consumed."""
+_ASSIGNED_TIMEOUT = 3.0
+"""Seconds that a broker may take to share out a topic (Java: the same)."""
+_MEMBERS_TIMEOUT = 1.0
+"""Seconds that a list of members may take: one that comes later is out of date."""
+
+
+class Slaves:
+    """The slaves of a cluster, as one group reads them."""
+
+    def __init__(self, *, group: str, client: ClientInstance, observe: Observe) -> None:
+        self._group, self._client, self._observe = group, client, observe
+        self._reading: dict[str, set[MessageQueue]] = {}
+        self._stand_ins: dict[str, Connection] = {}
+        """By broker what stood in for its master at the last look."""
+
+    def __repr__(self) -> str:
+        return f"<Slaves {self._group}: {', '.join(sorted(self._reading)) or 'not read'}>"
+
+    def reader(self, broker_name: str, wanted: int) -> int:
+        """The copy to pull from when a broker suggested `wanted`."""
+        return replicas.reader(self._client.copies(broker_name).keys(), wanted)
+
+    def instead(self, broker_name: str) -> int | None:
+        """The slave to read while the master cannot be reached; None when no route names one."""
+        return next(iter(self._ids(broker_name)), None)
+
+    def connection(self, broker_name: str) -> Connection | None:
+        """The connection to a slave, if the master is not connected and a slave is."""
+        copies = self._client.copies(broker_name)
+        master = copies.get(MASTER_ID)
+        if master is not None and self._client.living_connection(master) is not None:
+            return None
+        living = (self._client.living_connection(copies[one]) for one in self._ids(broker_name))
+        return next((connection for connection in living if connection is not None), None)
+
+    def is_new_stand_in(self, broker_name: str) -> bool:
+        """Whether a slave stands in that did not at the last call: it may not know all members yet."""
+        connection, before = self.connection(broker_name), self._stand_ins.pop(broker_name, None)
+        if connection is None:
+            return False
+        self._stand_ins[broker_name] = connection
+        return connection is not before
+
+    def of_lost_master(self, queue: MessageQueue) -> Connection | None:
+        """The same, if the name server does not name the master any more either: it is away for longer."""
+        route = self._client.routes.get(queue.topic)
+        broker = None if route is None else route.broker(queue.broker_name)
+        return None if broker is None or broker.master is not None else self.connection(queue.broker_name)
+
+    def is_master_back(self, broker_name: str) -> bool:
+        """Whether the master is connected (again)."""
+        master = self._client.broker_address(broker_name)
+        return master is not None and self._client.living_connection(master) is not None
+
+    def begin(self, queue: MessageQueue, broker_id: int) -> None:
+        """This queue is read from a slave. Told once per broker."""
+        queues = self._reading.setdefault(queue.broker_name, set())
+        if not queues:
+            self._observe(ReadFromSlave(self._group, queue.broker_name, broker_id))
+        queues.add(queue)
+
+    def end(self, queue: MessageQueue) -> None:
+        """This queue is not read from a slave any more."""
+        queues = self._reading.get(queue.broker_name)
+        if queues is None or queue not in queues:
+            return
+        queues.discard(queue)
+        if not queues:
+            del self._reading[queue.broker_name]
+            self._observe(ReadFromSlave(self._group, queue.broker_name, MASTER_ID))
+
+    def _ids(self, broker_name: str) -> list[int]:
+        copies = self._client.copies(broker_name)
+        connected = [one for one, address in copies.items() if self._client.living_connection(address) is not None]
+        return replicas.slaves(copies.keys(), connected)
+
+
+class Brokers:
+    """The brokers of a cluster, as one group sees them."""
+
+    travels: bool = True
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        client: ClientInstance,
+        limits: Limits,
+        random: Random,
+        tasks: Tasks,
+        slaves: Slaves,
+    ) -> None:
+        """`tasks`: the owner of what is asked beside the caller. `slaves` stand in for masters that are away."""
+        self.slaves: Slaves = slaves
+        self._limits, config = limits, limits.config
+        self._group, self._client, self._config, self._random = group, client, config, random
+        self._tasks = tasks
+        self._beating: asyncio.Task[Any] | None = None
+        self._suspend_ms = int(config.long_poll * 1000)
+        self._carried: Mapping[str, SubscriptionData] = {}
+
+    def carry(self, subscriptions: Mapping[str, SubscriptionData]) -> None:
+        """From now on pulls of these topics say what they ask for, whatever the broker has heard of the group.
+
+        The others go by what it has heard. The subscription check of the group decides it.
+        """
+        self._carried = subscriptions
+
+    def carried(self, topic: str) -> SubscriptionData | None:
+        """What pulls of the topic say that they ask for; None: they leave it to the broker."""
+        return self._carried.get(topic)
+
+    def is_connected(self, broker_name: str) -> bool:
+        """Whether there is a living connection to its master."""
+        address = self._client.broker_address(broker_name)
+        return address is not None and self._client.living_connection(address) is not None
+
+    async def _master(self, broker_name: str, *, dial: bool = True) -> Connection:
+        """A connection to the master; with `dial` False TransportError unless there is one already."""
+        address = self._client.broker_address(broker_name)
+        if address is None:
+            raise TransportError(broker_name, "no address of its master is known")
+        if dial:
+            return await self._client.connection(address)
+        connection = self._client.living_connection(address)
+        if connection is None:
+            raise TransportError(broker_name, "its master is not connected")
+        return connection
+
+    async def connection(self, broker_name: str) -> Connection:
+        """A connection to its master; TransportError when it cannot be reached."""
+        return await self._master(broker_name)
+
+    def hold(self, broker_name: str) -> None:
+        """Keep its addresses, whatever the routes say, until as many calls of `release`."""
+        self._client.routes.hold_broker(broker_name)
+
+    def release(self, broker_name: str) -> None:
+        """The counterpart of `hold`."""
+        self._client.routes.release_broker(broker_name)
+
+    # Offsets.
+
+    async def take(self, queue: MessageQueue) -> None:
+        """Brokers know no sessions: what one commits late is told by reading before writing."""
+
+    async def committed(
+        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
+    ) -> int | None:
+        """The group's offset; None when the broker has none.
+
+        Not `exact`: of a young queue, whose first message is still in memory, a broker says 0 instead.
+        """
+        connection = await self._master(queue.broker_name, dial=dial)
+        zero, timeout = False if exact else None, self._config.commit_timeout if timeout is None else timeout
+        return await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=zero)
+
+    async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
+        """The group's offset, and whether that answer is certain: see `client.calls.offsets.Committed`.
+
+        Of a master that the name server does not name any more, the slave's answer counts if it knows an offset.
+        """
+        try:
+            connection = await self._master(queue.broker_name)
+        except TransportError:
+            slave = self.slaves.of_lost_master(queue)
+            if slave is None:
+                raise
+            known = await offsets.query_certain(slave, self._group, queue, self._config.commit_timeout)
+            if known.offset is None or not known.is_certain:
+                # It may be behind its master: an offset that it lacks may still be at the master.
+                raise
+            return known
+        return await offsets.query_certain(connection, self._group, queue, self._config.commit_timeout)
+
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
+    ) -> None:
+        """Everything below `offset` is done; returns when the broker has confirmed it."""
+        connection = await self._master(queue.broker_name, dial=dial)
+        timeout = self._config.commit_timeout if timeout is None else timeout
+        await offsets.commit(connection, self._group, queue, offset, timeout)
+
+    async def max_offset(self, queue: MessageQueue, *, timeout: float | None = None, dial: bool = True) -> int:
+        """The offset that the next stored message gets."""
+        connection = await self._master(queue.broker_name, dial=dial)
+        return await offsets.max_offset(connection, queue, self._config.commit_timeout if timeout is None else timeout)
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message that is still there."""
+        return await offsets.min_offset(await self._master(queue.broker_name), queue, self._config.commit_timeout)
+
+    async def offset_at(self, queue: MessageQueue, timestamp: float) -> int:
+        """The offset of the first message stored at `timestamp` (seconds since 1970) or later."""
+        connection = await self._master(queue.broker_name)
+        return await offsets.search(connection, queue, timestamp, self._config.commit_timeout)
+
+    # Pulls.
+
+    async def start_pull(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        offset: int,
+        commit_offset: int | None,
+        broker_id: int = MASTER_ID,
+    ) -> asyncio.Future[Command]:
+        """Send a pull; `commit_offset` travels with it and is stored by the master."""
+        address = self._client.broker_address(queue.broker_name, broker_id)
+        if address is None:
+            broker_id, address = MASTER_ID, self._client.broker_address(queue.broker_name)
+        if address is None:
+            raise TransportError(queue.broker_name, "no address of it is known")
+        connection = await self._client.connection(address)
+        # Only now: what is carried may have changed meanwhile.
+        carried = self._carried.get(queue.topic)
+        commits = commit_offset is not None and commit_offset > 0 and broker_id == MASTER_ID
+        config = self._limits.of(queue.topic)
+        flags = FLAG_SUSPEND if carried is None else FLAG_SUSPEND | FLAG_SUBSCRIPTION
+        request = PullRequest(
+            group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=offset,
+            max_messages=config.pull_batch_size,
+            sys_flag=flags | FLAG_COMMIT if commits else flags,
+            commit_offset=-1 if commit_offset is None else commit_offset,
+            suspend_ms=self._suspend_ms,
+            sub_version=subscription.version,
+            expression=None if carried is None else carried.expression,
+            expression_type=subscription.expression_type,
+            max_bytes=config.pull_batch_bytes,
+            broker_name=queue.broker_name,
+        )
+        return pull.start(connection, request, config.pull_timeout)
+
+    # The group.
+
+    async def everyone(self) -> set[str]:
+        """The client ids of the group's members that any broker knows. A broker that does not answer knows none."""
+        lists = await asyncio.gather(*map(self._known_to, self._client.routes.broker_names()))
+        return {client_id for found in lists for client_id in found}
+
+    async def _known_to(self, broker_name: str) -> list[str]:
+        try:
+            return await self.members(broker_name)
+        except RocketAppError:
+            return []  # a group without members is an error as well
+
+    async def subscribed(self, client_id: str, timeout: float) -> RunningInfo:
+        """What a member subscribes and pulls, asked through any broker: all brokers of its topics know it."""
+        from rocketapp.client.calls import admin  # needed once there are other members
+
+        problem: RocketAppError = TransportError(client_id, "no broker is known")
+        for name in sorted(self._client.routes.broker_names()):
+            try:
+                connection = await self._master(name)
+                return await admin.running_info(connection, self._group, client_id, timeout, brief=True)
+            except RocketAppError as error:
+                problem = error
+        raise problem
+
+    def brokers_of(self, topic: str) -> list[str]:
+        """Names of the brokers that hold the topic, in a random order."""
+        route = self._client.routes.get(topic)
+        names = [data.broker_name for data in route.brokers] if route is not None else []
+        self._random.shuffle(names)
+        return names
+
+    def heartbeat_soon(self) -> None:
+        """Tell every broker who we are; a heartbeat that is under way is enough."""
+        if self._beating is None or self._beating.done():
+            self._beating = self._tasks.start(self._client.heartbeat(), f"heartbeat {self._group}")
+
+    def is_new_stand_in(self, broker_name: str) -> bool:
+        """Whether the members of this broker are asked of a slave since the last call, or of another connection."""
+        return self.slaves.is_new_stand_in(broker_name)
+
+    async def members(self, broker_name: str) -> list[str]:
+        """The client ids of the group's members, as this broker knows them; an empty list when it knows none.
+
+        Members tell slaves of themselves as well: while the master is not connected, a slave is asked.
+        """
+        if (slave := self.slaves.connection(broker_name)) is not None:
+            return await clients.member_list(slave, self._group, _MEMBERS_TIMEOUT)
+        try:
+            async with asyncio.timeout(_MEMBERS_TIMEOUT):
+                connection = await self._master(broker_name)
+        except TimeoutError:
+            raise TransportError(broker_name, f"not reached within {_MEMBERS_TIMEOUT:g} s") from None
+        return await clients.member_list(connection, self._group, _MEMBERS_TIMEOUT)
+
+    async def greet(self) -> frozenset[str]:
+        """Send a heartbeat to every connected broker; the names of those that accepted it."""
+        accepted = await self._client.heartbeat(dial=False)
+        return frozenset(name for address in accepted for name in self._client.names_at(address))
+
+    async def lock(
+        self, broker_name: str, queues: Iterable[MessageQueue], *, owner: str | None = None
+    ) -> set[MessageQueue]:
+        """Lock queues, or renew their locks, in one request to a connected broker; which are ours.
+
+        `owner`: the client id of another member, in whose place they are locked.
+        """
+        connection = await self._master(broker_name, dial=False)
+        who = self._client.client_id if owner is None else owner
+        return await locks.lock(connection, self._group, who, queues, self._config.lock_timeout)
+
+    async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back, in one request to a connected broker."""
+        connection = await self._master(broker_name, dial=False)
+        await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
+
+    async def send_back(
+        self, message: Message, broker_name: str, *, delay_level: int, max_retries: int, timeout: float
+    ) -> None:
+        """Hand a failed message back; returns when the broker has stored it for later."""
+        request = SendBackRequest(
+            message.physical_offset,
+            self._group,
+            delay_level,
+            message.message_id,
+            message.topic,
+            max_retries,
+            broker_name,
+        )
+        await send_back(await self._master(broker_name), request, timeout)
+
+    # What brokers are asked before anything is consumed.
+
+    async def check_filters(self, topics: Iterable[ConsumedTopic], also: Iterable[str]) -> None:
+        """Ask every broker of a topic whether it filters by SQL. Raises SetupError when one refuses.
+
+        A topic that does not exist yet may come to any broker of the topics `also`: it is refused when all of them do.
+        """
+        others = sorted({name for topic in also for name in self.brokers_of(topic)})
+        for topic in topics:
+            if topic.data.expression_type != TAGS:
+                there = self.brokers_of(topic.topic)
+                refusals = [await self._refusal(topic, name) for name in there or others]
+                refused = [refusal for refusal in refusals if refusal is not None]
+                if refused and (there or len(refused) == len(others)):
+                    raise refused[0]
+
+    async def _refusal(self, topic: ConsumedTopic, broker_name: str) -> SetupError | None:
+        try:
+            async with asyncio.timeout(_CHECK_PATIENCE):
+                connection, who = await self._master(broker_name), self._client.client_id
+                await clients.check_subscription(connection, who, self._group, topic.data, _CHECK_PATIENCE)
+        except (TransportError, TimeoutError, KeysRefused):
+            return None  # it refuses the pulls later, which is then told
+        except BrokerError as error:
+            is_wrong = error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            mend = "correct it" if is_wrong else "set enablePropertyFilter=true there, or filter by tags="
+            problem = f"sql={topic.data.expression!r} of topic {topic.topic!r}: broker {broker_name} refuses it"
+            return SetupError(topic.handlers[0].subscription.place, f"{problem}: {error.remark}: {mend}")
+        return None
+
+    async def check_pop(self, topics: Iterable[ConsumedTopic], also: Iterable[str]) -> None:
+        """Ask the brokers of popped topics, and those of the topics `also`. Raises SetupError when all refuse.
+
+        One that does not answer stops no start: its queues say so.
+        """
+        also = list(also)
+        for topic in topics:
+            if topic.kind is POPPED:
+                names = sorted({name for one in (topic.topic, *also) for name in self.brokers_of(one)})
+                if names and all(await asyncio.gather(*(self._lacks_pop(topic.topic, name) for name in names))):
+                    problem = f'mode="pop" of topic {topic.topic!r}: broker {names[0]} does not have it'
+                    mend = 'use Apache RocketMQ 5.0 or later, or mode="push"'
+                    raise SetupError(topic.handlers[0].subscription.place, f"{problem}: {mend}")
+
+    async def _lacks_pop(self, topic: str, broker_name: str) -> bool:
+        from rocketapp.client.calls import pop
+
+        question = AssignmentQuestion(topic, self._group, self._client.client_id)
+        try:
+            async with asyncio.timeout(_CHECK_PATIENCE):
+                await pop.assigned(await self._master(broker_name), question, _CHECK_PATIENCE)
+        except BrokerError as error:
+            return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        except (RocketAppError, TimeoutError):
+            return False
+        return False
+
+    # Popped topics, whose queues are shared out by their brokers.
+
+    async def shared_out(
+        self, topic: str, connected: Iterable[str], present: Iterable[MessageQueue]
+    ) -> tuple[frozenset[MessageQueue], str | None]:
+        """The queues that brokers let this member pop; if a broker did not tell, its `present` queues, and why.
+
+        `connected`: names of brokers that can be asked. `present`: the queues until now, of brokers of the topic.
+        """
+        names = sorted(connected)
+        answers = dict(zip(names, await asyncio.gather(*(self._try(topic, name) for name in names)), strict=True))
+        told = {name: answer for name, answer in answers.items() if not isinstance(answer, RocketAppError)}
+        problem = next((str(answer) for answer in answers.values() if isinstance(answer, RocketAppError)), None)
+        kept = frozenset(queue for queue in present if queue.broker_name not in told)
+        return kept.union(*told.values()), problem
+
+    async def _try(self, topic: str, broker_name: str) -> set[MessageQueue] | RocketAppError:
+        try:
+            return await self._popped_at(topic, broker_name)
+        except RocketAppError as error:
+            return error
+
+    async def _popped_at(self, topic: str, broker_name: str) -> set[MessageQueue]:
+        """A broker pulls unless it was told otherwise, so it is told. Once it pops, what an operator has set stays."""
+        from rocketapp.client.calls import pop
+
+        connection = await self._master(broker_name)
+        question = AssignmentQuestion(topic, self._group, self._client.client_id)
+        try:
+            answer = await pop.assigned(connection, question, _ASSIGNED_TIMEOUT)
+            if answer is not None and not _are_popped(answer):
+                await pop.set_mode(connection, topic, self._group, POP, _ASSIGNED_TIMEOUT)
+                answer = await pop.assigned(connection, question, _ASSIGNED_TIMEOUT)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                lacks = 'it cannot be popped (mode="pop"): Apache RocketMQ 5.0 and later can'
+                raise TransportError(broker_name, lacks) from None
+            raise
+        if answer is None or not _are_popped(answer):
+            raise TransportError(broker_name, f"it does not share out {topic} yet")
+        return {each.queue for each in answer if each.queue.broker_name == broker_name}
+
+
+def _are_popped(answer: Collection[AssignedQueue]) -> bool:
+    return bool(answer) and all(each.mode == POP for each in answer)

@@ -1,0 +1,538 @@
+"""Finished offsets are committed: regularly, with the pulls, and with an answer when a queue is given up.
+
+A commit belongs to a session. Neither a closed process queue, nor one in doubt, nor an orderly one without its lock
+commits anything. Each broker has a committer, so that one that does not answer holds up nothing but its own queues. In
+this order: queues in doubt are looked at, then what is due is committed. An offset never goes back: where another
+member may go on with a queue, or a previous owner may have committed late, the stored offset is read before ours is
+written. The offset of an idle queue is read again once a minute: a commit of a member that left, held up by the
+network, may have lowered it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import ceil
+
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.stores import GroupOffsets
+from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
+from rocketapp.model.event import CommitFailed, LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.commit_schedule import CommitSchedule
+from rocketapp.state.lease import Lease
+from rocketapp.state.offset_table import OffsetTable
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.trust import Trust, went_on
+from rocketapp.tasks import Tasks
+from rocketapp.wire.record import Message
+
+_PATIENCE = 1.0
+"""Seconds that a broker may take to answer while a queue waits for it: one that is in doubt, or one that is left."""
+_AT_ONCE = 0.3
+"""Seconds in which a broker answers as long as this process runs."""
+_LOOK_AGAIN = 0.5
+"""Seconds until a queue in doubt, whose broker did not answer, is looked at again."""
+_READ_BACK = 4
+"""Times that a final offset is read: a pull that was still under way may carry an older one."""
+_CAREFUL_INTERVAL, _CAREFUL_SHARE = 0.1, 0.002
+"""Least seconds between two commits of a session that reads before it writes, outside the regular rounds: at all, and
+for each queue of the broker, so that many queues do not keep it busy with questions."""
+_READ_AGAIN = 60.0
+"""Seconds until the offset of an idle queue is read again."""
+_LET_OTHERS_WRITE = 0.3
+"""Seconds for which a careful session writes nothing after its queue was in doubt. A previous owner that could not
+reach the broker either writes its last offset in the same instant, and may have read when we read."""
+CAREFUL_FOR = 60.0
+"""Seconds for which a previous owner without a lock may go on, as it does when it stops and drains."""
+STILL_PULLS = 3.0
+"""Seconds after which a previous owner has heard that it has the queue no more, and pulls nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """The offsets of one session of one queue."""
+
+    process_queue: ProcessQueue[Message]
+    lease: Lease | None
+    """Under a lease, nothing is committed without it."""
+    is_contested: bool
+    """Another member lives, and may still commit what it ran as the previous owner."""
+    overtaken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done when another member has gone on with the queue: nothing more of this session is committed."""
+    is_from_slave: bool = False
+    """It began at the offset of a slave, which may be older than what the master will say when it is back."""
+    is_ending: bool = False
+    """It is being given away: a successor may go on with it at any time."""
+    read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    """When the offset was read last, because the session began or the queue was idle."""
+    contested_end: int | None = None
+    """No previous owner has pulled, or may commit, more than this; None as long as it is not known."""
+    writes_from: float = 0.0
+    """Until then nothing is written while the session is careful."""
+    told_broker: int = 0
+    """Where a store of another kind keeps the offsets: what the broker has heard of them."""
+    is_fresh: bool = field(init=False)
+    """Without a lease: nothing was committed since the session began."""
+    _began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_fresh = self.lease is None
+        self._began = self.read_at
+
+    def is_careful(self, now: float) -> bool:
+        """Whether the stored offset is read before ours is written: a previous owner may have committed a higher one.
+
+        It commits what it still runs, but no more than the queue held when it pulled last.
+        """
+        if self.is_fresh:
+            return True
+        if self.lease is not None or not self.is_contested or now >= self._began + CAREFUL_FOR:
+            return False
+        # An older answer may be older than the last pull of that owner: a full queue is not pulled.
+        if self.contested_end is None and self.process_queue.answered_at >= self._began + STILL_PULLS:
+            self.contested_end = self.process_queue.broker_end
+        return self.contested_end is None or self.process_queue.commit_offset < self.contested_end
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self.process_queue.message_queue
+
+
+class Commits:
+    """The commits of one group: a committer for each broker."""
+
+    def __init__(self, member: Member, store: GroupOffsets, trust: Trust) -> None:
+        self.store: GroupOffsets = store
+        self._member, self._trust = member, trust
+        self._tasks = Tasks(member.observe)
+        self._committers: dict[str, Committer] = {}
+
+    def __repr__(self) -> str:
+        return f"<Commits {self._member.name}: {sum(len(each.sessions) for each in self._committers.values())} queues>"
+
+    def of(self, broker_name: str) -> Committer:
+        """What commits the queues of this broker."""
+        committer = self._committers.get(broker_name)
+        if committer is None:
+            committer = self._committers[broker_name] = Committer(
+                self._member, broker_name, store=self.store, trust=self._trust
+            )
+            self._tasks.start(committer.run(), f"commit {self._member.name} at {broker_name}")
+        return committer
+
+    def confirmed(self, queue: MessageQueue) -> int | None:
+        """The offset of this queue that its store is known to hold; None when that is not known."""
+        committer = self._committers.get(queue.broker_name)
+        return None if committer is None else committer.table.confirmed(queue)
+
+    def prompt(self, process_queue: ProcessQueue[Message]) -> None:
+        """Messages of an orderly queue were finished: commit soon if it is idle, or if a batch was not told yet."""
+        if self._member.broadcast:
+            return  # its file is written in the regular rounds
+        committer = self._committers.get(process_queue.message_queue.broker_name)
+        session = None if committer is None else committer.session_of(process_queue)
+        if committer is not None and session is not None:
+            committer.prompt(session)
+
+    def look_soon(self) -> None:
+        """Queues may be in doubt, or a broker may be reached again: look at once."""
+        for committer in self._committers.values():
+            committer.wake()
+
+    async def flush(self) -> None:
+        """Commit what is news, all queues at once. What cannot be sent stays for the next round."""
+        sides = [committer.commit_all(committer.sessions.values()) for committer in self._committers.values()]
+        await asyncio.gather(*sides)
+
+    async def is_unchanged(self, queue: MessageQueue) -> bool | None:
+        """Whether no other member committed while its lock was in doubt; None: its broker does not answer."""
+        committer = self.of(queue.broker_name)
+        session = committer.sessions.get(queue)
+        return True if session is None else await committer.verify(session)
+
+    async def stop(self) -> None:
+        """End the regular rounds of commits."""
+        await self._tasks.close()
+
+
+class Committer:
+    """Commits for the queues of one broker."""
+
+    def __init__(self, member: Member, broker_name: str, *, store: GroupOffsets, trust: Trust) -> None:
+        self._member, self._broker_name, self._store, self._trust = member, broker_name, store, trust
+        self._interval = member.config.commit_interval
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._schedule = CommitSchedule()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """When it is due. uvloop returns a handle that does not say it for a time that is over."""
+        self._due: list[Session] = []
+        self._round_at = self._loop.time() + self._interval
+        self._look_at = 0.0
+        self.table: OffsetTable = OffsetTable()
+        self.sessions: dict[MessageQueue, Session] = {}
+        """By queue the session that may still commit."""
+
+    def __repr__(self) -> str:
+        return f"<Committer {self._member.name} at {self._broker_name}: {len(self.sessions)} queues>"
+
+    # The life of a session.
+
+    def begin(
+        self, process_queue: ProcessQueue[Message], lease: Lease | None = None, *, is_contested: bool = False
+    ) -> Session:
+        """A new session, which begins at the offset that the broker holds.
+
+        Under a lease, nothing is committed without it. Without one a previous owner may commit late: the offset is
+        read again before the first commit, and before more of them if another member lives (`is_contested`).
+        """
+        queue, offset = process_queue.message_queue, process_queue.commit_offset
+        session = self.sessions[queue] = Session(process_queue, lease, is_contested)
+        # Without its master a queue can only have begun at what a slave knows.
+        session.is_from_slave = not self._store.is_connected(queue.broker_name)
+        self.table.begin(queue, process_queue.epoch, offset)
+        self._trust.begin(queue, is_locked=lease is not None)
+        return session
+
+    def end(self, session: Session) -> None:
+        """The session is over: nothing of it is committed any more."""
+        queue = session.queue
+        session.process_queue.close()
+        if self.sessions.get(queue) is session:
+            del self.sessions[queue]
+            self._trust.forget(queue)
+            self.table.end(queue, session.process_queue.epoch)
+            self._schedule.forget(queue)
+
+    def session_of(self, process_queue: ProcessQueue[Message]) -> Session | None:
+        """The session that this process queue belongs to; None when it is over."""
+        session = self.sessions.get(process_queue.message_queue)
+        return session if session is not None and session.process_queue is process_queue else None
+
+    # What pulls carry.
+
+    def travelling(self, process_queue: ProcessQueue[Message]) -> int | None:
+        """The offset that goes along with a pull now; None when it was told already, or must not be told."""
+        session = self.session_of(process_queue)
+        if session is None or self._member.broadcast:
+            return None
+        if not self._store.travels:
+            # What the store holds and the broker has not heard yet.
+            stored = self.table.confirmed(session.queue)
+            return None if stored is None or stored <= session.told_broker else stored
+        if session.is_careful(self._loop.time()):
+            if self._wants_careful_commit(session):
+                self.commit_soon(session)
+            return None
+        offset = self._unsent(session)
+        if offset is not None:
+            self.table.send(session.queue, process_queue.epoch, offset)
+        return offset
+
+    def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:
+        """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
+        if offset and self._store.travels:
+            self.table.confirm(process_queue.message_queue, process_queue.epoch, offset)
+        elif offset and (session := self.session_of(process_queue)) is not None:
+            session.told_broker = offset
+
+    # What the loop is told.
+
+    def wake(self) -> None:
+        """Something is in doubt, or may be trusted again: look now."""
+        self._look_at = 0.0
+        self._news.set()
+
+    def commit_soon(self, session: Session) -> None:
+        """Do not wait for the next round with this session."""
+        if session not in self._due:
+            self._due.append(session)
+            self._news.set()
+
+    def prompt(self, session: Session) -> None:
+        """Messages of an orderly queue were finished, or the time to tell earlier ones is over."""
+        process_queue, now = session.process_queue, self._loop.time()
+        queue = process_queue.message_queue
+        told = self.table.sent(queue)
+        due = self._schedule.finished(
+            queue, now, offset=process_queue.commit_offset, told=told, is_idle=not len(process_queue)
+        )
+        if due is not None:
+            self._fire_at(due)
+
+    def _fire(self) -> None:
+        """Commits that no pull took along are due."""
+        self._timer = None
+        for queue, offset in self._schedule.take(self._loop.time()):
+            session = self.sessions.get(queue)
+            if session is None:
+                continue
+            if self.table.sent(queue) < offset:
+                self.commit_soon(session)
+            else:
+                self.prompt(session)
+        if (due := self._schedule.next_due()) is not None:
+            self._fire_at(due)
+
+    def _fire_at(self, due: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._fire)
+        self._timer_at = due
+
+    # The loop.
+
+    async def run(self) -> None:
+        """Look and commit, for ever."""
+        while True:
+            await self._sleep()
+            try:
+                await self._look_at_doubts()
+                await self._commit_due()
+            except Exception as error:
+                # Later offsets must still be committed.
+                self._member.observe(LoopFailed("commit", f"{type(error).__name__}: {error}"))
+                await asyncio.sleep(_LOOK_AGAIN)
+
+    async def _sleep(self) -> None:
+        until = self._look_at if self._doubtful() else self._round_at
+        try:
+            async with asyncio.timeout_at(min(until, self._round_at)):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+
+    async def _commit_due(self) -> None:
+        now = self._loop.time()
+        due, self._due = self._due, []
+        if now >= self._round_at:
+            self._round_at = now + self._interval
+            due = list(self.sessions.values())
+            await self.commit_all(due)
+            await self._read_idle(now)
+        else:
+            await self.commit_all(due)
+
+    async def commit_all(self, sessions: Iterable[Session]) -> None:
+        """Commit news, all queues at once. What cannot be sent stays for the next round."""
+        news = [each for each in sessions if self._unsent(each) is not None]
+        if news:
+            await asyncio.gather(*(self.commit(session) for session in news))
+
+    # Queues in doubt.
+
+    def _doubtful(self) -> list[Session]:
+        """Those that can be looked at: the lock of an orderly queue is asked for first, see `leases`."""
+        now = self._loop.time()
+        doubts = self._trust.doubted
+        # In the order of the sessions: that of a set differs from process to process.
+        doubted = [session for queue, session in self.sessions.items() if queue in doubts] if doubts else []
+        return [
+            session
+            for session in doubted
+            if (self._trust.is_listed(session.queue) if session.lease is None else session.lease.held(now))
+        ]
+
+    async def _look_at_doubts(self) -> None:
+        doubtful = self._doubtful()
+        if not doubtful or self._loop.time() < self._look_at:
+            return
+        self._look_at = self._loop.time() + _LOOK_AGAIN
+        if not self._store.is_connected(self._broker_name):
+            return
+        if any(await asyncio.gather(*(self.verify(session) for session in doubtful))):
+            # It may be in doubt again before the next regular round.
+            self._round_at = 0.0
+            self._news.set()
+            now = self._loop.time()
+            for session in doubtful:
+                if session.is_careful(now):
+                    session.writes_from = now + _LET_OTHERS_WRITE
+                    self._loop.call_at(session.writes_from, self.commit_soon, session)
+
+    async def verify(self, session: Session, *, is_early: bool = False) -> bool | None:
+        """Read the offset: True when the queue is still ours, False when another member went on, None: not known.
+
+        `is_early`: the previous owner may have committed after this session began.
+        """
+        era = self._trust.era
+        try:
+            stored = await self._read(session.queue, _PATIENCE)
+        except RocketAppError:
+            return None
+        return self._judge(session, stored, era, is_early=is_early)
+
+    async def _read(self, queue: MessageQueue, timeout: float | None = None) -> int | None:
+        """The stored offset. Raises RocketAppError.
+
+        When the answer took long, the process may have stood still, and another member committed meanwhile: it is read
+        again. When it takes long again, the way to the broker is slow. With a `timeout` a next owner may be waiting,
+        and long is what no answer may take.
+        """
+        began, long = self._loop.time(), _AT_ONCE if timeout is None else timeout
+        stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
+        if self._loop.time() > began + long:
+            stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
+        return stored
+
+    def _judge(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
+        """What a stored offset says that was asked for in this era of trust; see `verify`."""
+        queue = session.queue
+        if stored is not None and went_on(stored, self.table.sent(queue)):
+            process_queue = session.process_queue
+            if not (is_early or session.is_from_slave) or stored > process_queue.end_offset:
+                self._give_up(session)
+                return False
+            # The previous owner was not through when we began, or its slave knew an older offset. What it finished is
+            # not delivered anew for that.
+            self.table.found(queue, process_queue.epoch, stored)
+        if self.sessions.get(queue) is not session:
+            return None
+        if not self._trust.verify(queue, era, is_locked=session.lease is not None):
+            return None
+        self.table.confirm(queue, session.process_queue.epoch, stored)
+        session.is_from_slave = False
+        return True
+
+    async def _read_idle(self, now: float) -> None:
+        """Read the offsets of some idle queues; commit anew what is lower than it was."""
+        if not self._store.is_connected(self._broker_name):
+            return
+        idle = [session for session in self.sessions.values() if self._is_idle(session, now)]
+        # Never all at once: every round reads its share of the minute.
+        idle = idle[: ceil(len(self.sessions) * self._interval / _READ_AGAIN)]
+        for session in idle:
+            session.read_at = now
+        await asyncio.gather(*(self.verify(session, is_early=session.is_careful(now)) for session in idle))
+        await self.commit_all(idle)
+
+    def _is_idle(self, session: Session, now: float) -> bool:
+        """Whether it has nothing to do or to commit, and its offset was not read for a minute."""
+        return (
+            now >= session.read_at + _READ_AGAIN
+            and not len(session.process_queue)
+            and not session.is_ending
+            and self._trust.is_trusted(session.queue, now)
+            and (session.lease is None or session.lease.held(now))
+            and self._unsent(session) is None
+        )
+
+    def _give_up(self, session: Session) -> None:
+        if not session.is_ending:
+            # The handlers of an ending session may finish; only nothing more is committed.
+            self.end(session)
+        if not session.overtaken.done():
+            session.overtaken.set_result(None)
+
+    # Commits.
+
+    def _wants_careful_commit(self, session: Session) -> bool:
+        """Whether there is something to commit as soon as the stored offset has been read."""
+        now = self._loop.time()
+        if self._unsent(session) is None or now < session.writes_from:
+            return False
+        interval = max(_CAREFUL_INTERVAL, _CAREFUL_SHARE * len(self.sessions))
+        return session.is_fresh or now >= session.read_at + interval
+
+    def _unsent(self, session: Session) -> int | None:
+        process_queue, lease = session.process_queue, session.lease
+        now, queue = self._loop.time(), process_queue.message_queue
+        if process_queue.closed or session.overtaken.done() or not self._trust.is_trusted(queue, now):
+            return None
+        if lease is not None and not lease.held(now):
+            return None
+        offset = process_queue.commit_offset
+        return offset if self.table.is_unsent(queue, process_queue.epoch, offset) else None
+
+    async def commit(self, session: Session) -> bool:
+        """Commit with an answer; whether the broker holds what is finished."""
+        now = self._loop.time()
+        is_careful = not session.is_ending and session.is_careful(now)
+        if is_careful and now < session.writes_from:
+            return False
+        if is_careful and self._unsent(session) is not None and not await self._read_first(session):
+            return False
+        if session.is_ending:
+            return await self.commit_finally(session)
+        offset = self._unsent(session)
+        if offset is None:
+            return False
+        try:
+            await self._send(session, offset, None)
+        except RocketAppError as error:
+            self._failed(session, error)
+            return False
+        return True
+
+    async def _read_first(self, session: Session) -> bool:
+        """Read the offset, so that ours lowers none; whether ours may be written."""
+        session.read_at, era = self._loop.time(), self._trust.era
+        try:
+            stored = await self._read(session.queue)
+        except RocketAppError as error:
+            self._failed(session, error)
+            return False
+        if not self._judge(session, stored, era, is_early=True):
+            return False
+        session.is_fresh = False
+        return True
+
+    async def commit_finally(self, session: Session) -> bool:
+        """Commit for the next owner; whether the broker holds what is finished, or another member has gone on.
+
+        The offset is read first, so that it never goes back, and read again: a pull that was under way may have
+        brought an older one.
+        """
+        failures = 0
+        for _ in range(_READ_BACK):
+            if session.overtaken.done() or session.process_queue.closed:
+                return session.overtaken.done()
+            try:
+                if (is_held := await self._last_step(session)) is not None:
+                    return is_held
+            except OvertakenError:
+                self._give_up(session)
+                return True
+            except RocketAppError as error:
+                # A living connection that was slow once gets a second chance: a repetition costs more than a second.
+                failures += 1
+                is_slow = isinstance(error, RequestTimeoutError) and self._store.is_connected(self._broker_name)
+                if not is_slow or failures > 1:
+                    self._failed(session, error, is_last=True)
+                    return False
+        return False
+
+    async def _last_step(self, session: Session) -> bool | None:
+        """Read the stored offset, and write ours if it is higher; None: read again."""
+        process_queue, queue = session.process_queue, session.queue
+        stored = await self._read(queue, _PATIENCE)
+        if went_on(stored, self.table.sent(queue)):
+            self._give_up(session)
+            return True
+        offset = process_queue.commit_offset
+        if stored is not None and stored >= offset:
+            self.table.confirm(queue, process_queue.epoch, stored)
+            return True
+        if session.lease is not None and not session.lease.held(self._loop.time()):
+            return False
+        await self._send(session, offset, _PATIENCE)
+        return None
+
+    async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
+        queue, epoch = session.queue, session.process_queue.epoch
+        self.table.send(queue, epoch, offset)
+        await self._store.commit(queue, offset, timeout=timeout, dial=False)
+        self.table.confirm(queue, epoch, offset)
+
+    def _failed(self, session: Session, error: RocketAppError, *, is_last: bool = False) -> None:
+        if isinstance(error, OvertakenError):
+            self._give_up(session)
+            return
+        offset = session.process_queue.commit_offset
+        self._member.observe(CommitFailed(self._member.name, session.queue, offset, str(error), is_last))

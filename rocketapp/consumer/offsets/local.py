@@ -1,0 +1,267 @@
+"""How far one member of a broadcast group is done: in a file of its own, because brokers keep one offset for a group.
+
+The file is `broadcast_dir/cluster/group/worker-N.json`. It is written beside itself and put in place whole; the one
+before stays as `.bak`. A lock says which process has it, since with two each would go on where the other one was: the
+second takes the next number.
+
+A file that cannot be read or written stops nothing: it is told, and queues without an offset begin by their start rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from functools import partial
+from itertools import count
+from pathlib import Path
+from urllib.parse import quote
+
+from rocketapp.client.calls.offsets import Committed
+from rocketapp.consumer.member import Member
+from rocketapp.errors import RequestTimeoutError
+from rocketapp.model.event import OffsetsFile
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.tasks import in_daemon_thread
+
+_UNNAMED = "unnamed"
+"""Stands for the cluster of `--name-server`."""
+_BEGINS = "queues begin by their start rule"
+_VERSION = 1
+_LARGEST_OFFSET, _LARGEST_QUEUE_ID = 2**63 - 1, 2**31 - 1
+"""What RocketMQ's long and int hold."""
+_PATIENCE = 5.0
+"""Seconds that a disk may take when the caller names no other time."""
+
+
+def folder_of(directory: str, *, cluster: str, group: str) -> Path:
+    """Where the workers of a machine keep the offsets of a group."""
+    return Path(directory) / _folder(cluster or _UNNAMED) / _folder(group)
+
+
+def _folder(name: str) -> str:
+    quoted = quote(name, safe="")
+    return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
+
+
+class LocalOffsets:
+    """The offsets of a group in one file, or in memory alone: `offsets.stores.GroupOffsets`."""
+
+    travels: bool = True
+
+    def __init__(self, member: Member, folder: Path, worker: int | None) -> None:
+        """`worker`: the number that its file has if it is free; None keeps offsets for the life of the process."""
+        self._member, self._folder, self._worker = member, folder, worker
+        self._path: Path | None = None
+        """Its file, once it is open."""
+        self._offsets: dict[MessageQueue, int] = {}
+        self._topics: frozenset[str] = frozenset()
+        """Those of the queues that the file knew."""
+        self._written_at = 0.0
+        """When that was written, in seconds since 1970."""
+        self._lock: int | None = None
+        """The descriptor of the lock file."""
+        self._is_whole = False
+        """The file in place was read or written by us without an error: it may become the backup."""
+        self._next: asyncio.Task[None] | None = None
+        """The write that has not begun yet: it takes along what is committed until then."""
+        self._has_failed = False
+        """The last write: the file lacks offsets that are committed."""
+        self._writing = asyncio.Lock()
+        self._told = ""
+
+    def __repr__(self) -> str:
+        return f"<LocalOffsets {self._path or 'in memory'}: {len(self._offsets)} queues>"
+
+    # The life of the file.
+
+    def open(self) -> None:
+        """Take a file and read it."""
+        if self._worker is None or self._path is not None:
+            return
+        others = []
+        for number in count(self._worker):
+            self._path = path = self._folder / f"worker-{number}.json"
+            try:
+                owner = self._lock_or_owner(path)
+            except OSError as error:
+                self._tell(f"it cannot be locked: {_why(error)}")
+                break
+            if owner is None:
+                break
+            others.append(f"process {owner} has {path.name}")
+        if others:
+            self._tell(f"used because {', '.join(others)}")
+        self._read(path)
+
+    def close(self) -> None:
+        """Give the file up; also in a forked child, whose parent keeps it."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _lock_or_owner(self, path: Path) -> str | None:
+        """Lock this file: None; or the process that has it. Raises OSError."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace")
+            os.close(descriptor)
+            return owner or "unknown"
+        except OSError:
+            os.close(descriptor)
+            raise
+        self._lock = descriptor
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        return None
+
+    def _read(self, path: Path) -> None:
+        problems = []
+        for each in (path, _backup(path)):
+            try:
+                self._written_at = each.stat().st_mtime
+                self._offsets = decode(each.read_bytes())
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                problems.append(f"{each.name}: {_why(error)}")
+            except ValueError as error:
+                problems.append(f"{each.name} is corrupt: {error}")
+            else:
+                self._topics = frozenset(queue.topic for queue in self._offsets)
+                self._is_whole = each is path
+                if each is not path:
+                    problems = problems or [f"{path.name} is missing"]
+                    self._tell(f"{'; '.join(problems)}: queues go on where {each.name} says, and may repeat messages")
+                return
+        self._tell(f"{'; '.join(problems) or 'it is missing'}: {_BEGINS}")
+
+    def away_since(self, queue: MessageQueue) -> float | None:
+        """Of a queue that has appeared while this member was away: when it was last there, in seconds since 1970."""
+        return self._written_at if queue.topic in self._topics and queue not in self._offsets else None
+
+    # What an offset store does.
+
+    def is_connected(self, broker_name: str) -> bool:
+        """Always: no broker is asked."""
+        return True
+
+    async def take(self, queue: MessageQueue) -> None:
+        """One process has the file: no other one writes to it."""
+
+    async def committed(
+        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
+    ) -> int | None:
+        """How far this member is done; None when it is not known.
+
+        What could not be written is written now if it can be: idle queues and those that end are looked at, and commit
+        nothing more.
+        """
+        if self._has_failed and self._path is not None:
+            with contextlib.suppress(RequestTimeoutError):
+                await self._save(self._path, timeout)
+        return self._offsets.get(queue)
+
+    async def committed_for_start(self, queue: MessageQueue) -> Committed:
+        """The same: what the file says is certain."""
+        return Committed(self._offsets.get(queue), is_certain=True)
+
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
+    ) -> None:
+        """Everything below `offset` is done; returns when that is written, or cannot be, which is told.
+
+        Raises RequestTimeoutError when the disk does not answer in time. It may be written later.
+        """
+        self._offsets[queue] = offset
+        if self._path is not None:
+            await self._save(self._path, timeout)
+
+    async def _save(self, path: Path, timeout: float | None) -> None:
+        if self._next is None:
+            self._next = self._member.tasks.start(self._write(path), f"offsets of {self._member.name}")
+        timeout = _PATIENCE if timeout is None else timeout
+        try:
+            async with asyncio.timeout(timeout):
+                # A commit that is given up must not take the others along.
+                await asyncio.shield(self._next)
+        except TimeoutError:
+            raise RequestTimeoutError(str(path), f"the disk has not answered within {timeout:g} s") from None
+
+    async def _write(self, path: Path) -> None:
+        async with self._writing:
+            self._next = None
+            text = encode(self._offsets)
+            try:
+                # A disk may take its time.
+                put = partial(_put_in_place, path, text, keeps=self._is_whole)
+                await in_daemon_thread(put, f"offsets of {self._member.name}")
+            except (OSError, RuntimeError) as error:
+                self._has_failed = True
+                self._tell(f"{_why(error)}: after a restart, messages may come again, or {_BEGINS}")
+            else:
+                self._is_whole, self._has_failed, self._told = True, False, ""
+
+    def _tell(self, problem: str) -> None:
+        if problem != self._told:
+            self._told = problem
+            self._member.observe(OffsetsFile(self._member.name, str(self._path), problem))
+
+
+def encode(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """The text of a file."""
+    rows = [
+        {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}
+        for queue, offset in sorted(offsets.items())
+    ]
+    return json.dumps({"version": _VERSION, "offsets": rows}, indent=1).encode() + b"\n"
+
+
+def decode(text: bytes) -> dict[MessageQueue, int]:
+    """The offsets in a file's text. Raises ValueError."""
+    try:
+        data = json.loads(text)
+        if data["version"] != _VERSION:
+            raise ValueError(f"version {data['version']!r} is not known")
+        found = {}
+        for row in data["offsets"]:
+            offset, queue_id = row["offset"], row["queue"]
+            if type(offset) is not int or type(queue_id) is not int:
+                raise ValueError(f"{row!r} is not an offset")
+            # A larger one is refused by the broker at every pull: its queue would stand still for ever.
+            if not (0 <= offset <= _LARGEST_OFFSET and 0 <= queue_id <= _LARGEST_QUEUE_ID):
+                raise ValueError(f"{row!r} is not an offset")
+            found[MessageQueue(str(row["topic"]), str(row["broker"]), queue_id)] = offset
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__} {error}") from None
+    return found
+
+
+def _put_in_place(path: Path, text: bytes, *, keeps: bool) -> None:
+    """Replace the file as a whole. `keeps`: the one in place becomes the backup. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    with new.open("wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())  # a power cut must not leave an empty file behind a new name
+    if keeps:
+        with contextlib.suppress(FileNotFoundError):
+            path.replace(_backup(path))
+    new.replace(path)
+
+
+def _backup(path: Path) -> Path:
+    return path.with_name(f"{path.name}.bak")
+
+
+def _why(error: OSError | RuntimeError) -> str:
+    """RuntimeError: the process may have no more threads."""
+    return (getattr(error, "strerror", None) or str(error)).lower()

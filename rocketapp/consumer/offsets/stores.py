@@ -1,0 +1,157 @@
+"""Where the offsets of a group are kept: at the brokers, in a plugin's store, or in a file of this member.
+
+The commits of a group know one of them. That of a plugin arrives through the hook `offset_store`; brokers hear what it
+holds, so that tools see how far the group is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import NamedTuple, Protocol, TypeVar
+
+from rocketapp.client.calls.offsets import Committed
+from rocketapp.consumer.brokers import Brokers
+from rocketapp.errors import OvertakenError, RequestTimeoutError, TransportError
+from rocketapp.model.message_queue import MessageQueue
+
+T = TypeVar("T")
+_WHO = "offset store"
+
+
+class GroupOffsets(Protocol):
+    """Keeps how far each queue is done. Every question raises RocketAppError without an answer."""
+
+    travels: bool
+    """What a pull carries to its broker is a commit. Otherwise it carries what is committed already."""
+
+    def is_connected(self, broker_name: str) -> bool:
+        """Whether the offsets of this broker's queues can be reached at once."""
+        ...
+
+    async def take(self, queue: MessageQueue) -> None:
+        """A session begins here: what a session before it still commits, in any process, may be refused from now on."""
+        ...
+
+    async def committed(
+        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
+    ) -> int | None:
+        """The group's offset; None when nothing was committed. Not `exact`: 0 may mean that, too.
+
+        `timeout`: seconds. Without `dial` it fails at once when no connection is open.
+        """
+        ...
+
+    async def committed_for_start(self, queue: MessageQueue) -> Committed:
+        """The group's offset, and whether that answer is certain."""
+        ...
+
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
+    ) -> None:
+        """Everything below `offset` is done; returns when that is stored.
+
+        Raises OvertakenError when another session has begun.
+        """
+        ...
+
+
+class Taken(NamedTuple):
+    """What a session of a queue begins with."""
+
+    epoch: int
+    """Higher than that of every session before, of all processes together; 1 or more."""
+    offset: int | None
+    """What was stored last; None when nothing ever was."""
+
+
+class OffsetStore(Protocol):
+    """Keeps how far each queue of each group is done, for all processes of the group.
+
+    An offset says that everything below it is done. Each time that a process begins with a queue it takes it, and gets
+    an epoch; with it, it writes until another process takes the queue. So a process that was cut off or stood still
+    cannot set the offset of its successor back: the store refuses what an older epoch writes.
+
+    Every method is called on the event loop and must not block it; it answers or raises within
+    `consumer.commit_timeout`. When it raises, the question stays open: the error is told in the log, and the store is
+    asked again. A method that raises, or that did not answer in time, has perhaps been carried out.
+    """
+
+    async def open(self) -> None:
+        """Called once, before the first queue is taken. What it raises stops the start of the app."""
+        ...
+
+    async def close(self) -> None:
+        """Called once, after the last write, and when `open` has raised."""
+        ...
+
+    async def take(self, group: str, queue: MessageQueue) -> Taken:
+        """A new epoch, stored for good before it is returned, and the offset.
+
+        When it raises, the queue is not consumed: it is taken again a second later. An offset that cannot be read is
+        not None: None lets the group begin where its brokers, or `start=`, say.
+        """
+        ...
+
+    async def read(self, group: str, queue: MessageQueue) -> int | None:
+        """What was stored last, by any process; None when nothing ever was."""
+        ...
+
+    async def write(self, group: str, queue: MessageQueue, offset: int, epoch: int) -> bool:
+        """Returns True when the offset is stored so that no crash takes it back, a lower one than before as well.
+
+        False, with nothing stored, when a higher epoch has been given out. Epoch 0 is the start position of a group:
+        it is stored only if nothing was, and its queue was never taken. Writing the same twice is as writing it once.
+        """
+        ...
+
+
+class PluginOffsets:
+    """Asks the store as the engine asks brokers."""
+
+    travels: bool = False
+
+    def __init__(self, store: OffsetStore, *, group: str, brokers: Brokers, timeout: float) -> None:
+        """`timeout`: seconds that any answer may take, as the contract says. The engine gives brokers less where an old
+        answer would mislead it; here epochs keep late writers out.
+        """
+        self._store, self._group, self._brokers, self._timeout = store, group, brokers, timeout
+        self._epochs: dict[MessageQueue, int] = {}
+
+    def __repr__(self) -> str:
+        return f"<PluginOffsets of {self._group}: {len(self._epochs)} queues taken>"
+
+    def is_connected(self, broker_name: str) -> bool:
+        """The store is one for all brokers, and knows by itself whether it is reached."""
+        return True
+
+    async def take(self, queue: MessageQueue) -> None:
+        taken = await self._ask(self._store.take(self._group, queue), None)
+        self._epochs[queue] = taken.epoch
+
+    async def committed(
+        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
+    ) -> int | None:
+        return await self._ask(self._store.read(self._group, queue), timeout)
+
+    async def committed_for_start(self, queue: MessageQueue) -> Committed:
+        """A group that had its offsets at the brokers goes on there."""
+        offset = await self.committed(queue)
+        return await self._brokers.committed_for_start(queue) if offset is None else Committed(offset, True)
+
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
+    ) -> None:
+        epoch = self._epochs.get(queue, 0)
+        if not await self._ask(self._store.write(self._group, queue, offset, epoch), timeout) and epoch:
+            raise OvertakenError(str(queue), epoch)
+
+    async def _ask(self, answer: Awaitable[T], timeout: float | None) -> T:
+        timeout = max(self._timeout, timeout or 0.0)
+        try:
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            raise RequestTimeoutError(_WHO, f"no answer within {timeout:g} s") from None
+        except Exception as error:
+            raise TransportError(_WHO, f"{type(error).__name__}: {error}") from error

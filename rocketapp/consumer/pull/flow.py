@@ -1,0 +1,228 @@
+"""Waiting for room: one `FlowControl` for all groups and topics of an app.
+
+What may be pulled is decided in `state.flow_control`. Here queues wait: one at its own limit
+watches its process queue, one without room in the budget is woken when bytes are freed.
+Queues that finish messages without a watch are looked at by a sweep, which runs only while
+a queue waits for the budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.model.names import is_retry_topic
+from rocketapp.state.flow_control import REOPEN, MemoryBudget, QueueAccount, QueueLimits
+from rocketapp.state.pauses import Pauses
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.unpaused import Unpaused
+from rocketapp.wire.record import Message
+
+_SWEEP = 0.05
+"""Seconds between sweeps over all queues while one of them waits for the budget."""
+
+_FIRST_ANSWER = 1_048_576
+"""Bytes expected of a topic's first answers: a broker answers one message at least, however few bytes are asked for."""
+_FIRST_SHARE = 64
+"""First answers are expected to fill at most this part of the budget: many queues must not wait for each other."""
+
+
+class FlowControl:
+    """Decides for every queue of an app when it may pull."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        """`limit_bytes`: what all process queues may hold together; one answer of each topic may be above it."""
+        self.budget: MemoryBudget = MemoryBudget(limit_bytes)
+        self._granted: dict[QueueAccount, asyncio.Future[None]] = {}
+        self._is_scheduled = False
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._swept_at = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<FlowControl {self.budget!r}, {len(self._granted)} waiting>"
+
+    def open(
+        self,
+        group: str,
+        queue: ProcessQueue[Message],
+        config: ConsumerConfig,
+        limits: QueueLimits,
+        *,
+        pauses: Pauses | None = None,
+    ) -> QueueFlow:
+        """Flow control of one process queue.
+
+        `pauses`: of its group; what a retry queue holds of paused topics does not count against its limits.
+        """
+        name = f"{queue.message_queue.topic} in {group}"
+        expected = max(config.pull_batch_bytes, min(_FIRST_ANSWER, self.budget.limit_bytes // _FIRST_SHARE))
+        account = self.budget.open(name, queue, expected=expected)
+        unpaused = None
+        if pauses is not None and is_retry_topic(queue.message_queue.topic):
+            unpaused = Unpaused(queue, limits, pauses)
+        return QueueFlow(self, queue, limits, account, unpaused)
+
+    async def granted(self, account: QueueAccount) -> None:
+        """Wait until the budget has room for its next pull, which is reserved then."""
+        loop = asyncio.get_running_loop()
+        granted = self._granted[account] = loop.create_future()
+        self.budget.wait(account)
+        self.grant_soon()
+        if self._sweeping is None:
+            self._sweeping = loop.call_at(max(loop.time(), self._swept_at + _SWEEP), self._sweep)
+        try:
+            await granted
+        finally:
+            self._granted.pop(account, None)
+            self.budget.stop_waiting(account)
+            if not self._granted and self._sweeping is not None:
+                self._sweeping.cancel()
+                self._sweeping = None
+
+    def grant_soon(self) -> None:
+        """Bytes were freed: see who may pull, once for all that happens in this turn of the loop."""
+        if self._granted and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._grant)
+
+    def _grant(self) -> None:
+        self._is_scheduled = False
+        now = asyncio.get_running_loop().time()
+        while (account := self.budget.grant(now)) is not None:
+            granted = self._granted.pop(account)
+            if granted.cancelled():
+                self.budget.release(account)
+            else:
+                granted.set_result(None)
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._swept_at = loop.time()
+        self.budget.settle_all(self._swept_at)
+        self._grant()
+        self._sweeping = loop.call_at(self._swept_at + _SWEEP, self._sweep) if self._granted else None
+
+
+class QueueFlow:
+    """Flow control of one process queue, from its first pull until nothing of it is held any more."""
+
+    def __init__(
+        self,
+        control: FlowControl,
+        queue: ProcessQueue[Message],
+        limits: QueueLimits,
+        account: QueueAccount,
+        unpaused: Unpaused | None,
+    ) -> None:
+        """`unpaused`: judges the limits of a queue whose messages belong to several topics."""
+        self._control, self._budget = control, control.budget
+        self._queue, self._limits, self._account, self._unpaused = queue, limits, account, unpaused
+        self._whole = limits
+        """Before they were divided among the queues of the topic."""
+        self._own: dict[str, Any] = {}
+        """What `hold_at_most` has said, which another change leaves alone."""
+        self._divided_by = 0
+        self._loop = asyncio.get_running_loop()
+        self._reopened: asyncio.Future[None] | None = None
+        self._is_scheduled = False
+
+    def may_pull(self) -> bool:
+        """Whether the next pull may be sent now; room for its answer is reserved then."""
+        return not self.is_full() and self._budget.reserve(self._account, self._loop.time())
+
+    def reason(self) -> str:
+        """Why the next pull has to wait, in words and as it is now."""
+        if self._unpaused is None:
+            return self._limits.reason(self._queue) or self._budget.reason(self._account)
+        reason = self._unpaused.reason() or self._budget.reason(self._account)
+        held = self._unpaused.held()
+        return reason if held is None else f"{reason}; {held}"
+
+    def change(self, limits: QueueLimits) -> None:
+        """Other limits hold from now on, but for what `hold_at_most` has said."""
+        self._whole, self._divided_by = replace(limits, **self._own), 0
+        self.look_again()
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which the queue may wait before it is told."""
+        return self._whole.patience
+
+    def hold_at_most(self, messages: int, told: str, *, patience: float) -> None:
+        """Another limit of messages holds from now on; `told`: what it comes from, in words."""
+        self._own = {"max_messages": messages, "limit_told": told, "patience": patience}
+        self.change(self._whole)
+
+    def look_again(self) -> None:
+        """Topics were paused or resumed: perhaps the queue may pull now."""
+        self._finished()
+
+    async def room(self) -> None:
+        """Wait until the next pull may be sent; room for its answer is reserved then."""
+        queue = self._queue
+        queue.watch(self._finished)
+        try:
+            if self.is_full():
+                self._reopened = self._loop.create_future()
+                await self._reopened
+            if not self._budget.reserve(self._account, self._loop.time()):
+                await self._control.granted(self._account)
+        finally:
+            self._reopened = None
+            queue.unwatch(self._finished)
+
+    def answered(self, size: int, *, is_at_end: bool = False) -> bool:
+        """A pull brought this many bytes. False: they do not fit, discard them and pull again later.
+
+        `is_at_end`: the broker has nothing more for now.
+        """
+        is_admitted = self._budget.admit(self._account, size)
+        self._account.is_at_end = is_admitted and is_at_end
+        self._control.grant_soon()
+        return is_admitted
+
+    def taken(self, size: int) -> None:
+        """An answer of this many bytes, which cannot be discarded, is in its process queue."""
+        self._budget.taken(self._account, size)
+        self._control.grant_soon()
+
+    def found_nothing(self, *, is_at_end: bool) -> None:
+        """The pull brought no messages: there are none, or none that are wanted so far."""
+        self._account.is_at_end = is_at_end
+        self.release()
+
+    def release(self) -> None:
+        """No pull is under way any more."""
+        self._budget.release(self._account)
+        self._control.grant_soon()
+
+    def close(self) -> None:
+        """The process queue was given up: what it holds does not count any more."""
+        self._budget.close(self._account)
+        self._control.grant_soon()
+
+    def is_full(self, share: float = 1.0) -> bool:
+        """Whether the queue has reached this share of one of its own limits."""
+        unpaused, queues = self._unpaused, self._account.topic.accounts
+        if queues != self._divided_by:
+            self._divided_by = queues
+            self._limits = self._whole.divided(max(1, queues))
+            if unpaused is not None:
+                unpaused.change(self._limits)
+        return self._limits.reached(self._queue, share) if unpaused is None else unpaused.reached(share)
+
+    def _finished(self) -> None:
+        # Many messages may be finished in one turn of the loop: look once.
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._is_scheduled = False
+        self._budget.settle(self._account)
+        self._control.grant_soon()
+        reopened = self._reopened
+        if reopened is not None and not reopened.done() and not self.is_full(REOPEN):
+            reopened.set_result(None)

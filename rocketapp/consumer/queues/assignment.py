@@ -1,0 +1,404 @@
+"""One owned queue, from the moment it is acquired until it has been given back.
+
+An assignment lives in sessions. A session reads the committed offset (under the lock, for an orderly topic), pulls and
+delivers from there, and ends when the queue is released, its lock is lost, or the broker calls its offset illegal.
+Then a new one begins, or nothing. Each has an epoch and a process queue of its own: what an earlier one still reports
+changes nothing. There is never more than one session, so never more than one pull loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from enum import Enum
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from rocketapp.consumer.applied_pauses import apply_pauses
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.commits import Commits, Session
+from rocketapp.consumer.owned import NewAssignments, Owned
+from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
+from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
+from rocketapp.consumer.queues.leases import Leases, Lock
+from rocketapp.consumer.queues.start import Starts
+from rocketapp.consumer.rollout.forward import Forwarding
+from rocketapp.consumer.ways.delivery import Delivery, Way
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import Assigned, LoopFailed, Released
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.start_position import Correction
+from rocketapp.wire.record import Message
+
+if TYPE_CHECKING:
+    from rocketapp.state.pop_queue import PopQueue
+
+_TRY_AGAIN = 1.0
+"""Seconds until a session that could not begin is tried again."""
+_AT_ONCE = 0.02
+"""Seconds after which handlers that run are not about to end."""
+_COMMIT_AGAIN = 0.5
+"""Seconds after which handlers that ended meanwhile are committed, while others still run."""
+
+
+class SessionEnd(Enum):
+    """Why a session ends."""
+
+    RELEASED = "released"
+    LOCK_LOST = "its lock was lost"
+    OVERTAKEN = "another member went on with it meanwhile"
+    FAILED = "its delivery failed"
+    SILENT = f"it was not pulled for {PULL_EXPIRES:g} s"
+    MOVED = "the broker moved its offset"
+
+
+class Assignments:
+    """Makes the assignments of one group, and says when they may begin."""
+
+    def __init__(
+        self,
+        member: Member,
+        modes: Mapping[str, Way],
+        *,
+        starts: Starts,
+        leases: Leases,
+        commits: Commits,
+        flow_control: FlowControl,
+        pausing: Pausing,
+        forwarding: Forwarding,
+        others: Mapping[str, NewAssignments],
+        begun: asyncio.Future[None],
+    ) -> None:
+        """`modes`: how each topic is consumed. `others`: what makes the assignments of topics that are not pulled.
+
+        `begun` is done when pulls may start.
+        """
+        self._modes, self._others = modes, others
+        self.member: Member = member
+        self.begun: asyncio.Future[None] = begun
+        self.starts: Starts = starts
+        self.leases: Leases = leases
+        self.commits: Commits = commits
+        self.flow_control: FlowControl = flow_control
+        self.pausing: Pausing = pausing
+        self.forwarding: Forwarding = forwarding
+        self.epochs: count[int] = count(1)
+        """Each session has the next one."""
+        self.topics: tuple[str, ...] = tuple(topic for topic in member.subscriptions if topic != member.retry_topic)
+
+    def __repr__(self) -> str:
+        return f"<Assignments of {self.member.name}>"
+
+    def new(self, queue: MessageQueue, *, handed_over: bool) -> Owned:
+        """An assignment that does not run yet. `handed_over`: another member may still work on the queue."""
+        if (other := self._others.get(queue.topic)) is not None:
+            return other.new(queue, handed_over=handed_over)
+        return Assignment(self, queue, self._modes[queue.topic], handed_over=handed_over)
+
+    def begin(self) -> None:
+        """Pulls may start."""
+        if not self.begun.done():
+            self.begun.set_result(None)
+
+
+class Assignment:
+    """Consumes one queue."""
+
+    popped: PopQueue[Message] | None = None
+
+    def __init__(self, group: Assignments, queue: MessageQueue, mode: Way, *, handed_over: bool = False) -> None:
+        """`handed_over`: another member lives, and may still be finishing what it started."""
+        self.queue = queue
+        self._group, self._member, self._mode = group, group.member, mode
+        self._committer = group.commits.of(queue.broker_name)
+        self._handed_over = self._is_contested = handed_over
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._cut: asyncio.Future[bool] = self._loop.create_future()
+        """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
+        self._cutting: asyncio.TimerHandle | None = None
+        self._starts_no_more = False
+        self._moved: asyncio.Future[Correction] = self._loop.create_future()
+        """Done when an operator has moved the group, until the new offset is committed."""
+        self._consuming: tuple[Puller, Delivery] | None = None
+        """Of the present session, until it ends."""
+        self._flow: QueueFlow | None = None
+        """Its limits."""
+        self._silent: asyncio.Future[None] = self._loop.create_future()
+        """Done when the pull loop of the present session is dead."""
+        self._silent_since: float | None = None
+        """When it was first found dead."""
+        self._session_offsets: Session | None = None
+        """What it commits."""
+        self.process_queue: ProcessQueue[Message] | None = None
+        """Of the present session; None between two sessions."""
+        self.is_clean: bool = True
+        """Once it has been given back: whether everything that was started has been finished and committed."""
+
+    def __repr__(self) -> str:
+        return f"<Assignment {self.queue}: {'no session' if self.process_queue is None else self.process_queue}>"
+
+    @property
+    def is_ending(self) -> bool:
+        """It is being given back."""
+        return self._ended.done()
+
+    def end(self) -> None:
+        """Give it back; what was started may finish, also when the queue was being handed over."""
+        if self._cutting is not None:
+            self._cutting.cancel()
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def hand_over(self) -> None:
+        """Give it to another living member; running calls get the time that their way says."""
+        self.end()
+        if self._mode.run_on is not None:
+            self._cutting = self._loop.call_later(self._mode.run_on, self._wait_no_longer, False)
+            self.is_of_another()
+
+    def is_of_another(self) -> None:
+        """While it is being given back, another member has got it: when that one begins, nothing more starts here.
+
+        What lies below a started message would start for the sake of the offset, and that one moves it now.
+        """
+        if self._mode.run_on is not None and not self._starts_no_more:
+            self._starts_no_more = True
+            self._loop.call_later(self._mode.run_on, self._start_no_more)
+
+    def _start_no_more(self) -> None:
+        if self._consuming is not None:
+            self._consuming[1].hold()
+
+    def move(self, offset: int) -> None:
+        """An operator has the group go on at this offset: nothing of the present session is committed any more."""
+        if self._moved.done():
+            self._moved = self._loop.create_future()
+        self._moved.set_result(Correction(offset, f"an operator moved the group to offset {offset}"))
+        if self._session_offsets is not None:
+            self._committer.end(self._session_offsets)
+        if self.is_ending:
+            # At once: the next owner hears of it too, and goes on from there.
+            self._member.tasks.start(self._commit_move(), f"move {self.queue}")
+
+    async def _commit_move(self) -> None:
+        """Raises RocketAppError; it is tried again then, before anything else is pulled."""
+        moved = self._moved
+        if moved.done():
+            if not self.is_ending:
+                await self._group.commits.store.take(
+                    self.queue
+                )  # another member may have had it since our last session
+            await self._group.commits.store.commit(self.queue, moved.result().offset)
+            if self._moved is moved:  # otherwise another one came meanwhile
+                self._moved = self._loop.create_future()
+
+    def pull_anew(self) -> None:
+        """What its pulls ask for has changed: discard the one under way."""
+        if self._consuming is not None:
+            self._consuming[0].start_over()
+
+    def limits_changed(self) -> None:
+        """Other limits hold for what it pulls."""
+        if self._flow is not None:
+            self._flow.change(self._mode.limits(self._member.limits.of(self.queue.topic)))
+
+    def look_at_pulls(self) -> None:
+        """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
+        if self._consuming is None or not self._consuming[0].is_expired():
+            self._silent_since = None
+        elif self._silent_since is None:
+            # This process may have stood still: the pull loop gets its turn before the next look.
+            self._silent_since = self._loop.time()
+        elif self._loop.time() >= self._silent_since + _TRY_AGAIN and not self._silent.done():
+            self._silent.set_result(None)
+
+    def cut(self) -> None:
+        """Wait for no handler any more: what still runs is lost."""
+        self._wait_no_longer(True)
+
+    def _wait_no_longer(self, is_cut: bool) -> None:
+        if not self._cut.done():
+            self._cut.set_result(is_cut)
+
+    def _apply_pauses(self) -> None:
+        """The pauses of the group have changed, or a session begins."""
+        if self._consuming is None:
+            return
+        puller, delivery = self._consuming
+        pauses, topics, stall_reasons = self._group.pausing.pauses, self._group.topics, self._member.stalls
+        apply_pauses(pauses, self.queue, topics, gate=puller.gate, delivery=delivery, stall_reasons=stall_reasons)
+
+    async def run(self) -> None:
+        """Until it has been given back."""
+        member = self._member
+        member.brokers.hold(self.queue.broker_name)
+        try:
+            await self._wait(self._group.begun)
+            while not self.is_ending:
+                try:
+                    await self._session()
+                except RocketAppError as error:
+                    member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
+                    await self._wait(timeout=_TRY_AGAIN)
+                except Exception as error:
+                    # A bug here must not end the consumption of this queue without a word.
+                    member.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
+                    await self._wait(timeout=_TRY_AGAIN)
+        finally:
+            member.stalls.forget(self.queue)
+            member.brokers.release(self.queue.broker_name)
+
+    async def _wait(self, *others: asyncio.Future[Any], timeout: float | None = None) -> None:
+        """Until one of them is done, the time is over, or the queue is to be given back."""
+        await asyncio.wait([*others, self._ended], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _session(self) -> None:
+        starts, queue = self._group.starts, self.queue
+        lock = await starts.locked(queue, self._ended) if self._mode.needs_lock else None
+        at_rest = True
+        try:
+            if self._handed_over and lock is None:
+                await starts.previous_owner_is_through(queue, self._ended)
+                self._handed_over = self.is_ending
+            await self._commit_move()
+            offset = await starts.offset(queue, lock, self._ended)
+            if offset is not None:
+                process_queue = self._mode.new_queue(self.queue, offset, next(self._group.epochs))
+                at_rest = False  # until it is known: a lock is not given back beside a running handler
+                at_rest, correction = await self._consume(process_queue, lock)
+                if self._moved.done():
+                    await self._commit_move()
+                elif correction is not None and not self.is_ending:
+                    self._member.observe(LoopFailed(f"pull {self.queue}", correction.reason))
+                    await self._group.commits.store.commit(self.queue, correction.offset)
+        finally:
+            if lock is not None and at_rest and not self._group.forwarding.may_run(queue):
+                await self._group.leases.give_back(lock)
+            elif lock is not None:
+                self._group.leases.drop(lock)
+
+    async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None) -> tuple[bool, Correction | None]:
+        """Pull and deliver until the session ends.
+
+        Whether no handler of it runs any more, and where to go on if the broker moved the offset.
+        """
+        member, group, committer = self._member, self._group, self._committer
+        config = member.limits.of(self.queue.topic)
+        limits, pauses = self._mode.limits(config), group.pausing.pauses
+        flow = self._flow = group.flow_control.open(member.name, process_queue, config, limits, pauses=pauses)
+        try:
+            delivery = self._mode.open(process_queue, lock, flow)
+        except BaseException:
+            flow.close()  # the limits of a topic are divided among the queues that are open
+            raise
+        lease = None if lock is None else lock.lease
+        session = self._session_offsets = committer.begin(process_queue, lease, is_contested=self._is_contested)
+        member.observe(Assigned(member.name, self.queue, process_queue.end_offset, process_queue.epoch))
+        self.process_queue = process_queue
+        try:
+            correction = await self._pull(session, delivery, flow, lock)
+            if self.is_ending:
+                why, at_rest = SessionEnd.RELEASED, await self._give_back(session, delivery)
+            else:
+                why, at_rest = await self._break_off(session, delivery, correction)
+        except asyncio.CancelledError:
+            # Not by us: the loop is being closed, and a handler must not keep it.
+            delivery.discard()
+            raise
+        finally:
+            committer.end(session)
+            group.pausing.unwatch(self._apply_pauses)
+            flow.close()
+            self._consuming = self._flow = self.process_queue = self._session_offsets = None
+        member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))
+        if why is SessionEnd.FAILED:
+            await self._wait(timeout=_TRY_AGAIN)
+        return at_rest, correction
+
+    async def _pull(
+        self, session: Session, delivery: Delivery, flow: QueueFlow, lock: Lock | None
+    ) -> Correction | None:
+        """Until the session is to end; where to go on when the broker moved the offset."""
+        pausing = self._group.pausing
+        puller = Puller(
+            self._member,
+            session.process_queue,
+            deliver=delivery.deliver,
+            flow=flow,
+            committer=self._committer,
+            decode=self._mode.decode,
+        )
+        self._consuming = puller, delivery
+        self._silent = self._loop.create_future()
+        pausing.watch(self._apply_pauses)
+        self._apply_pauses()
+        pulling = self._member.tasks.start(puller.run(), f"pull {self.queue}")
+        try:
+            moved, others = self._moved, [] if lock is None else [lock.lost]
+            await self._wait(pulling, session.overtaken, delivery.over, self._silent, moved, *others)
+            if moved.done():
+                return moved.result()
+            return pulling.result() if pulling.done() else None
+        finally:
+            pulling.cancel()
+
+    async def _break_off(
+        self, session: Session, delivery: Delivery, correction: Correction | None
+    ) -> tuple[SessionEnd, bool]:
+        """The queue may be another member's, or its offset is void: nothing of the session is committed any more."""
+        self._committer.end(session)
+        if session.overtaken.done():
+            why = SessionEnd.OVERTAKEN
+            # That member may not be through.
+            self._handed_over = self._is_contested = True
+        elif correction is not None:
+            why = SessionEnd.MOVED
+        elif self._silent.done():
+            why = SessionEnd.SILENT
+            self._member.observe(LoopFailed(f"pull {self.queue}", f"{why.value}: it is consumed anew"))
+        else:
+            failed = delivery.over.done() and delivery.over.exception() is not None
+            why = SessionEnd.FAILED if failed else SessionEnd.LOCK_LOST
+        if session.lease is None and self._mode.run_on is not None:
+            # Results of its running handlers are ignored.
+            delivery.discard()
+            return why, True
+        # Two orderly handlers must not overlap.
+        delivery.end()
+        at_rest = await self._drained(delivery)
+        delivery.discard()
+        return why, at_rest
+
+    async def _give_back(self, session: Session, delivery: Delivery) -> bool:
+        """Finish what was started, and commit it for the next owner; whether no handler runs any more."""
+        committer = self._committer
+        session.is_ending = True
+        delivery.end()
+        at_rest, told = await self._drained(delivery, _AT_ONCE), -1
+        while not at_rest and not self._cut.done():
+            # For the next owner, which may not wait for the running handlers.
+            if session.process_queue.commit_offset > told:
+                told = session.process_queue.commit_offset
+                await committer.commit_finally(session)
+            at_rest = await self._drained(delivery, _COMMIT_AGAIN)
+        at_rest = at_rest or await self._drained(delivery)
+        self.is_clean = await committer.commit_finally(session) and self.is_clean
+        committer.end(session)
+        # When it was cut, some works below a started one are left: they are another member's now.
+        delivery.discard()
+        return at_rest
+
+    async def _drained(self, delivery: Delivery, timeout: float | None = None) -> bool:
+        """Wait for what was started; whether it has ended, without a `timeout` also by cancellation when it is cut."""
+        drained = self._member.tasks.start(delivery.drained(), f"drain {self.queue}")
+        await asyncio.wait([drained, self._cut], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if drained.done():
+            return True
+        drained.cancel()
+        if timeout is not None:
+            return False
+        self.is_clean = self.is_clean and not self._cut.result()
+        return await delivery.abandon()

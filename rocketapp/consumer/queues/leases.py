@@ -1,0 +1,297 @@
+"""Keeps the locks of orderly queues alive, a loop per broker.
+
+Everything that is due at one broker is asked for in one request. A lock that was refused is asked for again soon: the
+lock of a member that died lives for 60 s, one that left cleanly has given it back. After a lost connection, and after
+this process could not renew in time, locks are in doubt: they are asked for again before anything else, and are used
+again only when no other member has committed meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.stalls import OF_LOCK
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.snapshot import LeaseState
+from rocketapp.state.lease import Lease
+from rocketapp.tasks import Tasks
+
+_ASK_AGAIN = 0.5
+"""Seconds until a lock that was not granted, or not answered for, is asked for again."""
+_TOGETHER = 1.0
+"""Renewals that are due within this many seconds are asked for in one request."""
+
+_DOUBT_PATIENCE = 1.0
+"""Seconds in doubt after which a queue is said to stand still."""
+
+IsUnchanged = Callable[[MessageQueue], Awaitable[bool | None]]
+"""Whether no other member has committed for a queue; None when that is not known."""
+
+
+class Lock:
+    """The lock of one queue for one session."""
+
+    def __init__(self, queue: MessageQueue, lease: Lease, now: float, wake: Callable[[], None]) -> None:
+        self.queue: MessageQueue = queue
+        self.lease: Lease = lease
+        self._wake = wake
+        self.ask_at: float = now
+        """The loop's time when it is asked for next."""
+        self.problem = "its lock was not asked for yet"
+        """Why it is not held."""
+        self._loop = asyncio.get_running_loop()
+        self.gained: asyncio.Future[None] = self._loop.create_future()
+        """Done when it is granted for the first time."""
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        """Done when it was refused after that, or is not wanted any more."""
+        self._changed: asyncio.Future[None] = self._loop.create_future()
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.queue}: {self.lease}>"
+
+    async def usable(self) -> bool:
+        """Wait until the lock is trusted (again): True; or is lost for good: False."""
+        while not self.lost.done():
+            if self.lease.held(self._loop.time()):
+                return True
+            self._wake()
+            await asyncio.wait([self._changed])
+        return False
+
+    def grant(self, sent_at: float) -> None:
+        """The broker granted it, and no other member has had it meanwhile."""
+        self.lease.granted(sent_at)
+        if self.lease.held(self._loop.time()):
+            self.ask_at = self.lease.renewal()
+            if not self.gained.done():
+                self.gained.set_result(None)
+            self._notify()
+
+    def lose(self) -> None:
+        """It is not ours any more."""
+        self.lease.lose()
+        if not self.lost.done():
+            self.lost.set_result(None)
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set_result(None)
+        self._changed = self._loop.create_future()
+
+
+class Leases:
+    """The locks of one group."""
+
+    def __init__(self, member: Member, *, is_unchanged: IsUnchanged) -> None:
+        """`is_unchanged(queue)` is asked before a lock that was in doubt is used again."""
+        self._member, self._config, self._is_unchanged = member, member.config, is_unchanged
+        self._tasks = Tasks(member.observe)
+        self._keepers: dict[str, _Keeper] = {}
+        self.has_dropped: bool = False
+        """Whether a lock was left to expire. A broker that hears of our leaving may free it at once."""
+        self._loop = asyncio.get_running_loop()
+
+    def want(self, queue: MessageQueue) -> Lock:
+        """Ask for this lock from now on, and keep it once it is gained."""
+        lease = Lease(trust=self._config.lock_trust, renew_interval=self._config.lock_renew_interval)
+        keeper = self._keepers.get(queue.broker_name)
+        if keeper is None:
+            keeper = _Keeper(queue.broker_name, self._member, self._is_unchanged)
+            self._keepers[queue.broker_name] = keeper
+            self._tasks.start(keeper.run(), f"locks of {queue.broker_name}")
+        lock = Lock(queue, lease, self._loop.time(), keeper.wake)
+        keeper.add(lock)
+        return lock
+
+    def drop(self, lock: Lock) -> None:
+        """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""
+        self.has_dropped = True
+        self._keepers[lock.queue.broker_name].remove(lock)
+
+    async def give_back(self, lock: Lock) -> None:
+        """Ask for it no more, and let others have it now; without an answer it expires by itself."""
+        await self._keepers[lock.queue.broker_name].give_back(lock)
+
+    def state(self, queue: MessageQueue) -> LeaseState:
+        """How the lock of this queue stands, as far as brokers have answered."""
+        keeper = self._keepers.get(queue.broker_name)
+        lock = None if keeper is None else keeper.lock(queue)
+        if lock is None:
+            return "none"
+        if not lock.gained.done():
+            return "wanted"
+        return "held" if lock.lease.held(self._loop.time()) else "in doubt"
+
+    def granted_at(self, queue: MessageQueue) -> float | None:
+        """The loop's time from which the lock of this queue is held as it is now; None when it is not."""
+        keeper = self._keepers.get(queue.broker_name)
+        lock = None if keeper is None else keeper.lock(queue)
+        if lock is None or not lock.lease.held(self._loop.time()):
+            return None
+        return lock.lease.trusted_until - self._config.lock_trust
+
+    def suspend(self, broker_name: str) -> None:
+        """The connection to this broker was lost: its locks are in doubt."""
+        if keeper := self._keepers.get(broker_name):
+            keeper.suspend()
+
+    def ask_now(self, broker_name: str) -> None:
+        """This broker is reached again: ask for all of its locks before anything else."""
+        if keeper := self._keepers.get(broker_name):
+            keeper.ask_now()
+
+    async def stop(self) -> None:
+        """Renew nothing more."""
+        await self._tasks.close()
+
+
+class _Keeper:
+    """The locks at one broker."""
+
+    def __init__(self, broker_name: str, member: Member, is_unchanged: IsUnchanged) -> None:
+        self._broker_name, self._brokers, self._stalls = broker_name, member.brokers, member.stalls
+        self._observe, self._is_unchanged = member.observe, is_unchanged
+        self._locks: dict[MessageQueue, Lock] = {}
+        self._returned: dict[MessageQueue, asyncio.Future[None]] = {}
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._is_over = False
+
+    def add(self, lock: Lock) -> None:
+        self._locks[lock.queue] = lock
+        self._news.set()
+
+    def lock(self, queue: MessageQueue) -> Lock | None:
+        return self._locks.get(queue)
+
+    def remove(self, lock: Lock) -> None:
+        if self._locks.get(lock.queue) is lock:
+            del self._locks[lock.queue]
+            self._stalls.forget(lock.queue, place=OF_LOCK)
+        lock.lose()
+
+    async def give_back(self, lock: Lock) -> None:
+        """Returns when the broker has answered. Locks that are given back together leave in one request."""
+        self.remove(lock)
+        if self._is_over:
+            return
+        returned = self._returned.get(lock.queue)
+        if returned is None:
+            returned = self._returned[lock.queue] = self._loop.create_future()
+        self._news.set()
+        await asyncio.wait([returned])
+
+    def suspend(self) -> None:
+        now = self._loop.time()
+        for lock in self._locks.values():
+            if lock.gained.done():
+                lock.lease.suspend(now)
+                lock.problem, lock.ask_at = "the connection to its broker was lost: its lock is asked for again", now
+        self._news.set()
+
+    def ask_now(self) -> None:
+        now = self._loop.time()
+        for lock in self._locks.values():
+            lock.ask_at = now
+        self._news.set()
+
+    def wake(self) -> None:
+        """Some lock is not held any more: see to it at once."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Ask for what is due, for ever."""
+        try:
+            while True:
+                await self._sleep()
+                try:
+                    # First of all: a renewal that overtook it would lock the queue for another minute.
+                    await self._unlock()
+                    await self._ask()
+                    self._tell_doubts()
+                except Exception as error:
+                    # The other locks must still be renewed.
+                    self._observe(LoopFailed("locks", f"{type(error).__name__}: {error}"))
+                    await asyncio.sleep(_ASK_AGAIN)
+        finally:
+            self._is_over = True
+            for returned in self._returned.values():
+                returned.cancel()
+
+    async def _sleep(self) -> None:
+        try:
+            async with asyncio.timeout_at(min((lock.ask_at for lock in self._locks.values()), default=None)):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+
+    async def _unlock(self) -> None:
+        if not self._returned:
+            return
+        returned, self._returned = self._returned, {}
+        try:
+            await self._brokers.unlock(self._broker_name, list(returned))
+        except RocketAppError as error:
+            # They expire by themselves; another member waits for a minute at most.
+            self._observe(LoopFailed("unlock", f"{', '.join(map(str, returned))}: {error}"))
+        finally:
+            for waiter in returned.values():
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _expire(self, now: float) -> None:
+        """A lease whose time is over is in doubt: the loop was blocked, or no answer came."""
+        for lock in self._locks.values():
+            if lock.gained.done() and not lock.lease.is_suspended and not lock.lease.held(now):
+                lock.lease.suspend(now)
+                lock.problem, lock.ask_at = "its time was over before it could be renewed", now
+
+    async def _ask(self) -> None:
+        sent_at = self._loop.time()
+        self._expire(sent_at)
+        due = [lock for lock in self._locks.values() if lock.ask_at <= sent_at + _TOGETHER]
+        if not any(lock.ask_at <= sent_at for lock in due):
+            return
+        try:
+            granted = await self._brokers.lock(self._broker_name, [lock.queue for lock in due])
+        except RocketAppError as error:
+            # No answer: what was granted before is trusted until its time is over.
+            for lock in due:
+                lock.problem, lock.ask_at = f"its lock cannot be asked for: {error}", self._loop.time() + _ASK_AGAIN
+            return
+        due = [lock for lock in due if self._locks.get(lock.queue) is lock]
+        for lock in due:
+            lock.ask_at = self._loop.time() + _ASK_AGAIN
+            if lock.queue not in granted:
+                self._refused(lock)
+            elif not lock.lease.is_suspended:
+                lock.grant(sent_at)
+        doubtful = [lock for lock in due if lock.queue in granted and lock.lease.is_suspended]
+        await asyncio.gather(*(self._resume(lock, sent_at) for lock in doubtful))
+
+    def _tell_doubts(self) -> None:
+        for lock in self._locks.values():
+            if lock.lease.is_suspended:
+                reason = f"no lock: {lock.problem}"
+                self._stalls.blocked(lock.queue, reason, kind="lock", patience=_DOUBT_PATIENCE, place=OF_LOCK)
+
+    def _refused(self, lock: Lock) -> None:
+        lock.problem = "another member holds its lock"
+        if lock.gained.done():
+            self.remove(lock)
+
+    async def _resume(self, lock: Lock, sent_at: float) -> None:
+        """It is ours again; whether it was another member's meanwhile, its offset tells."""
+        is_unchanged = await self._is_unchanged(lock.queue)
+        if self._locks.get(lock.queue) is not lock:
+            return
+        if is_unchanged is False:
+            self.remove(lock)
+        elif is_unchanged:
+            lock.grant(sent_at)
+            self._stalls.moving(lock.queue, place=OF_LOCK)

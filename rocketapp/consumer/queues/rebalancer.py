@@ -1,0 +1,401 @@
+"""Who is in the group → which queues are ours: a loop that keeps the two in step.
+
+It looks every 20 s, at once when a broker says that members changed, when routes changed, and when a broker was lost,
+and after a second when something could not be asked. Topics are decided on one beside the other: a broker that does not
+answer delays the topics that it alone holds. Releasing takes its time beside the loop; a queue that is being given back
+is acquired again only after that.
+
+Every broker is asked once in a look, for all topics, and what they answer is united. Brokers hear of a member at
+different times, and one that has just been restarted knows few of them: members that unite what they are told agree as
+soon as any broker has heard of a change. A broker that does not answer soon after the first good answer is not waited
+for: what it alone knows, it says in a notification. A list without us is not acted on: that broker forgot us, or never
+heard of us. It is told who we are, and asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.owned import NewAssignments, Owned
+from rocketapp.consumer.rollout.check import SubscriptionCheck
+from rocketapp.errors import RocketAppError, TransportError
+from rocketapp.model.event import DrainCut, LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.allocation import Allocation
+from rocketapp.state.calm import Calm
+from rocketapp.state.rebalance import Membership, change, is_left_out, membership, share
+from rocketapp.state.trust import Trust
+from rocketapp.tasks import Tasks, repeat
+from rocketapp.wire.record import Message
+
+_CLOCK_INTERVAL = 0.25
+"""Seconds between two looks at the clock."""
+_AGAIN = 1.0
+"""Seconds until a rebalance that was not complete is repeated."""
+_GRAIN = 0.001
+"""Seconds that are slept longer than needed: timers may fire a little early."""
+_FIRST_CALLS_LOOK, _LONGEST_CALLS_LOOK = 0.02, 0.5
+"""Seconds until the first look at the running calls during a stop, and the longest time between later looks."""
+_LEAST = 0.05
+"""Seconds between two rebalances: notifications come in swarms."""
+_LEAST_PER_TOPIC = 0.0005
+"""The same for each topic of the group: each rebalance decides on all of them."""
+_GRACE, _LEAST_GRACE = 0.35, 0.05
+"""Seconds that all brokers get, and that others get after the first good answer.
+
+Members hear of a change that much apart, so it has to fit between `RUN_ON` and `LONGEST_WAIT` of a hand-over.
+"""
+
+_Question = asyncio.Task[list[str] | RocketAppError]
+_Asked = dict[str, _Question]
+
+
+class Rebalancer:
+    """The queues of one group that this member owns."""
+
+    def __init__(
+        self,
+        member: Member,
+        *,
+        owned: dict[MessageQueue, Owned],
+        trust: Trust,
+        assignments: NewAssignments,
+        doubts: Callable[[], None],
+        in_hand: Callable[[], list[tuple[Handler, Message]]],
+        check: SubscriptionCheck,
+        allocation: Allocation,
+        popped: Collection[str],
+    ) -> None:
+        """`doubts()` is called when queues may be in doubt, or may be trusted again.
+
+        `allocation` says which queues of a topic are ours; all members of the group have the same.
+
+        `popped`: topics whose queues are shared out by brokers in place of the members.
+
+        `check` hears after each look who the members are.
+
+        `in_hand()`: every running call of the group, its handler and its message (of a batch, the first).
+        """
+        self._member, self._group, self._me, self._brokers = member, member.name, member.client_id, member.brokers
+        self._topics, self._trust, self._assignments = tuple(member.subscriptions), trust, assignments
+        self._in_hand, self._doubts, self._observe, self._check = in_hand, doubts, member.observe, check
+        self._allocation, self._popped = allocation, frozenset(popped)
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks(member.observe)
+        self._news = asyncio.Event()
+        self._calm = Calm()
+        self._members: dict[str, frozenset[str]] = {}
+        self._told: str | None = None
+        self._left_out: set[str] = set()
+        self._stopped = False
+        self._running: dict[MessageQueue, asyncio.Task[None]] = {}
+        self.owned: dict[MessageQueue, Owned] = owned
+        """Every assignment that has not been given back completely."""
+        self._of_topic: dict[str, dict[MessageQueue, Owned]] = {}
+        """The same by topic: with 1,000 topics, each decision would otherwise look at the queues of all."""
+        self.wanted: dict[str, frozenset[MessageQueue]] = {}
+        """By topic the queues that are ours by the last list of members."""
+        self.is_complete: bool = False
+        """Whether the last rebalance could decide on every topic."""
+        self.has_been_complete: bool = False
+        """Whether any rebalance could."""
+
+    def __repr__(self) -> str:
+        return f"<Rebalancer {self._group}: {len(self.owned)} queues>"
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The members of the group, as far as the last rebalance knows."""
+        return frozenset[str]().union(*self._members.values())
+
+    @property
+    def problem(self) -> str:
+        """Why the last rebalance could not decide on a topic; empty when it could, and when it was only too early."""
+        return self._told or ""
+
+    # What it is told.
+
+    def wake(self) -> None:
+        """Something changed: look soon."""
+        self._news.set()
+
+    def broker_lost(self, broker_name: str) -> None:
+        """For that broker we have left the group: its queues are in doubt."""
+        self._trust.lost(broker_name, self._loop.time())
+        self.wake()
+
+    def broker_back(self, broker_name: str) -> None:
+        """After a disturbance members come back one by one: that broker's list is acted on a moment later."""
+        self._calm.disturb(broker_name, self._loop.time())
+        self._doubts()
+        self.wake()
+
+    async def detect_freeze(self) -> None:
+        """Notice that this process stood still: frozen, or kept by a handler that blocks the loop."""
+        self._trust.beat(self._loop.time())
+        await repeat(_CLOCK_INTERVAL, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        if self._trust.beat(self._loop.time()):
+            self._doubts()
+            self.wake()
+
+    # The loop.
+
+    async def run(self) -> None:
+        """Keep owned and wanted queues in step, for ever."""
+        calm = self._calm.next_end(self._loop.time())
+        while True:
+            at = self._loop.time() + (self._member.config.rebalance_interval if self.is_complete else _AGAIN)
+            if calm is not None:
+                at = min(at, calm + _GRAIN)
+            try:
+                async with asyncio.timeout_at(at):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+            # Asked before the look: a list that may be acted on since then was not.
+            calm = self._calm.next_end(self._loop.time())
+            await self.rebalance()
+            await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._topics)))
+
+    async def rebalance(self) -> bool:
+        """Look once; whether every topic could be decided on."""
+        lists = MemberLists(self._member, self._tasks, self._is_settled)
+        look = self._take_all if self._member.broadcast else self._look
+        problems = await asyncio.gather(*(look(topic, lists) for topic in self._topics))
+        told = [problem for problem in problems if problem]
+        if told and told[0] != self._told:
+            self._observe(LoopFailed("rebalance", told[0]))
+        self._told = told[0] if told else None
+        self.is_complete = all(problem is None for problem in problems)
+        self.has_been_complete |= self.is_complete
+        self._check.look(self.members)
+        return self.is_complete
+
+    def _is_settled(self, broker_name: str) -> bool:
+        now = self._loop.time()
+        if self._brokers.is_new_stand_in(broker_name):
+            # Members reach it one by one, as they do a broker that is back.
+            self._calm.disturb(broker_name, now)
+        return self._calm.is_over(broker_name, now)
+
+    async def _look(self, topic: str, lists: MemberLists) -> str | None:
+        """Decide on one topic; otherwise why it was not possible, empty when it is too early."""
+        route = self._member.client.routes.get(topic)
+        if route is None:
+            return None
+        now = self._loop.time()
+        names = {data.broker_name for data in route.brokers}
+        connected = [name for name in names if self._brokers.is_connected(name)]
+        settled = list(filter(self._is_settled, connected))
+        if connected and not settled:
+            return ""
+        try:
+            members = await lists.of(topic)
+            if members is None:
+                return ""  # asking was what brought the broker back
+            is_news = self._trust.confirm(topic, now, settled)
+            self._members[topic] = members
+            problem = None
+            if topic in self._popped:
+                # A broker that has left the cluster, or is not told of for a moment, keeps nothing of ours.
+                present = [queue for queue in self.wanted.get(topic, ()) if queue.broker_name in names]
+                mine, problem = await self._brokers.shared_out(topic, connected, present)
+                self._apply(topic, mine, frozenset(), is_alone=True)
+            else:
+                there = route.readable_queues(topic)
+                mine = share(there, members, self._me, group=self._group, allocation=self._allocation)
+                self._apply(topic, mine, frozenset(there), is_alone=members == {self._me})
+                self._tell_left_out(topic, there, () if mine else members)
+        except RocketAppError as error:
+            return str(error)
+        except Exception as error:
+            # A bug with one topic must not keep the others, or the next look, from happening.
+            return f"{topic}: {type(error).__name__}: {error}"
+        if is_news:
+            self._doubts()
+        return problem
+
+    def _tell_left_out(self, topic: str, queues: Collection[MessageQueue], members: Collection[str]) -> None:
+        """Say it once when a strategy leaves a topic out, by a wrong name of a machine room for example."""
+        if not members or not is_left_out(queues, members, group=self._group, allocation=self._allocation):
+            self._left_out.discard(topic)
+        elif topic not in self._left_out:
+            self._left_out.add(topic)
+            brokers = ", ".join(sorted({queue.broker_name for queue in queues}))
+            text = f"allocation {self._allocation.name}: by this process's settings no member gets a queue of {topic}"
+            self._observe(LoopFailed("rebalance", f"{text}, which is on {brokers}"))
+
+    async def _take_all(self, topic: str, lists: MemberLists) -> str | None:
+        """Every queue of the topic is ours. Who else is a member is asked for the sake of the figures alone."""
+        route = self._member.client.routes.get(topic)
+        if route is None:
+            return None
+        queues = frozenset(route.readable_queues(topic))
+        try:
+            self._apply(topic, queues, queues, is_alone=True)
+            members = await lists.of(topic)
+        except RocketAppError:
+            members = None
+        except Exception as error:
+            return f"{topic}: {type(error).__name__}: {error}"
+        self._members[topic] = members or self._members.get(topic, frozenset([self._me]))
+        return None
+
+    def _apply(
+        self, topic: str, mine: frozenset[MessageQueue], there: frozenset[MessageQueue], *, is_alone: bool
+    ) -> None:
+        self.wanted[topic] = mine
+        if self._stopped:
+            for queue in there & self._of_topic.get(topic, {}).keys() - mine:
+                self.owned[queue].is_of_another()
+            return
+        active = [queue for queue, each in self._of_topic.get(topic, {}).items() if not each.is_ending]
+        for queue in active:
+            self.owned[queue].look_at_pulls()
+        difference = change(active, mine)
+        for queue in difference.release:
+            if queue in there:
+                self.owned[queue].hand_over()
+            else:
+                # No member waits for it: its broker is gone, or a name server has lost it for a moment.
+                self.owned[queue].end()
+        for queue in difference.acquire:
+            # One that is still being given back is acquired when that is done: it wakes us.
+            if queue not in self.owned:
+                self._acquire(queue, is_handed_over=not is_alone)
+
+    def _acquire(self, queue: MessageQueue, *, is_handed_over: bool) -> None:
+        assignment = self.owned[queue] = self._assignments.new(queue, handed_over=is_handed_over)
+        self._of_topic.setdefault(queue.topic, {})[queue] = assignment
+        task = self._running[queue] = self._tasks.start(assignment.run(), f"queue {queue}")
+        task.add_done_callback(lambda _: self._given_back(queue))
+
+    def _given_back(self, queue: MessageQueue) -> None:
+        del self.owned[queue], self._of_topic[queue.topic][queue], self._running[queue]
+        if queue in self.wanted.get(queue.topic, ()):
+            self.wake()
+
+    # The end.
+
+    async def give_back_all(self, cut: asyncio.Event, drain_timeout: float) -> bool:
+        """Give every queue back; whether all that was started has been finished and committed.
+
+        Handlers may run for `drain_timeout` seconds, although other members may get their queues meanwhile: a member
+        that stops as well would only repeat what they do.
+        """
+        self._stopped = True
+        assignments = list(self.owned.values())
+        for topic, owned in self._of_topic.items():
+            route = self._member.client.routes.get(topic)
+            there = frozenset[MessageQueue]() if route is None else frozenset(route.readable_queues(topic))
+            others = there - self.wanted.get(topic, frozenset())
+            for queue, assignment in owned.items():
+                assignment.end()
+                if queue in others:
+                    assignment.is_of_another()
+        cutting = self._tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
+        if self._running:
+            await asyncio.wait(self._running.values())
+        # Calls on queues that were given to other members go on by themselves: they are not cancelled early either.
+        pause = _FIRST_CALLS_LOOK
+        while self._in_hand() and not cutting.done():
+            await asyncio.wait([cutting], timeout=pause)
+            pause = min(2 * pause, _LONGEST_CALLS_LOOK)
+        cutting.cancel()
+        await self._tasks.close()
+        return not self._in_hand() and all(assignment.is_clean for assignment in assignments)
+
+    async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Owned]) -> None:
+        """When the time is over, or `cut` is set: wait for no handler any more, and tell which still ran."""
+        began = self._loop.time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_timeout):
+                await cut.wait()
+        running: dict[str, list[Message]] = {}
+        for handler, message in self._in_hand():
+            running.setdefault(handler.name, []).append(message)
+        for assignment in assignments:
+            assignment.cut()
+        seconds = self._loop.time() - began
+        for name, (first, *others) in running.items():
+            self._observe(DrainCut(self._group, name, first.topic, first.message_id, len(others), seconds))
+
+
+class MemberLists:
+    """What the brokers answer to one look at the group."""
+
+    def __init__(self, member: Member, tasks: Tasks, is_settled: Callable[[str], bool]) -> None:
+        """`tasks` owns the questions; those that come too late end by themselves.
+
+        `is_settled(broker_name)`: whether its list may be acted on. Others only add members to it.
+        """
+        self._brokers, self._me, self._tasks, self._is_settled = member.brokers, member.client_id, tasks, is_settled
+        self._loop = asyncio.get_running_loop()
+        self._first: _Asked = {}
+        self._second: _Asked = {}
+        self._greeting: asyncio.Task[frozenset[str]] | None = None
+
+    async def of(self, topic: str) -> frozenset[str] | None:
+        """The members of the group, ourselves among them; None when it is too early to decide.
+
+        RocketAppError when no broker of the topic tells.
+        """
+        names = self._brokers.brokers_of(topic)
+        # Others are being dialled; what they say can wait until they are reached.
+        names = [name for name in names if self._brokers.is_connected(name)] or names
+        if not names:
+            raise TransportError(topic, "none of its brokers is known")
+        members, is_settled = await self._united(self._first, names)
+        if membership(members, self._me) is Membership.MISSING:
+            if self._greeting is None:
+                self._greeting = self._tasks.start(self._brokers.greet(), "heartbeat before a rebalance")
+            accepted = await self._greeting
+            names = [name for name in names if name in accepted]
+            if not names:
+                raise TransportError(topic, "its brokers do not accept our heartbeat; the present queues are kept")
+            members, is_settled = await self._united(self._second, names)
+        if membership(members, self._me) is Membership.UNKNOWN:
+            raise TransportError(topic, "its broker knows no member of the group; the present queues are kept")
+        return members if is_settled else None
+
+    async def _united(self, asked: _Asked, names: Iterable[str]) -> tuple[frozenset[str], bool]:
+        """All members that are named soon, and whether a list with us in it may be acted on; raises without a list."""
+        questions = {self._ask(asked, name): name for name in names}
+        lists: list[list[str]] = []
+        problem: RocketAppError | None = None
+        is_settled, until, began = False, None, self._loop.time()
+        while questions:
+            timeout = None if until is None else max(0.0, until - self._loop.time())
+            done, _ = await asyncio.wait(questions, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            for question in done:
+                name, answer = questions.pop(question), question.result()
+                if isinstance(answer, RocketAppError):
+                    problem = answer
+                    continue
+                lists.append(answer)
+                if self._me in answer and self._is_settled(name):
+                    is_settled, now = True, self._loop.time()
+                    until = max(now + _LEAST_GRACE, began + _GRACE) if until is None else until
+        if not lists and problem is not None:
+            raise problem
+        return frozenset[str]().union(*lists), is_settled
+
+    def _ask(self, asked: _Asked, name: str) -> _Question:
+        if name not in asked:
+            asked[name] = self._tasks.start(self._answer(name), f"members at {name}")
+        return asked[name]
+
+    async def _answer(self, name: str) -> list[str] | RocketAppError:
+        try:
+            return await self._brokers.members(name)
+        except RocketAppError as error:
+            return error

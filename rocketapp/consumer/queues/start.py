@@ -1,0 +1,182 @@
+"""Where and when a session of an owned queue begins.
+
+Under the lock of an orderly queue, or after the member before it; at the committed offset, or where the start rule
+says, which is committed at once. Without an answer of its broker a queue is not consumed: an offset is never guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rocketapp.consumer.group.shared_attempts import SharedAttempts
+from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.stores import GroupOffsets
+from rocketapp.consumer.queues.leases import Leases, Lock
+from rocketapp.consumer.ways.delivery import Way
+from rocketapp.errors import RocketAppError, TransportError
+from rocketapp.model.handler_kind import POPPED
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.queue_start import QueueStart
+from rocketapp.state.hand_over import LOOK_INTERVAL, MOMENT, may_begin, next_look
+from rocketapp.state.start_position import Edge, start_at
+from rocketapp.state.trust import Trust
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.offsets.local import LocalOffsets
+
+_LOCK_PATIENCE = 1.0
+"""Seconds without its lock after which a queue is said to stand still."""
+
+
+class Starts:
+    """The beginnings of one group's queues."""
+
+    def __init__(
+        self,
+        member: Member,
+        topics: Sequence[ConsumedTopic],
+        modes: Mapping[str, Way],
+        *,
+        store: GroupOffsets,
+        trust: Trust,
+        leases: Leases,
+        attempts: SharedAttempts,
+        local: LocalOffsets | None,
+    ) -> None:
+        """`modes`: by topic what may know better than the broker where a session begins.
+
+        `attempts` learns what the owner of a locked queue before has counted.
+
+        `local`: the file of a member of a broadcast group.
+        """
+        self._member, self._modes, self._store, self._trust = member, modes, store, trust
+        self._leases, self._attempts, self._local = leases, attempts, local
+        self._rules = {topic.topic: topic.start for topic in topics}
+        """The start of every topic; the retry topic has none and is read from its beginning."""
+        self._popped = frozenset(topic.topic for topic in topics if topic.kind is POPPED)
+        """Topics whose offsets brokers keep, whatever the store: they hand out the messages."""
+        self._joined = member.clock.now()
+        self._known: set[MessageQueue] | None = None
+        self._now = asyncio.get_running_loop().time
+
+    def __repr__(self) -> str:
+        return f"<Starts of {self._member.name}>"
+
+    def joined(self, queues: Iterable[MessageQueue]) -> None:
+        """These queues had a route when this member joined; others appear later."""
+        self._known = set(queues)
+
+    # When.
+
+    async def locked(self, queue: MessageQueue, ended: asyncio.Future[None]) -> Lock:
+        """The queue's lock, once the members before are through; not held only if the queue is to be given back.
+
+        `ended`: done when it is.
+        """
+        lock = self._leases.want(queue)
+        while not lock.gained.done() and not ended.done():
+            await _first(lock.gained, ended, timeout=_LOCK_PATIENCE)
+            if not lock.gained.done():
+                self._member.stalls.blocked(queue, f"no lock: {lock.problem}", kind="lock")
+        return lock
+
+    async def previous_owner_is_through(self, queue: MessageQueue, ended: asyncio.Future[None]) -> None:
+        """Without a lock: nothing is left that another member could be working on, or it must be through by now."""
+        began = self._now()
+        while not ended.done():
+            waited = self._now() - began
+            if may_begin(waited):
+                return
+            if waited >= MOMENT:
+                # A question that fails, or takes too long, is repeated; in the end the time decides.
+                with contextlib.suppress(RocketAppError):
+                    committed = await self._store.committed(queue, exact=True, timeout=LOOK_INTERVAL, dial=False)
+                    end = await self._member.brokers.max_offset(queue, timeout=LOOK_INTERVAL, dial=False)
+                    if may_begin(waited, committed, end):
+                        return
+            await asyncio.wait([ended], timeout=next_look(self._now() - began))
+
+    # Where.
+
+    async def offset(self, queue: MessageQueue, lock: Lock | None, ended: asyncio.Future[None]) -> int | None:
+        """Where the session begins; None when it does not, because the lock is lost or the queue to be given back."""
+        while not ended.done() and (lock is None or await lock.usable()):
+            suspensions = 0 if lock is None else lock.lease.suspensions
+            asking = self._member.tasks.start(self._offset(queue), f"start of {queue}")
+            try:
+                # Its broker may have to be dialled: a queue that is given back does not wait for that.
+                await _first(asking, ended)
+                if not asking.done():
+                    return None
+                offset: int = asking.result()
+            finally:
+                asking.cancel()
+            if lock is None:
+                return offset
+            await self._attempts.recall(queue)
+            # While the lock was in doubt, or its time was over, another member may have gone on.
+            if suspensions == lock.lease.suspensions and lock.lease.held(self._now()):
+                return offset
+        return None
+
+    async def _offset(self, queue: MessageQueue) -> int:
+        """The fixed offset, unless a plugin keeps the offsets; that is committed as well."""
+        await self._store.take(queue)
+        mode, offset = self._modes.get(queue.topic), await self.fix(queue)
+        if mode is None or mode.own_start is None:
+            return offset
+        brokers = self._member.brokers
+        ends = await brokers.min_offset(queue), await brokers.max_offset(queue)
+        start = await mode.own_start(QueueStart(queue, offset, max(0, ends[0]), ends[1]))
+        if start is None or start == offset:
+            return offset
+        self._check_trust(queue)
+        await self._store.commit(queue, start)
+        return start
+
+    async def fix(self, queue: MessageQueue) -> int:
+        """The committed offset; without one, what the rule says, committed with an answer."""
+        store: GroupOffsets = self._member.brokers if queue.topic in self._popped else self._store
+        committed = await store.committed_for_start(queue)
+        if committed.offset is not None and committed.is_certain:
+            return committed.offset
+        # A 0 that may mean "none" is where we begin all the same; committed, it holds when the queue is old.
+        start = await self._by_rule(queue) if committed.offset is None else committed.offset
+        # Asked again: if this took long, another member may have begun meanwhile, and gone on.
+        again = await store.committed_for_start(queue)
+        if again.offset is not None and (again.is_certain or committed.offset is None):
+            return again.offset
+        self._check_trust(queue)
+        await store.commit(queue, start)
+        return start
+
+    def _check_trust(self, queue: MessageQueue) -> None:
+        """Whether this member certainly still owns it."""
+        if not self._trust.is_confirmed(queue.topic, self._now()):
+            raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
+
+    async def _by_rule(self, queue: MessageQueue) -> int:
+        rule = self._rules.get(queue.topic, "first")
+        appeared_later = self._known is not None and queue not in self._known
+        brokers, since = self._member.brokers, self._joined if appeared_later else None
+        if since is None and self._local is not None:
+            since = self._local.away_since(queue)
+        if rule == "last" and since is None:
+            # Of a young queue brokers say 0 to a new group, wherever it wants to begin: so do we.
+            young = None if self._member.broadcast else await brokers.committed(queue)
+            if young is not None:
+                return young
+        place = start_at(queue.topic, rule, joined=since)
+        if place is Edge.MIN:
+            return max(0, await brokers.min_offset(queue))
+        if place is Edge.MAX:
+            return await brokers.max_offset(queue)
+        return await brokers.offset_at(queue, place / 1000)
+
+
+async def _first(*each: asyncio.Future[Any], timeout: float | None = None) -> None:
+    await asyncio.wait(each, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

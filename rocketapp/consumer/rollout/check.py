@@ -1,0 +1,462 @@
+"""The subscription check: members of one group that subscribe differently lose nothing while a change is rolled out.
+
+A broker keeps one subscription for a group, and the owner of a queue passes over what it does not pull. So each member
+finds out what the others want. In a roll-out every member pulls what any of them wants: its pulls carry that union,
+whatever the broker has heard last, and messages that no handler here takes go to a member that wants them
+(`rollout.forward`). A member that joins is ready when all others pull the union, so nothing that it wants is passed
+over from then on.
+
+Who subscribes what is asked once per kind of member, never per message. Client ids carry a digest of what their process
+subscribes: members with the same digest are of one kind, and one of them is asked for all. A member without a digest,
+such as Java's, is a kind by itself. That all others pull the union is looked up by one member of a kind, and the others
+ask that one. All members together ask about `_A_SECOND` questions a second, however many they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from operator import attrgetter
+
+from rocketapp.client.identity import subscribed_of
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.owned import Owned
+from rocketapp.errors import ConfigError, RocketAppError
+from rocketapp.model.event import RollOut, SubscriptionsDiffer
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import TAGS, SubscriptionData
+from rocketapp.state.roll_out import (
+    Difference,
+    Others,
+    Said,
+    Wants,
+    differences,
+    digest_of,
+    not_yet_pulled,
+    passed_over,
+    said_of,
+    shared,
+    shown,
+    summary,
+    united,
+)
+from rocketapp.wire.requests.running_info import AGREED, PULLED, RunningInfo, encode_pulled
+
+LINGER = 30.0
+"""Seconds for which a member that is gone still counts: a broker that restarts forgets all of them for a moment."""
+ANSWER_TIMEOUT = 3.0
+"""Seconds that members may take to answer, all that are asked at once."""
+_AT_ONCE = 32
+"""Questions of one member that are under way at the same time."""
+_A_SECOND = 100
+"""Questions a second that the members of a group ask each other, about: they spread them by their place in the list."""
+_LOOK = 0.1
+"""Seconds between looks whether the others pull the union, in a small group."""
+_PAUSES = 1.0, 2.0, 4.0
+"""Seconds until members that did not answer are asked again."""
+_LONG_PAUSE = 300.0
+"""The same after that: a broker waits in one of its few threads for a member that does not answer."""
+_YES = "true"
+"""Told in place of who looks whether all others pull the union."""
+_MOST_OF_A_KIND = 3
+"""Members of a kind that are asked one after the other when the first does not answer."""
+_SHOWN = 4
+"""Ways of differing that one line names."""
+_MOST_UNMATCHED = 1_000
+"""Topics and tags without a taker that are remembered. Beyond that nothing more is asked: such tags are many."""
+
+
+class SubscriptionCheck:
+    """What one member knows of the subscriptions of the others, and what follows for its pulls and heartbeats."""
+
+    def __init__(
+        self,
+        member: Member,
+        topics: Iterable[ConsumedTopic],
+        *,
+        owned: Mapping[MessageQueue, Owned],
+    ) -> None:
+        """`owned`: our queues, whose pulls are discarded when they are to ask for something else."""
+        subscriptions, retry = member.subscriptions, member.retry_topic
+        self._member, self._owned = member, owned
+        self._own: Wants = {topic: data for topic, data in subscriptions.items() if topic != retry}
+        self._fixed = {one.topic for one in topics if not _widens(one)}
+        """Topics whose pulls cannot be widened."""
+        if member.broadcast:
+            # A broker keeps one subscription for a group, but here each member gets its own messages.
+            member.brokers.carry(self._own)
+        self._retry: tuple[SubscriptionData, ...] = () if retry is None else (subscriptions[retry],)
+        self._mode = member.config.subscription_check
+        self._limit = member.config.rebalance_interval + 5.0
+        self._loop = asyncio.get_running_loop()
+        self._kind = _kind_of(member.client_id)
+        self._said: dict[str, Said] = {}
+        """By kind."""
+        self._ids: dict[str, dict[str, float]] = {}
+        """By kind the client ids of the other members, and the loop's time when a list last named them."""
+        self._pulls: dict[str, Said] = {}
+        """By client id what the member itself has said: those of one kind take up the union one by one."""
+        self._silent: dict[str, str] = {}
+        """By client id why it did not say what it subscribes; the last one asked of its kind."""
+        self._tries: dict[str, int] = {}
+        """By kind how many of its members did not answer."""
+        self._not_before: dict[str, float] = {}
+        """By kind that does not answer the loop's time when it is asked again."""
+        self._absent: set[str] = set()
+        """Members without a digest that the last list did not name: when they are back, perhaps as another app."""
+        self._asking: set[str] = set()
+        """Kinds that are being asked, beside each other: one that does not answer must not keep others waiting."""
+        self._unmatched: set[tuple[str, bytes | None]] = set()
+        """Topics and tags that no member wanted when all were asked, since the members changed."""
+        self._settling = asyncio.Lock()
+        self._version = max((data.version for data in self._own.values()), default=0)
+        self._text = ""
+        self._looker = ""
+        """The client id of the member of our kind that looks up whether all others pull the union; `_YES`: they do."""
+        self.others: Others = Others(self._own, ())
+        """Who wants what we have no handler for."""
+        self.told: tuple[SubscriptionData, ...] = self.own
+        """What heartbeats tell: without a roll-out what our handlers want, otherwise what all members want."""
+
+    def __repr__(self) -> str:
+        return f"<SubscriptionCheck {self._member.name}: {self._text or 'all members subscribe alike'}>"
+
+    @property
+    def rolls_out(self) -> bool:
+        """Whether we take part in roll-outs."""
+        return self._mode == "roll-out"
+
+    @property
+    def own(self) -> tuple[SubscriptionData, ...]:
+        """What our handlers want, and the retry topic."""
+        return (*self._own.values(), *self._retry)
+
+    @property
+    def text(self) -> str:
+        """What is rolled out, in words; empty when all members subscribe alike."""
+        return self._text
+
+    def info(self) -> RunningInfo:
+        """What other members are told of us: what we subscribe, what we pull, and whether all others pull it too."""
+        properties = {} if (pulled := self._pulled()) is None else {PULLED: encode_pulled(pulled)}
+        return RunningInfo(properties | ({AGREED: self._looker} if self._looker else {}), self.own)
+
+    def _pulled(self) -> dict[str, str] | None:
+        """By topic the expression of our pulls; None when we take part in no roll-out."""
+        if not self.rolls_out:
+            return None
+        own = {topic: data for topic, data in self._own.items() if topic not in self._fixed}
+        return {topic: shown(self._member.brokers.carried(topic) or data) for topic, data in own.items()}
+
+    # At the start.
+
+    async def compare(self) -> None:
+        """Before the first heartbeat: ask the living members. Raises ConfigError when it refuses."""
+        if self._mode == "off":
+            return
+        self._see(await self._present())
+        unknown = self._unknown()
+        if not unknown:
+            return
+        # Members that start together are not in any list yet: chance spreads their questions.
+        await asyncio.sleep(self._member.random.random() * self._count() / _A_SECOND)
+        await self._ask(unknown)
+        found = self._differences()
+        if found and self._mode == "refuse":
+            mend = "stop that member before, or roll out with consumer.subscription_check = 'roll-out'"
+            problem = f"group {self._member.name}: {summary(found, _SHOWN)}: {mend}"
+            raise ConfigError("consumer.subscription_check", problem)
+        self._tell_silent()
+        if self.rolls_out:
+            self._adopt()
+        elif found:
+            lost = "what only one side wants is lost in queues of the other"
+            self._differs(f"{summary(found, _SHOWN)}: {lost}")
+
+    async def agreed(self) -> None:
+        """After the first heartbeat: return when every member that can tell pulls the union, or after a limit."""
+        if not self.rolls_out:
+            return
+        # Once more: one that joined at the same time was asked by neither side. From now on each is seen by the other.
+        await self._catch_up(await self._present())
+        if self._said:
+            self._tell_narrow()
+        until = self._loop.time() + self._limit
+        while self._said and (behind := await self._behind()):
+            if self._loop.time() >= until:
+                names = ", ".join(sorted(behind))
+                self._differs(f"{names} did not take up the union within {self._limit:g} s: messages may be lost there")
+                break
+            await asyncio.sleep(max(_LOOK, self._count() / _A_SECOND))
+            present = await self._present()
+            if present:  # otherwise no broker answers, or one has forgotten all members for a moment
+                self._forget(set(behind) - present)
+            await self._catch_up(present)
+        self._looker = _YES
+
+    async def _behind(self) -> list[str]:
+        """Members that do not pull the union yet, or the one that looks it up for our kind."""
+        if equals := sorted(self._ids.get(self._kind, ())):
+            asked = self._looker if self._looker in equals else equals[0]
+            if (info := await self._ask_one(asked)) is not None:
+                said = info.properties.get(AGREED, "")
+                if said == _YES and not not_yet_pulled(self._union(), self._pulls[asked]):
+                    return []
+                if said in equals:
+                    self._looker = said
+                    return [asked]
+                if said != self._member.client_id and asked < self._member.client_id:
+                    return [asked]
+        self._looker = self._member.client_id
+        await self._ask_each(self._unsure())
+        return self._unsure()
+
+    def _unsure(self) -> list[str]:
+        """Members of other kinds of which it is not known that they pull the union; silent ones do not count."""
+        union, found = self._union(), list[str]()
+        for kind, said in self._said.items():
+            for name in self._ids.get(kind, ()):
+                own = self._pulls.get(name)
+                # One that has answered before is waited for, though it does not answer now.
+                if not_yet_pulled(union, own) if own else said.pulls and name not in self._silent:
+                    found.append(name)
+        return sorted(found)
+
+    def _tell_narrow(self) -> None:
+        """Name the queues in which messages are passed over all the same."""
+        union, mine = self._union(), Said("this app", self._own, self._pulled())
+        for said in (mine, *self._said.values()):
+            if topics := passed_over(union, said):
+                who = "this app" if said is mine else f"member {said.client_id}"
+                lost = "what only others want is lost in its queues"
+                self._differs(f"{who} cannot pull more of {', '.join(topics)} than it wants: {lost}")
+
+    def unknown_elsewhere(self) -> list[str]:
+        """Our topics that some member does not subscribe: its share of their queues waits."""
+        return sorted({one.topic for one in self._differences() if not one.theirs})
+
+    # While it runs.
+
+    def look(self, members: frozenset[str]) -> None:
+        """A rebalance has seen these members."""
+        if not self.rolls_out or not members:
+            return
+        now = self._loop.time()
+        self._see(members)
+        back = self._absent & members
+        alone = {name for kind, ids in self._ids.items() for name in ids if kind == name}
+        self._absent = {name for name in alone - members if name in self._said}
+        gone = {name for ids in self._ids.values() for name, seen in ids.items() if now - seen > LINGER}
+        if gone:
+            self._forget(gone)
+            self._adopt()
+        unknown = {kind for kind in self._unknown() if self._not_before.get(kind, now) <= now}
+        if unknown := (unknown | back) - self._asking:
+            self._asking |= unknown
+            rank = bisect(sorted(members), self._member.client_id) / _A_SECOND
+            self._member.tasks.start(self._look(unknown, rank), f"subscriptions of {self._member.name}")
+
+    async def _look(self, kinds: set[str], wait: float) -> None:
+        unknown = set(kinds)
+        try:
+            await asyncio.sleep(wait)
+            for pause in _PAUSES:
+                await self._ask(unknown)
+                self._adopt()
+                unknown = {kind for kind in unknown if kind in self._tries and kind in self._ids}
+                if not unknown:
+                    return
+                await asyncio.sleep(pause)
+            self._not_before.update(dict.fromkeys(unknown, self._loop.time() + _LONG_PAUSE))
+            self._tell_silent()
+        finally:
+            self._asking -= kinds
+
+    def is_wanted(self, topic: str, tag: bytes | None) -> bool:
+        """Whether another member wants messages of this tag that no handler here takes, or may want them.
+
+        A process that was frozen, or has missed that a member joined, gets messages that only that member wants: the
+        broker hands out by what it heard from the newest one. They are not done before all were asked once more.
+        """
+        is_settled = (topic, tag) in self._unmatched or len(self._unmatched) >= _MOST_UNMATCHED
+        return self.rolls_out and (not is_settled or self.others.are_wanting(topic, tag))
+
+    async def takers(self, topic: str, tag: bytes | None) -> list[str]:
+        """The members that want it. When none is known, those are asked that are not known yet."""
+        if found := self.others.takers(topic, tag):
+            return found
+        async with self._settling:
+            if self.is_wanted(topic, tag) and not self.others.are_wanting(topic, tag):
+                await self._catch_up(await self._present())
+                self._unmatched.add((topic, tag))
+        return self.others.takers(topic, tag)
+
+    # Members, their kinds, and questions.
+
+    async def _present(self) -> set[str]:
+        return await self._member.brokers.everyone() - {self._member.client_id}
+
+    def _see(self, members: Collection[str]) -> None:
+        """A list has named these members."""
+        now, is_news = self._loop.time(), False
+        for name in members:
+            if name != self._member.client_id:
+                ids = self._ids.setdefault(_kind_of(name), {})
+                is_news |= name not in ids
+                ids[name] = now
+        if is_news:
+            self._unmatched.clear()
+            self._name_others()
+
+    def _forget(self, members: Iterable[str]) -> None:
+        for name in members:
+            kind = _kind_of(name)
+            self._pulls.pop(name, None)
+            self._silent.pop(name, None)
+            ids = self._ids.get(kind, {})
+            ids.pop(name, None)
+            if not ids:
+                for table in (self._ids, self._said, self._tries, self._not_before):
+                    table.pop(kind, None)
+        self._name_others()
+
+    def _count(self) -> int:
+        return sum(map(len, self._ids.values()))
+
+    def _unknown(self) -> set[str]:
+        """Kinds that have not said yet what they want. Ours is known."""
+        return self._ids.keys() - self._said.keys() - {self._kind}
+
+    async def _catch_up(self, present: set[str]) -> None:
+        """Ask kinds that have not said yet what they want, except those that do not answer."""
+        self._see(present)
+        await self._ask(self._unknown() - self._tries.keys())
+        self._adopt()
+
+    async def _ask(self, kinds: Iterable[str]) -> None:
+        """Ask one member of each kind: not all of us the same one, and another one after one that did not answer."""
+        left = set(kinds)
+        for _ in range(_MOST_OF_A_KIND):
+            chosen: dict[str, str] = {}
+            for kind in sorted(left):
+                ids, tries = sorted(self._ids.get(kind, ())), self._tries.get(kind, 0)
+                if ids:
+                    chosen[ids[(bisect(ids, self._member.client_id) + tries) % len(ids)]] = kind
+            await self._ask_each(chosen)
+            for name, kind in chosen.items():
+                said = None if name in self._silent else self._pulls.get(name)
+                if said is None:
+                    self._tries[kind] = self._tries.get(kind, 0) + 1
+                    continue
+                left.discard(kind)
+                self._tries.pop(kind, None)
+                self._said[kind] = said
+            left = {kind for kind in left if len(self._ids.get(kind, ())) > 1}
+        self._name_others()
+
+    async def _ask_each(self, client_ids: Iterable[str]) -> None:
+        """What these members say, within `ANSWER_TIMEOUT`."""
+        names, room = list(client_ids), asyncio.Semaphore(_AT_ONCE)
+        if not names:
+            return
+        for name in names:
+            self._silent[name] = f"it did not answer within {ANSWER_TIMEOUT:g} s"
+
+        async def one(name: str) -> None:
+            async with room:
+                await self._ask_one(name)
+
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT):
+                await asyncio.gather(*map(one, names))
+        except TimeoutError:
+            pass
+
+    async def _ask_one(self, name: str) -> RunningInfo | None:
+        try:
+            info = await self._member.brokers.subscribed(name, ANSWER_TIMEOUT)
+        except RocketAppError as error:
+            self._silent[name] = str(error)
+            return None
+        said = said_of(name, info.subscriptions, info.pulled)
+        # Most members subscribe alike: what each says is neither kept nor compared anew.
+        known = {id(one): one for one in (self._own, *(said.wants for said in self._said.values()))}
+        self._pulls[name] = replace(said, wants=shared(said.wants, known.values()))
+        self._silent.pop(name, None)
+        return info
+
+    def _name_others(self) -> None:
+        """Who says what has changed, or who says it beside them."""
+        for kind, said in self._said.items():
+            equals = tuple(sorted(self._ids.get(kind, {}).keys() - {said.client_id}))
+            if equals != said.equals:
+                self._said[kind] = replace(said, equals=equals)
+        self.others = Others(self._own, list(self._said.values()))
+
+    # What follows from it.
+
+    def _differences(self) -> list[Difference]:
+        return [one for said in self._sorted() for one in differences(self._own, said)]
+
+    def _union(self) -> Wants:
+        return united([self._own, *(said.wants for said in self._sorted())])
+
+    def _sorted(self) -> list[Said]:
+        return sorted(self._said.values(), key=attrgetter("client_id"))
+
+    def _adopt(self) -> None:
+        """Pull and tell what all members want."""
+        brokers, before, found = self._member.brokers, self._pulled() or {}, self._differences()
+        union = self._union() if found else self._own
+        own = self._own.items()
+        brokers.carry({topic: data if topic in self._fixed else union[topic] for topic, data in own} if found else {})
+        after = self._pulled() or {}
+        changed = {topic for topic in after if after[topic] != before.get(topic)}
+        for queue, owned in self._owned.items() if changed else ():
+            if queue.topic in changed:
+                owned.pull_anew()
+        told = [data for data in self.told if data not in self._retry]
+        if {data.topic: shown(data) for data in told} != {topic: shown(data) for topic, data in union.items()}:
+            # A broker takes the subscription of the newest version, from any member.
+            self._version = max(self._version + 1, int(self._member.clock.now() * 1000))
+            self.told = (*(replace(data, version=self._version) for data in union.values()), *self._retry)
+            brokers.heartbeat_soon()
+        self._tell(found, after)
+
+    def _tell(self, found: list[Difference], pulled: Mapping[str, str]) -> None:
+        text = ""
+        if found:
+            topics = sorted({one.topic for one in found if one.ours})
+            parts = [f"{topic} with {pulled[topic]}" for topic in topics if topic in pulled]
+            more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+            text = summary(found, _SHOWN) + (f"; it pulls {', '.join(parts[:_SHOWN])}{more}" if parts else "")
+        if text != self._text:
+            self._text = text
+            self._member.observe(RollOut(self._member.name, text))
+
+    def _tell_silent(self) -> None:
+        if self._silent:
+            names = ", ".join(f"{name} ({why})" for name, why in sorted(self._silent.items()))
+            self._differs(f"not asked what they subscribe: {names}")
+
+    def _differs(self, problem: str) -> None:
+        self._member.observe(SubscriptionsDiffer(self._member.name, problem))
+
+
+def _widens(topic: ConsumedTopic) -> bool:
+    """Whether pulls of this topic can ask for more than its handlers want."""
+    return topic.by_message and topic.data.expression_type == TAGS
+
+
+def digest(groups: Mapping[str, Iterable[ConsumedTopic]], config: ConsumerConfig) -> str:
+    """What a client id tells of the groups that its process is a member of: equal when they subscribe alike."""
+    wants = [(group, topic.data, _widens(topic)) for group, topics in groups.items() for topic in topics]
+    return digest_of(wants, config.subscription_check)
+
+
+def _kind_of(client_id: str) -> str:
+    return subscribed_of(client_id) or client_id

@@ -1,0 +1,531 @@
+"""Forwarded messages: another member consumes a message for the owner of its queue. Both sides of that conversation.
+
+The owner has no handler for the message, and another member wants it. `Forwarding` asks that member, through the broker
+that stores the message, to consume it. To the modes of consuming this is one more handler of the topic. The message
+stays unfinished at its owner until the answer says that it is done, so it is neither lost nor overtaken in order, and
+needs no second copy. Nothing but an answer counts as an attempt: while no member takes it, the message waits, without a
+limit in time, and its queue says so.
+
+The member that is asked has an ordinary delivery call its handler (`Taking`), so pause, rate and quarantine hold for
+it. A failure is seen to there, as that of any message; in order the owner has to try again in place, so a failure
+is the answer. Each question is answered at once, and asked again: a broker waits for answers in threads that also serve
+locks. Tools and Java members cannot ask again, so they wait for the end of the call.
+
+In order, the call runs under the lock of its queue's owner: the member that runs it asks for that lock before the call,
+in the owner's name, and renews it until the call has ended. The owner may be killed, or stop without waiting: its lock
+goes with what may still run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from rocketapp.client.calls.messages import consume_directly
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.owned import Owned
+from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.rollout.check import SubscriptionCheck
+from rocketapp.consumer.stalls import OF_FORWARD
+from rocketapp.consumer.workers.work import Completion
+from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
+from rocketapp.model.handler_kind import kind_of
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import DeadLetter, Retry, Stop
+from rocketapp.model.subscription import ALL_TAGS, Subscription
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.state.tag_table import TagTable
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.record import Message, decode_record, decode_records
+from rocketapp.wire.requests.direct import (
+    DEAD_LETTER,
+    LATER,
+    NOT_TAKEN,
+    SUCCESS,
+    TAKEN,
+    DirectRequest,
+    DirectResult,
+)
+
+W = TypeVar("W")
+AT_ONCE = 8
+"""Messages of one topic that are forwarded at the same time."""
+ANSWER_TIMEOUT = 12.0
+"""Seconds that a broker may take to answer; Apache RocketMQ waits for a Java member for 10."""
+_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_REFUSED = 0.05, 1.0, 5.0
+"""Seconds until a member is asked again that has taken the message, or that has not (the last)."""
+_TELL_AFTER = 5.0
+"""Seconds after which it is said that messages wait for another member."""
+NAME = "a handler of another member"
+_QUICK = 0.02
+"""Seconds in which a call may end whose end is the first answer: a broker waits in one of its few threads."""
+_AGAIN = 1.0
+"""Seconds until a lock that could not be renewed is asked for again."""
+_KEPT = 10_000
+"""Messages whose end is remembered, at most."""
+_REMEMBERED = 60.0
+"""Seconds for which it is: a member that has missed an answer asks again within a fraction of it."""
+_DONE = DirectResult(SUCCESS)
+
+
+class _Place(NamedTuple):
+    """One stored message."""
+
+    queue: MessageQueue
+    offset: int
+    message_id: str
+    """A topic that is made anew counts from 0 again."""
+
+
+class FailedElsewhereError(RocketAppError):
+    """The handler of another member failed on a message."""
+
+
+# The owner's side.
+
+
+class Forwarding:
+    """What this member has others consume."""
+
+    def __init__(
+        self,
+        member: Member,
+        topics: Sequence[ConsumedTopic],
+        *,
+        check: SubscriptionCheck,
+        owned: Mapping[MessageQueue, Owned],
+    ) -> None:
+        """`owned`: our queues. What waits for a member is given up when its queue is given back."""
+        self._member, self._check, self._owned = member, check, owned
+        self._topics = {topic.topic: topic for topic in topics}
+        self._loop = asyncio.get_running_loop()
+        self._waiting: Counter[MessageQueue] = Counter()
+        self._at: dict[_Place, str] = {}
+        """The member that has taken a message, or may have, until its answer says what became of it."""
+        self.forwarded: int = 0
+        """Messages that other members have done."""
+
+    def __repr__(self) -> str:
+        return f"<Forwarding of {self._member.name}: {len(self._at)} taken, {self._waiting.total()} waiting>"
+
+    def may_run(self, queue: MessageQueue) -> bool:
+        """Whether another member may still run a call of this queue: cancelled here is not ended there."""
+        return any(place.queue == queue for place in self._at)
+
+    def split(self, topic: str, messages: Sequence[Message]) -> list[tuple[bool, Sequence[Message]]]:
+        """Messages that no handler here takes, in order: runs that another member may want, and runs of the rest."""
+        if not self._check.rolls_out:
+            return [(False, messages)]
+        runs: list[tuple[bool, list[Message]]] = []
+        for message in messages:
+            is_wanted = self._check.is_wanted(topic, message.raw_tag())
+            if runs and runs[-1][0] is is_wanted:
+                runs[-1][1].append(message)
+            else:
+                runs.append((is_wanted, [message]))
+        return list(runs)
+
+    def handler(self, topic: str) -> Handler:
+        """What modes of consuming call for the messages of this topic."""
+        known = self._topics.get(topic)
+        return Handler(self._unknown(topic) if known is None else _as_here(known), self._forward)
+
+    def _unknown(self, topic: str) -> Subscription:
+        return Subscription(
+            topic=topic,
+            group=self._member.name,
+            tags=frozenset(),
+            expression=ALL_TAGS,
+            orderly=False,
+            batch=None,
+            batch_wait=0.0,
+            concurrency=AT_ONCE,
+            retries=self._member.config.retries,
+            start="first",
+            timeout=None,
+            cluster="",
+            is_async=True,
+            handler_name=NAME,
+            place="",
+        )
+
+    async def _forward(self, message: Message) -> None:
+        """Return when a member has done the message, or when none wants it any more."""
+        place = _place_of(message)
+        pause, turn, waits = _FIRST_PAUSE, message.offset, False
+        try:
+            while takers := await self._check.takers(message.topic, message.raw_tag()):
+                # As long as one may be at it, no other one is asked, though its broker does not see it.
+                at = self._at.get(place)
+                member = at if at in takers else takers[turn % len(takers)]
+                answer = await self._ask(message, place, member)
+                if answer.result == SUCCESS:
+                    self.forwarded += 1
+                    return
+                if answer.result == DEAD_LETTER:
+                    raise DeadLetter(f"member {member}: {answer.remark}")
+                if answer.result == LATER:
+                    error = FailedElsewhereError(f"member {member}: {answer.remark or answer.result}")
+                    raise error if answer.after is None else Retry(after=answer.after) from error
+                is_taken = place in self._at
+                problem = f"member {member} {'has not ended yet' if is_taken else 'does not take it'}"
+                self._wait(place.queue, problem + (f": {answer.remark}" if answer.remark else ""), is_new=not waits)
+                waits = True
+                await asyncio.sleep(pause)
+                if not is_taken:
+                    if self._is_given_back(place.queue):
+                        # No attempt: the next owner of the queue has it.
+                        raise Stop(problem)
+                    turn += 1
+                pause = min(2 * pause, _LONGEST_PAUSE if is_taken else _LONGEST_REFUSED)
+            self._at.pop(place, None)
+            self._member.stats.count_unmatched(message.topic, 1)
+        finally:
+            if waits:
+                self._wait_no_more(place.queue)
+
+    def _is_given_back(self, queue: MessageQueue) -> bool:
+        owned = self._owned.get(queue)
+        return owned is None or owned.is_ending
+
+    async def _ask(self, message: Message, place: _Place, member: str) -> DirectResult:
+        """What this member says of the message now."""
+        queue, known = place.queue, self._topics.get(message.topic)
+        is_locked = known is not None and known.needs_lock and message.topic == queue.topic
+        request = DirectRequest(
+            self._member.name,
+            member,
+            message.offset_message_id,
+            queue.topic,
+            queue.broker_name,
+            message.offset,
+            message.reconsume_times,
+            self._member.client_id if is_locked else "",
+        )
+        was_at = self._at.get(place)
+        self._at[place] = member
+        try:
+            connection = await self._member.brokers.connection(queue.broker_name)
+            answer = await consume_directly(connection, request, ANSWER_TIMEOUT)
+        except (RequestTimeoutError, ConnectionLostError) as error:
+            return DirectResult(TAKEN, str(error))
+        except RocketAppError as error:
+            # It was not reached. What it took before may run all the same; Java's members take a while to answer.
+            may_run = isinstance(error, BrokerError) and error.code == ResponseCode.CONSUME_MSG_TIMEOUT
+            if was_at != member and not may_run:
+                self._at.pop(place, None)
+            return DirectResult(NOT_TAKEN, (isinstance(error, BrokerError) and error.remark) or str(error))
+        if answer.result != TAKEN:
+            self._at.pop(place, None)
+        return answer
+
+    def _wait(self, queue: MessageQueue, problem: str, *, is_new: bool) -> None:
+        self._waiting[queue] += is_new
+        count = self._waiting[queue]
+        text = (
+            f"{count} message{'s' * (count > 1)} that this app has no handler for wait{'s' * (count == 1)}: {problem}"
+        )
+        self._member.stalls.blocked(queue, text, kind="forward", patience=_TELL_AFTER, place=OF_FORWARD)
+
+    def _wait_no_more(self, queue: MessageQueue) -> None:
+        self._waiting[queue] -= 1
+        if not self._waiting[queue]:
+            del self._waiting[queue]
+            self._member.stalls.moving(queue, place=OF_FORWARD)
+
+
+class Unmatched(Generic[W]):
+    """For one mode of consuming: what becomes of messages that no handler here takes."""
+
+    def __init__(self, forwarding: Forwarding | None, make: Callable[[Handler], W]) -> None:
+        """`make(handler)`: what calls it in this mode. Without `forwarding` such messages are done."""
+        self._forwarding, self._make = forwarding, make
+        self._made: dict[str, W] = {}
+
+    def __call__(self, topic: str, messages: Sequence[Message]) -> list[tuple[W | None, Sequence[Message]]]:
+        """Runs of messages, in their order: what forwards them to a member that wants them, or None for those done."""
+        if self._forwarding is None:
+            return [(None, messages)]
+        runs = self._forwarding.split(topic, messages)
+        if topic not in self._made and any(is_wanted for is_wanted, _ in runs):
+            self._made[topic] = self._make(self._forwarding.handler(topic))
+        return [(self._made[topic] if is_wanted else None, run) for is_wanted, run in runs]
+
+
+def _as_here(topic: ConsumedTopic) -> Subscription:
+    """As our own handlers of the topic, where that matters: order and retries."""
+    return replace(
+        topic.handlers[0].subscription,
+        tags=frozenset(),
+        expression=ALL_TAGS,
+        batch=None,
+        concurrency=AT_ONCE,
+        timeout=None,
+        is_async=True,
+        handler_name=NAME,
+        retry=None,
+        idempotent=False,
+        rate=None,
+    )
+
+
+# The side of the member that is asked.
+
+
+class _Delivery(Protocol):
+    """The one message of its session."""
+
+    def deliver(self, messages: Sequence[Any]) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class _Mode(Protocol):
+    """The concurrent mode, which lies above: order is kept by the owner, which forwards one message after another."""
+
+    def open(
+        self, process_queue: ProcessQueue[Any], lock: None, flow: None, /, *, new_completion: Callable[..., Completion]
+    ) -> _Delivery: ...
+
+
+class _Call:
+    """One message that was taken."""
+
+    __slots__ = ("answer", "delivery", "if_empty", "message", "own")
+
+    def __init__(self, message: Message, queue: MessageQueue, answer: asyncio.Future[DirectResult]) -> None:
+        self.message, self.answer = message, answer
+        self.own: ProcessQueue[Message] = ProcessQueue(queue, message.offset)
+        self.own.put([message])
+        self.delivery: _Delivery | None = None
+        """None: its handler may not be called yet."""
+        self.if_empty: DirectResult = _DONE
+        """What it means that the message has left its process queue."""
+
+    def end(self, result: DirectResult) -> None:
+        """Whatever is still said of it changes nothing."""
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def look(self) -> None:
+        if not self.own:
+            self.end(self.if_empty)
+
+    def withdraw(self, why: str) -> None:
+        """Take it no more, unless its handler runs."""
+        self.if_empty = DirectResult(NOT_TAKEN, why)
+        if self.delivery is None:
+            self.end(self.if_empty)
+        else:
+            self.delivery.end()
+            self.if_empty = _DONE
+
+
+class Taking:
+    """What this member consumes for others, and for tools."""
+
+    def __init__(
+        self,
+        member: Member,
+        topics: Iterable[ConsumedTopic],
+        *,
+        mode: _Mode,
+        new_completion: Callable[..., Completion],
+        pausing: Pausing,
+    ) -> None:
+        """`new_completion(process_queue, handler, keep, failures)`: as for messages that come back for a retry.
+
+        `failures`: what sees to failures in place of the retry.
+        """
+        self._member, self._mode, self._new_completion, self._pausing = member, mode, new_completion, pausing
+        # What a plugin consumes is not done when its handler returns.
+        self._handlers = {
+            topic.topic: TagTable((each, each.subscription.tags) for each in topic.handlers)
+            for topic in topics
+            if topic.by_message
+        }
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[_Place, _Call] = {}
+        self._ended: OrderedDict[tuple[_Place, int], tuple[float, DirectResult]] = OrderedDict()
+        """By message and attempt the loop's time when it ended, and how; the oldest first."""
+        self._stopped = False
+        pausing.watch(self._withdraw_paused)
+
+    def __repr__(self) -> str:
+        return f"<Taking of {self._member.name}: {len(self._running)} taken>"
+
+    def stop(self) -> None:
+        """Take nothing more, and give back what was not started; what runs goes on."""
+        self._stopped = True
+        self._pausing.unwatch(self._withdraw_paused)
+        for call in list(self._running.values()):
+            call.withdraw("this member stops")
+
+    def take(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
+        """What becomes of the message, later; or why it is not taken. A member of ours is answered at once."""
+        try:
+            message = message_of(request, record)
+        except ProtocolError as error:
+            return str(error)
+        place = _place_of(message)
+        if request.is_by_member and (known := self._end_of(place, request.attempts)) is not None:
+            return self._now(known)
+        call = self._running.get(place)
+        if call is not None:
+            # For a tool, the end of that call is the answer too.
+            return self._now(DirectResult(TAKEN)) if request.is_by_member else call.answer
+        handler = self._handler_of(message)
+        if isinstance(handler, str):
+            return self._now(DirectResult(NOT_TAKEN, handler)) if request.is_by_member else handler
+        call = self._begin(place, message, handler, request)
+        return self._soon(call.answer) if request.is_by_member else self._for_tool(call.answer)
+
+    def _end_of(self, place: _Place, attempts: int) -> DirectResult | None:
+        """How this attempt ended a while ago. After that an offer means a new call: offsets may have been reset."""
+        at, result = self._ended.get((place, attempts), (-math.inf, None))
+        return result if self._loop.time() - at < _REMEMBERED else None
+
+    def _handler_of(self, message: Message) -> Handler | str:
+        """The handler of this message, or why it is not called."""
+        if self._stopped:
+            return "this member stops"
+        if reason := self._pausing.pauses.reason(message.topic):
+            return f"topic {message.topic} is {reason}"
+        table = self._handlers.get(message.topic)
+        handler = None if table is None else table.split([message])[0][0]
+        if handler is None:
+            return f"no handler of this member takes tag {message.tag!r} of {message.topic}"
+        if handler.decisions is not None:
+            # Handled is not committed, and what the call says would count for the queue that it reads meanwhile.
+            return f"{handler.name} commits by hand: it is called for queues of its own member alone"
+        return handler
+
+    def _begin(self, place: _Place, message: Message, handler: Handler, request: DirectRequest) -> _Call:
+        if request.is_by_member:
+            message.reconsume_times = request.attempts
+        call = self._running[place] = _Call(message, place.queue, self._loop.create_future())
+        call.answer.add_done_callback(lambda _: self._has_ended(place, request, call))
+        if request.locked_by:
+            self._member.tasks.start(self._under_lock(call, handler, request.locked_by), f"lock {place.queue}")
+        else:
+            self._deliver(call, handler)
+        return call
+
+    def _deliver(self, call: _Call, handler: Handler) -> None:
+        failures = _Answers(call) if kind_of(handler.subscription).in_order else None
+
+        def kept(_: Message) -> None:
+            call.own.close()
+            call.end(DirectResult(NOT_TAKEN, f"{handler.name} has stopped topic {call.message.topic}"))
+
+        def new_completion(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Completion:
+            return self._new_completion(own, handler, kept, failures)
+
+        call.own.watch(call.look)
+        call.delivery = self._mode.open(call.own, None, None, new_completion=new_completion)
+        call.delivery.deliver([call.message])
+
+    async def _under_lock(self, call: _Call, handler: Handler, owner: str) -> None:
+        """Call the handler once the owner's lock is certain, and keep that lock until the call has ended."""
+        queue, config = call.own.message_queue, self._member.config
+        while not call.answer.done():
+            try:
+                held = await self._member.brokers.lock(queue.broker_name, [queue], owner=owner)
+                problem = "" if held else "another member holds the lock of its queue"
+            except RocketAppError as error:
+                problem = f"the lock of its queue cannot be renewed: {error}"
+            if call.delivery is None and not call.answer.done():
+                if problem:
+                    call.end(DirectResult(NOT_TAKEN, problem))
+                else:
+                    self._deliver(call, handler)
+            await asyncio.wait([call.answer], timeout=_AGAIN if problem else config.lock_renew_interval)
+
+    def _withdraw_paused(self) -> None:
+        for call in list(self._running.values()):
+            if reason := self._pausing.pauses.reason(call.message.topic):
+                call.withdraw(f"topic {call.message.topic} is {reason}")
+
+    def _has_ended(self, place: _Place, request: DirectRequest, call: _Call) -> None:
+        del self._running[place]
+        if call.delivery is not None:
+            call.delivery.end()
+        if call.answer.cancelled() or (result := call.answer.result()).result == NOT_TAKEN:
+            return
+        now, key = self._loop.time(), (place, request.attempts)
+        self._ended[key] = now, result
+        self._ended.move_to_end(key)
+        while len(self._ended) > _KEPT or now - next(iter(self._ended.values()))[0] >= _REMEMBERED:
+            self._ended.popitem(last=False)
+
+    # Answers.
+
+    def _now(self, result: DirectResult) -> asyncio.Future[DirectResult]:
+        answer: asyncio.Future[DirectResult] = self._loop.create_future()
+        answer.set_result(result)
+        return answer
+
+    def _soon(self, ended: asyncio.Future[DirectResult]) -> asyncio.Future[DirectResult]:
+        """How a quick call ended, otherwise that it was taken."""
+        answer: asyncio.Future[DirectResult] = self._loop.create_future()
+
+        def reply(result: DirectResult) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        waiting = self._loop.call_later(_QUICK, reply, DirectResult(TAKEN))
+
+        def ends(_: object) -> None:
+            waiting.cancel()
+            if not ended.cancelled():
+                reply(ended.result())
+
+        ended.add_done_callback(ends)
+        return answer
+
+    def _for_tool(self, ended: asyncio.Future[DirectResult]) -> asyncio.Future[DirectResult]:
+        """The same end in the words of Java's tool."""
+        answer: asyncio.Future[DirectResult] = self._loop.create_future()
+
+        def reply(_: object) -> None:
+            result = DirectResult(LATER) if ended.cancelled() else ended.result()
+            answer.set_result(result if result.result == SUCCESS else DirectResult(LATER, result.remark))
+
+        ended.add_done_callback(reply)
+        return answer
+
+
+class Failures(Protocol):
+    """Sees to failed messages: the redelivery, or the answer to an owner."""
+
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
+
+
+class _Answers(Failures):
+    """Tells the owner of an orderly queue why a call failed."""
+
+    def __init__(self, call: _Call) -> None:
+        self._call = call
+
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
+        self._call.end(DirectResult(DEAD_LETTER if failure.dead else LATER, str(failure), failure.after))
+
+
+def message_of(request: DirectRequest, record: bytes) -> Message:
+    """The message in the record that came with the request. Raises ProtocolError."""
+    found = decode_record(record)
+    queue = MessageQueue(found.topic, request.broker_name, found.queue_id)
+    messages = decode_records(record, queue)
+    # A record may hold a batch of messages.
+    return next((one for one in messages if one.offset == request.queue_offset), messages[0])
+
+
+def _place_of(message: Message) -> _Place:
+    assert message.queue is not None
+    return _Place(message.queue, message.offset, message.message_id)

@@ -1,0 +1,115 @@
+"""Why queues are blocked: can be asked at any time, and each reason is reported once.
+
+A queue may be blocked for several reasons at once: it does not pull, its lock is in doubt, and its failed messages
+are not taken back. Each has a place of its own, so that the end of one does not hide another; the queue moves again
+when all are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rocketapp.model.event import Moving, Observe, StandingStill
+from rocketapp.model.message_queue import MessageQueue
+
+Text = str | Callable[[], str]
+"""A reason in words. One whose figures change is called when the reason is reported or asked for."""
+
+
+@dataclass(slots=True)
+class _Reason:
+    kind: str
+    text: Text
+    tell_at: float
+    told: bool = False
+
+
+OF_QUEUE, OF_LOCK, OF_RETRY, OF_TRIAL, OF_INTAKE = "queue", "lock", "retry", "trial", "intake"
+OF_FORWARD, OF_TURN, OF_ACK, OF_HIDING = "forward", "turn", "ack", "hiding"
+"""The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
+that wait to be sent back, of a paused topic of which one message is tried, what a plugin's intake says, what is
+said of messages that wait for another member, of those that wait while suspects have their turn, of those that
+are handled and cannot be acknowledged, and of failed ones that cannot be hidden until their retry.
+"""
+
+CONSEQUENCE = "flow control"
+"""A kind that often follows from another reason, which is therefore told and shown before it."""
+
+
+class StallReasons:
+    """The reasons of every queue that is blocked."""
+
+    def __init__(self, group: str, observe: Observe, now: Callable[[], float]) -> None:
+        self._group, self._observe, self._now = group, observe, now
+        self._reasons: dict[MessageQueue, dict[str, _Reason]] = {}
+        """By queue and place."""
+        self._told: set[MessageQueue] = set()
+        """Queues that were reported as blocked, and not as moving again."""
+
+    def blocked(
+        self,
+        queue: MessageQueue,
+        reason: Text,
+        *,
+        kind: str | None = None,
+        patience: float = 0.0,
+        place: str = OF_QUEUE,
+    ) -> None:
+        """The queue makes no progress. Reasons of one kind are reported once, when `patience` seconds are over."""
+        kind = kind or _shown(reason)
+        reasons = self._reasons.setdefault(queue, {})
+        known = reasons.get(place)
+        if known is not None and known.kind == kind:
+            known.text = reason
+        else:
+            reasons[place] = _Reason(kind, reason, self._now() + patience)
+        self._tell(queue, reasons)
+
+    def moving(self, queue: MessageQueue, *, place: str = OF_QUEUE) -> None:
+        """The reason of this place is gone; the queue moves again if it was the last one."""
+        if self._reasons or self._told:
+            self.forget(queue, place=place)
+            if queue in self._told and queue not in self._reasons:
+                self._told.discard(queue)
+                self._observe(Moving(self._group, queue))
+
+    def forget(self, queue: MessageQueue, *, place: str | None = None) -> None:
+        """Report nothing of this place any more; without a place, the queue was given back."""
+        if place is None:
+            self._reasons.pop(queue, None)
+            self._told.discard(queue)
+        elif (reasons := self._reasons.get(queue)) is not None and reasons.pop(place, None) is not None:
+            if reasons:
+                self._tell(queue, reasons)
+            else:
+                del self._reasons[queue]
+
+    def tell(self) -> None:
+        """Report what has lasted for its patience by now."""
+        for queue, reasons in list(self._reasons.items()):
+            self._tell(queue, reasons)
+
+    def reasons(self) -> dict[MessageQueue, str]:
+        """Every queue that is blocked, and why: the reason that was reported, otherwise the oldest."""
+        return {queue: _shown(min(reasons.values(), key=_rank).text) for queue, reasons in list(self._reasons.items())}
+
+    def _tell(self, queue: MessageQueue, reasons: dict[str, _Reason]) -> None:
+        """One reason at a time: a second one is reported when the first is gone, or may follow from it."""
+        told = [reason.kind for reason in reasons.values() if reason.told]
+        if any(kind != CONSEQUENCE for kind in told):
+            return
+        for reason in reasons.values():
+            if self._now() >= reason.tell_at and reason.kind not in told:
+                reason.told = True
+                self._told.add(queue)
+                self._observe(StandingStill(self._group, queue, _shown(reason.text)))
+                return
+
+
+def _rank(reason: _Reason) -> tuple[bool, bool]:
+    return not reason.told, reason.told and reason.kind == CONSEQUENCE
+
+
+def _shown(text: Text) -> str:
+    return text if isinstance(text, str) else text()

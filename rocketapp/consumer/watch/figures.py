@@ -1,0 +1,335 @@
+"""What one group tells of itself: to the app, to operators, and to RocketMQ's tools (Java's ConsumerRunningInfo).
+
+Nothing here is counted per message: counters are read, once a second and when somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from rocketapp.consumer.behind_suspects import BehindSuspects
+from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.commits import Commits
+from rocketapp.consumer.owned import Owned
+from rocketapp.consumer.queues.leases import Leases
+from rocketapp.consumer.queues.rebalancer import Rebalancer
+from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.rollout.check import SubscriptionCheck
+from rocketapp.consumer.rollout.forward import Forwarding
+from rocketapp.consumer.watch.slow_calls import SlowCalls, stacks
+from rocketapp.consumer.ways.delivery import Way
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import Handled, LoopFailed, Unmatched
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.snapshot import GroupSnapshot, HandlerSnapshot, QueueSnapshot
+from rocketapp.state.growth import Counts, Growth
+from rocketapp.tasks import repeat
+from rocketapp.wire.requests.assignment import ALL_QUEUES
+from rocketapp.wire.requests.clients import CONSUME_PASSIVELY
+from rocketapp.wire.requests.running_info import (
+    CONCURRENCY,
+    CONSUME_TYPE,
+    ORDERLY,
+    PopInfo,
+    QueueInfo,
+    RunningInfo,
+    TopicRates,
+)
+
+_INTERVAL = 1.0
+"""Seconds between reports of counters."""
+_MINUTE, _HOUR = 60.0, 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class IdleReport:
+    """What is owned, what is wanted, and why there is something left to do."""
+
+    owned: frozenset[MessageQueue]
+    """Queues that are ours and open (orderly: locked)."""
+    wanted: frozenset[MessageQueue]
+    """Queues that should be ours."""
+    reasons: tuple[str, ...]
+    """Empty: idle."""
+
+
+class Figures:
+    """The figures of one group."""
+
+    def __init__(
+        self,
+        member: Member,
+        modes: Sequence[Way],
+        *,
+        rebalancer: Rebalancer,
+        commits: Commits,
+        leases: Leases,
+        redelivery: Redelivery,
+        check: SubscriptionCheck,
+        forwarding: Forwarding,
+        slow_calls: SlowCalls,
+        behind_suspects: BehindSuspects | None,
+    ) -> None:
+        self._member, self._modes, self._rebalancer, self._owned = member, modes, rebalancer, rebalancer.owned
+        self._commits, self._leases, self._redelivery = commits, leases, redelivery
+        self._check, self._forwarding, self._slow_calls = check, forwarding, slow_calls
+        self._behind_suspects = behind_suspects
+        self._now = asyncio.get_running_loop().time
+        self._reported = [0 for _ in member.stats.handlers]
+        """What was reported of each handler."""
+        self._reported_unmatched: dict[str, int] = {}
+        """What was reported of each topic."""
+        self._progress: dict[MessageQueue, tuple[int, int, float]] = {}
+        """By queue: end, unfinished messages, and since when they are the same."""
+        self._minute, self._hour = Growth(_MINUTE, self._now()), Growth(_HOUR, self._now())
+
+    def __repr__(self) -> str:
+        return f"<Figures of {self._member.name}>"
+
+    # Once a second.
+
+    async def run(self) -> None:
+        """Report until this is cancelled."""
+        await repeat(_INTERVAL, self._try_to_look)
+
+    def _try_to_look(self) -> None:
+        try:
+            self.look()
+        except Exception as error:
+            self._member.observe(LoopFailed("watch", f"{type(error).__name__}: {error}"))
+
+    def look(self) -> None:
+        """Report what is new since the last look."""
+        member = self._member
+        self._note_progress()
+        self._note_rates()
+        if self._behind_suspects is not None:
+            self._behind_suspects.look()
+        member.stalls.tell()
+        member.waits.tell()
+        for index, handler in enumerate(member.stats.handlers):
+            handled = handler.stats.handled
+            if count := handled - self._reported[index]:
+                self._reported[index] = handled
+                member.observe(Handled(member.name, handler.name, handler.subscription.topic, count))
+        for topic, stats in member.stats.unmatched.items():
+            if count := stats.unmatched - self._reported_unmatched.get(topic, 0):
+                self._reported_unmatched[topic] = stats.unmatched
+                member.observe(Unmatched(member.name, topic, count))
+        self._slow_calls.look()
+
+    def _note_progress(self) -> None:
+        """Note which queues have finished messages since the last look: no message pays for it."""
+        now, before = self._now(), self._progress
+        seen: dict[MessageQueue, tuple[int, int, float]] = {}
+        for queue, owned in self._owned.items():
+            process_queue = owned.process_queue
+            if process_queue is not None:
+                end, unfinished = process_queue.end_offset, len(process_queue)
+                known = before.get(queue)
+                if known is None or known[0] != end or known[1] != unfinished:
+                    known = end, unfinished, now
+                seen[queue] = known
+        self._progress = seen
+
+    def _note_rates(self) -> None:
+        now = self._now()
+        due = [growth for growth in (self._minute, self._hour) if growth.is_due(now)]
+        if due:
+            counts = self._counts()
+            for growth in due:
+                growth.look(counts, now)
+
+    def _counts(self) -> dict[str, Counts]:
+        stats = self._member.stats
+        found = {topic: Counts(pulled=pulled) for topic, pulled in stats.pulled.items()}
+        for handler in stats.handlers:
+            topic, of_handler = handler.subscription.topic, handler.stats
+            known = found.get(topic, Counts())
+            failed = of_handler.retried + of_handler.dead_lettered + of_handler.dropped
+            found[topic] = Counts(known.pulled, known.handled + of_handler.handled, known.failed + failed)
+        return found
+
+    # What the app asks.
+
+    def standing_still(self) -> dict[MessageQueue, str]:
+        """Every queue that does not move, and why."""
+        found: dict[MessageQueue, str] = {}
+        # All of them: a call that runs for long is often the cause of the other reason.
+        for reasons in (self._member.stalls.reasons(), self._member.waits.reasons(), self._slow_calls.running_long()):
+            for where, reason in reasons.items():
+                # A call knows the queue of its message; a popped topic stands for all queues of a broker.
+                popped = where._replace(queue_id=ALL_QUEUES)
+                queue = popped if popped in self._owned else where
+                found[queue] = f"{found[queue]}; {reason}" if queue in found else reason
+        return found
+
+    def snapshot(self, cluster: str) -> GroupSnapshot:
+        """What the group is doing now; `cluster` is its name in the app."""
+        member, rebalancer, reasons = self._member, self._rebalancer, self.standing_still()
+        return GroupSnapshot(
+            group=member.name,
+            cluster=cluster,
+            client_id=member.client_id,
+            members=len(rebalancer.members),
+            pulls=member.stats.pulls,
+            handlers=tuple(
+                HandlerSnapshot(
+                    name=each.name,
+                    topic=each.subscription.topic,
+                    stats=replace(each.stats),
+                    slow=self._slow_calls.counts[each.name],
+                )
+                for each in member.stats.handlers
+            ),
+            unmatched={topic: stats.unmatched for topic, stats in member.stats.unmatched.items()},
+            roll_out=self._check.text,
+            forwarded=self._forwarding.forwarded,
+            queues=tuple(
+                self._queue(queue, self._owned[queue], reasons.get(queue, "")) for queue in sorted(self._owned)
+            ),
+            unassigned=rebalancer.problem,
+            adjusted={topic: dict(values) for topic, values in member.limits.changed.items()},
+            has_assigned=rebalancer.has_been_complete,
+        )
+
+    def _queue(self, queue: MessageQueue, owned: Owned, reason: str) -> QueueSnapshot:
+        process_queue, popped = owned.process_queue, owned.popped
+        return QueueSnapshot(
+            queue=queue,
+            committed=self._commits.confirmed(queue),
+            position=None if process_queue is None or popped is not None else process_queue.end_offset,
+            end=None if process_queue is None else process_queue.broker_end,
+            unfinished=0 if process_queue is None else len(process_queue),
+            unfinished_bytes=0 if process_queue is None else process_queue.size,
+            standing_still=reason,
+            lease=self._leases.state(queue),
+            rest=None if popped is None else popped.rest,
+        )
+
+    async def idle(self) -> IdleReport:
+        """Whether anything could still bring work; the brokers are asked how far their queues reach."""
+        rebalancer = self._rebalancer
+        wanted = frozenset[MessageQueue]().union(*rebalancer.wanted.values())
+        owned = {queue: each.process_queue for queue, each in self._owned.items() if each.process_queue is not None}
+        reasons = [] if rebalancer.is_complete else ["the assignment is not complete"]
+        reasons += [f"{queue} is not open yet" for queue in sorted(wanted - owned.keys())]
+        reasons += [f"{queue} is being given back" for queue in sorted(self._owned.keys() - wanted)]
+        if (left := self._redelivery.due_until - self._now()) > 0:
+            reasons.append(f"a retry that was sent back is due within {left:.0f} s")
+        for queue, unfinished in owned.items():
+            if count := len(unfinished):
+                reasons.append(f"{queue}: {count} messages are unfinished")
+        popped = {queue: each.popped for queue, each in self._owned.items() if each.popped is not None}
+        for queue, each in popped.items():
+            if each.is_empty_since is None:
+                reasons.append(f"{queue}: its broker has not said that nothing is left")
+            elif each.has_acks:
+                reasons.append(f"{queue}: handled messages are not acknowledged yet")
+        if not reasons:
+            await self._commits.flush()
+            lags = await asyncio.gather(*map(self._behind, sorted(owned.keys() - popped.keys())))
+            reasons += filter(None, lags)
+        return IdleReport(frozenset(owned), wanted, tuple(reasons))
+
+    async def _behind(self, queue: MessageQueue) -> str | None:
+        """Why a queue is not through; None when the group's offset is at its end."""
+        try:
+            end = await self._member.brokers.max_offset(queue)
+        except RocketAppError as error:
+            return f"{queue}: its end is not known: {error}"
+        confirmed = self._commits.confirmed(queue)
+        return None if confirmed is not None and confirmed >= end else f"{queue}: committed {confirmed}, ends at {end}"
+
+    # What RocketMQ's tools ask.
+
+    def running_info(self, *, with_stacks: bool = False) -> RunningInfo:
+        """What our own handlers want, what we pull, and what we do with each queue.
+
+        Its properties are the settings of the group under their own names, by topic what was changed since, and those
+        that Java's tool looks for. `with_stacks`: tell where threads and tasks stand.
+        """
+        member, owned = self._member, self._owned
+        loop_started = member.clock.now() - self._now()
+        running = self._running()
+        queues = {
+            queue: self._queue_info(queue, owned[queue], running, loop_started)
+            for queue in sorted(owned)
+            if owned[queue].popped is None
+        }
+        popped = {
+            queue: PopInfo(len(each.popped), each.is_ending, _milliseconds(loop_started, each.popped.answered_at))
+            for queue, each in sorted(owned.items())
+            if each.popped is not None
+        }
+        seen = stacks() if with_stacks else None
+        return RunningInfo(self._properties(), self._check.own, queues, popped, self._rates(), seen)
+
+    def _properties(self) -> dict[str, str]:
+        member, handlers = self._member, self._member.stats.handlers
+        properties = {f"consumer.{name}": _text(value) for name, value in asdict(member.config).items()}
+        for topic, changed in member.limits.changed.items():
+            properties |= {f"adjusted.{topic}.{name}": _text(value) for name, value in changed.items()}
+        properties |= {
+            CONSUME_TYPE: CONSUME_PASSIVELY,
+            ORDERLY: _text(bool(handlers) and all(handler.subscription.orderly for handler in handlers)),
+            CONCURRENCY: str(sum(handler.subscription.concurrency for handler in handlers)),
+        }
+        return properties | dict(self._check.info().properties)
+
+    def _queue_info(
+        self, queue: MessageQueue, owned: Owned, running: Mapping[MessageQueue, set[int]], loop_started: float
+    ) -> QueueInfo:
+        process_queue = owned.process_queue
+        if process_queue is None:
+            return QueueInfo(self._commits.confirmed(queue) or 0, is_given_back=owned.is_ending)
+        locked_at = self._leases.granted_at(queue)
+        in_flight = sorted(running.get(queue, ()))
+        cached = [offset for offset in process_queue.offsets() if offset not in in_flight]
+        progress = self._progress.get(queue)
+        return QueueInfo(
+            process_queue.commit_offset,
+            *((cached[0], cached[-1], len(cached)) if cached else (0, 0, 0)),
+            process_queue.size,
+            *((in_flight[0], in_flight[-1], len(in_flight)) if in_flight else (0, 0, 0)),
+            is_locked=self._leases.state(queue) == "held",
+            locked_ms=_milliseconds(loop_started, locked_at),
+            is_given_back=owned.is_ending,
+            pulled_ms=_milliseconds(loop_started, process_queue.answered_at),
+            consumed_ms=_milliseconds(loop_started, self._now() if progress is None else progress[2]),
+        )
+
+    def _running(self) -> dict[MessageQueue, set[int]]:
+        """By queue that is consumed under a lock the offsets of the messages whose handler runs."""
+        found: dict[MessageQueue, set[int]] = {}
+        for mode in self._modes:
+            for _, item in mode.in_hand() if mode.needs_lock else ():
+                for message in messages_of(item):
+                    if message.queue is not None:
+                        found.setdefault(message.queue, set()).add(message.offset)
+        return found
+
+    def _rates(self) -> dict[str, TopicRates]:
+        """Those of the last minute, and the failed attempts of the last hour, of each topic."""
+        now, counts, found = self._now(), self._counts(), dict[str, TopicRates]()
+        for topic in self._member.subscriptions:
+            count = counts.get(topic, Counts())
+            minute, seconds = self._minute.since(topic, count, now)
+            hour, _ = self._hour.since(topic, count, now)
+            per_second = 1 / seconds if seconds else 0.0
+            found[topic] = TopicRates(
+                minute.pulled * per_second, minute.handled * per_second, minute.failed * per_second, hour.failed
+            )
+        return found
+
+
+def _milliseconds(loop_started: float, time: float | None) -> int:
+    """Since 1970; 0 for what was not yet."""
+    return int((loop_started + time) * 1000) if time else 0
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

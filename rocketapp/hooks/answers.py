@@ -1,0 +1,159 @@
+"""What plugins answer to hooks: wrappers, codecs, arguments, metrics, and what sees publishing and remote calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from rocketapp.model.metric import Metric
+from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.model.subscription import Subscription
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.message import Message
+
+SyncCall = Callable[[Any], Any]
+"""Takes one Message (a list of them for a batch and for a polled call), blocks, and returns the outcome."""
+AsyncCall = Callable[[Any], Awaitable[Any]]
+"""The same, awaited."""
+Predicate = Callable[[Message], bool]
+"""Takes one Message; False means: done, and not for this handler."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """Builds the callable that stands in front of the next one.
+
+    Each half receives the next callable once, at start, and returns the one that is
+    called per message. What it raises or returns is judged like a handler's.
+
+    `polled`: it also stands around polled handlers. They are called with a list of messages that is empty when the call
+    begins and grows as the handler pulls; the next callable needs the same object. Otherwise it is left out there.
+    """
+
+    for_sync: Callable[[SyncCall], SyncCall] | None = None
+    for_async: Callable[[AsyncCall], AsyncCall] | None = None
+    polled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.for_sync is None and self.for_async is None:
+            raise ValueError("a Wrapper needs for_sync=, for_async= or both; return None from the hook to decline")
+
+    def kinds(self) -> str:
+        """Which handlers it can stand in front of, in words."""
+        if self.for_sync is None:
+            return "async"
+        return "sync" if self.for_async is None else "sync and async"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedArgument:
+    """An answer to `argument_provider` that not every handler can have.
+
+    provide: gives the value, per message. problem: called once per handler while the app starts; returns why this one
+    cannot have the argument, with what to write instead, or None. A problem refuses the start.
+    """
+
+    provide: Callable[[], Any]
+    problem: Callable[[Subscription], str | None]
+
+    def __call__(self) -> Any:
+        return self.provide()
+
+
+class Codec(Protocol):
+    """Encodes and decodes one content type. JSON and MessagePack are built in; a plugin adds others.
+
+    A codec may also have `payload_schema(kind)`, for the AsyncAPI document: what readers in other languages have to
+    know of the fields of such a body, as a Schema Object or a Multi Format Schema Object of AsyncAPI 3.
+    """
+
+    @property
+    def content_type(self) -> str:
+        """What the property `content-type` holds, in lower case: `application/protobuf`."""
+        ...
+
+    def claims(self, kind: type[Any]) -> bool:
+        """Whether this codec is the usual one for this class.
+
+        Such bodies are encoded by it without `content_type=` in `publish`, and bodies without the property are decoded
+        by it for handlers of the class. Asked once per class. A codec for classes that have another form anyway claims
+        none.
+        """
+        ...
+
+    def decoder(self, kind: Any) -> Callable[[bytes], Any] | None:
+        """The callable that makes a `kind` of a body, or None when this codec cannot.
+
+        Asked while handlers are declared and when the app starts, never per message. What the callable raises makes
+        a dead letter with the text of the exception: it names the field.
+        """
+        ...
+
+    def encode(self, body: Any) -> bytes:
+        """The body of a message. Raises TypeError or ValueError for what has no form."""
+        ...
+
+
+ReadMetrics = Callable[[AppSnapshot], Sequence[Metric]]
+"""Says where the metrics of a plugin stand, beside what the app does at that moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """One call that publishes; `dataclasses.replace` makes a changed one for the next callable."""
+
+    messages: Sequence[Outgoing]
+    """One for "send" and "one_way". Their bodies are encoded and their arguments checked."""
+    kind: Literal["send", "many", "one_way"]
+    """`publish` and `publish_sync`, `publish_many`, or `publish_one_way`."""
+    cluster: str
+    """The cluster that receives them; empty for the unnamed one."""
+    timeout: float | None
+    """Seconds in total; None is `producer.send_timeout`. Only "send" has one."""
+
+
+PublishCall = Callable[[Sending], Awaitable[Sequence[SendResult]]]
+"""Sends the messages. Returns one result for each, in their order; none of "one_way"."""
+PublishWrapper = Callable[[PublishCall], PublishCall]
+"""Receives the next callable once, at start, and returns the one that is called per publish."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCall:
+    """One request, before it is sent."""
+
+    address: str
+    """`host:port` of the broker or name server."""
+    code: int
+    """RocketMQ's number of the request; `name` says it in words."""
+    fields: MutableMapping[str, str]
+    """The request's header fields: more may be added, such as a signature."""
+    body: bytes
+
+    @property
+    def name(self) -> str:
+        """`PULL_MESSAGE`, `SEND_MESSAGE_V2` and so on; the number for a code that has no name here."""
+        try:
+            return RequestCode(self.code).name
+        except ValueError:
+            return str(self.code)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAnswer:
+    """What came of one request."""
+
+    code: int | None
+    """RocketMQ's code of the response, 0 is success; None without a response."""
+    remark: str
+    """What the response says beside its code."""
+    error: BaseException | None
+    """Why the response is missing: the connection was lost, or the time was over. None for a one-way request."""
+
+
+Answered = Callable[[RemoteAnswer], None]
+"""Called once per request, on the event loop: with its answer, or for a one-way request when it is written."""
+Calling = Callable[[RemoteCall], Answered | None]
+"""Called once per request, on the event loop, before it is written. It returns what hears the answer, or None."""

@@ -1,0 +1,148 @@
+"""Where an app is looked at and operated: what its processes told last, and what is asked of them.
+
+Threads of the HTTP server look and ask; the event loop, or a thread when that is blocked, tells. What is known of a
+process is replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rocketapp.errors import SetupError
+from rocketapp.operate.together import Durations, added, counters_of, durations_of, together
+from rocketapp.operate.view import Now, Seen, View, snapshots_of
+from rocketapp.plugin import AppSnapshot, LoopBlocked
+
+DESCRIBED_WITHIN = 4.0
+"""Seconds that a request waits for the app's description; a request as a whole has 5."""
+Ask = Callable[[int, Mapping[str, str]], None]
+"""Asks a process, by its number, for a `call`: pause or resume with topic and group, or describe. From any thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    since: float
+    view: View | None = None
+    blocked: LoopBlocked | None = None
+    blocked_at: float = 0.0
+    has_started: bool = False
+
+
+class Desk:
+    """One app in one process or several; for any thread."""
+
+    def __init__(
+        self,
+        app: str,
+        names: Mapping[int, str],
+        *,
+        patience: float,
+        draining: asyncio.Event,
+        ask: Ask,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`app`: the name until a process tells it; `names`: of the processes, by number, empty for an only one."""
+        self._app, self._names, self._patience, self._draining = app, names, patience, draining
+        self._ask, self._now = ask, now
+        self._processes = dict.fromkeys(sorted(names), _Process(now()))
+        self._gone: AppSnapshot | None = None
+        self._gone_durations = Durations()
+        self._lock = threading.Lock()
+        """Of the two that follow: a process that starts meanwhile hears of each pause once."""
+        self._paused: dict[tuple[str, str], None] = {}
+        self._listening: set[int] = set()
+        self._is_described = threading.Event()
+        self._description, self._problem = "", ""
+
+    def __repr__(self) -> str:
+        return f"<Desk of {self._app}: {len(self._names)} processes>"
+
+    def now(self) -> Now:
+        """What is known at this moment; waits for nothing."""
+        return Now(
+            app=self._app,
+            processes=tuple(self._seen(number, one) for number, one in self._processes.copy().items()),
+            is_draining=self._draining.is_set(),
+            patience=self._patience,
+            gone=self._gone,
+            gone_durations=(self._gone_durations,),
+        )
+
+    def change(self, call: Literal["pause", "resume"], topic: str, group: str) -> None:
+        """Pause a topic of a group, or lift all reasons for which it is paused, in every process.
+
+        Raises SetupError for names that the app does not have, and when it does not run.
+        """
+        known = snapshots_of(self.now().processes)
+        if not known:
+            raise SetupError("", "the app does not consume yet")
+        groups = [one for snapshot in known for one in snapshot.groups if one.group == group]
+        if not any(handler.topic == topic for one in groups for handler in one.handlers):
+            raise SetupError("", "no handler of the app takes this topic in this group")
+        with self._lock:
+            if call == "pause":
+                self._paused[topic, group] = None
+            else:
+                self._paused.pop((topic, group), None)
+            for number in self._listening:
+                self._ask(number, {"call": call, "topic": topic, "group": group})
+
+    def describe(self) -> bytes:
+        """The AsyncAPI document, as JSON. May take seconds. Raises SetupError when the app does not tell it.
+
+        It is kept until a process is started anew, perhaps with another app.
+        """
+        if not self._is_described.is_set():
+            with self._lock:
+                for number in sorted(self._listening)[:1]:
+                    self._ask(number, {"call": "describe"})
+        if not self._is_described.wait(DESCRIBED_WITHIN):
+            raise SetupError("", "no worker has described the app yet: ask again")
+        if self._problem:
+            raise SetupError("", self._problem)
+        return self._description.encode()
+
+    def greet(self, number: int) -> list[tuple[str, str]]:
+        """Topics and groups that are paused for a process that starts; from now on it hears of changes."""
+        with self._lock:
+            self._listening.add(number)
+            return list(self._paused)
+
+    def viewed(self, number: int, view: View) -> None:
+        """A process tells how it does."""
+        self._app = view.app
+        self._processes[number] = _Process(self._now(), view, has_started=True)
+
+    def blocked(self, number: int, event: LoopBlocked) -> None:
+        """A process tells that its event loop is blocked, or that this is over."""
+        known, blocked = self._processes[number], None if event.is_over else event
+        self._processes[number] = replace(known, blocked=blocked, blocked_at=self._now())
+
+    def described(self, description: str, problem: str) -> None:
+        """A process has described the app, or says why it cannot."""
+        self._description, self._problem = description, problem
+        self._is_described.set()
+
+    def lost(self, number: int) -> None:
+        """The process has ended: what it counted stays counted."""
+        with self._lock:
+            self._listening.discard(number)
+        self._is_described.clear()
+        known = self._processes[number]
+        if known.view is not None:
+            counted = counters_of(known.view.snapshot)
+            self._gone = counted if self._gone is None else together([self._gone, counted])
+            self._gone_durations = durations_of(added([self._gone_durations, known.view.durations]))
+        self._processes[number] = _Process(self._now(), has_started=known.has_started)
+
+    def _seen(self, number: int, one: _Process) -> Seen:
+        now, blocked = self._now(), one.blocked
+        if blocked is not None:
+            blocked = replace(blocked, seconds=blocked.seconds + now - one.blocked_at)
+        name, age = self._names[number], now - one.since
+        return Seen(name=name, view=one.view, age=age, blocked=blocked, has_started=one.has_started)

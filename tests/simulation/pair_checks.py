@@ -1,0 +1,295 @@
+"""What must hold when mechanisms meet: every promise at once, and no fault excuses a wait.
+
+The only faults are deaths (`kill -9`, noticed at once) and cut drains; whatever else happens is asked for by operators.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tests.simulation import checks, ownership
+from tests.simulation.history import (
+    CRASH,
+    LEAVE,
+    REFUSED,
+    Assigned,
+    Cancelled,
+    Committed,
+    Event,
+    Fault,
+    Finished,
+    History,
+    Paused,
+    Place,
+    Resumed,
+    Started,
+    Stored,
+    Unexplained,
+    is_copy,
+    is_dead_letter,
+    topic_of,
+)
+
+LOOK = 2.0
+"""Seconds between looks at what members say of their queues."""
+UNEXPLAINED = 20.0
+"""Seconds for which a queue may stand still without a reason."""
+STARTS = 5.0
+"""Seconds in which a message is started that nothing holds back: a queue that changed hands waits for the member
+before."""
+QUARANTINE_TURN = 35.0
+"""Seconds for which one quarantined message may hold up the next one of its handler."""
+THREAD_HELD = 0.05
+"""Seconds for which a call among members may hold one of a broker's threads."""
+MOST_DEATHS = 6
+"""Processes that one message may end: three deaths may have had other causes, and retries are counted beside them."""
+
+
+def broken(
+    history: History,
+    *,
+    orderly: Collection[str],
+    keyed: Collection[str],
+    prompt: Collection[str],
+    retries: Mapping[str, int],
+    refused: Collection[tuple[int, int]],
+    within: float,
+) -> list[str]:
+    """Everything that is wrong. `prompt`: topics of which no message has to wait for a rate, a breaker or a taker."""
+    judged = with_deaths(history)
+    return [
+        *checks.lost(judged),
+        *checks.phantoms(history),
+        *checks.conflicts(history),
+        *checks.commits_ahead(judged),
+        *checks.overtaking(judged, orderly, keyed),
+        *ownership.overlaps(history, orderly, keyed),
+        *ownership.double_sessions(history),
+        *calls_while_paused(history),
+        *attempts_without_calls(history, retries, refused),
+        *held_up(history, prompt, {*orderly, *keyed}),
+        *without_reason(history),
+        *refused_requests(history),
+        *checks.stuck(history, within),
+    ]
+
+
+def with_deaths(history: History) -> list[Event]:
+    """The same history, in which a call has failed that ended its process, or was running beside one that did."""
+    found, running = list[Event](), defaultdict[str, dict[tuple[str, int, int], Started]](dict)
+    for event in history:
+        found.append(event)
+        match event:
+            case Started():
+                running[event.member][event.queue, event.offset, event.attempt] = event
+            case Finished() | Cancelled():
+                running[event.member].pop((event.queue, event.offset, event.attempt), None)
+            case Fault(kind=kind, who=who) if kind == CRASH:
+                for call in running.pop(who, {}).values():
+                    found.append(Finished(event.at, *call[1:], False))
+    return found
+
+
+def calls_while_paused(history: History) -> list[str]:
+    """No call of a paused topic starts in the member where it is paused, wherever the message comes from."""
+    findings, paused = list[str](), dict[tuple[str, str], float]()
+    topics = {event.number: topic_of(event.queue) for event in history if _is_first(event)}
+    for event in history:
+        match event:
+            case Paused(member=member, topic=topic):
+                paused[member, topic] = event.at
+            case Resumed(member=member, topic=topic):
+                paused.pop((member, topic), None)
+            case Started(member=member, number=number) if (member, topics.get(number)) in paused:
+                since = paused[member, topics[number]]
+                if event.at > since:
+                    findings.append(f"{member} started message {number} at {event.at:.3f}, paused since {since:.3f}")
+    return findings
+
+
+def attempts_without_calls(
+    history: History, retries: Mapping[str, int], refused: Collection[tuple[int, int]]
+) -> list[str]:
+    """Every attempt but the first follows a call that failed, and no message is dead without its attempts.
+
+    A death of a member counts for what was stored before. A member that leaves may send back what waits for another.
+    """
+    findings, failed, stored = list[str](), Counter[int](), dict[int, float]()
+    topics, called, deaths, leaves = dict[int, str](), set[int](), list[float](), list[float]()
+    for event in with_deaths(history):
+        match event:
+            case Fault(kind=kind) if kind == CRASH:
+                deaths.append(event.at)
+            case Fault(kind=kind) if kind == LEAVE:
+                leaves.append(event.at)
+            case Stored(queue=queue, number=number) if is_dead_letter(queue):
+                excused = sum(at >= stored.get(number, 0.0) for at in deaths)
+                is_refused = any(number == one for one, _ in refused)
+                most = retries.get(topics.get(number, ""), 0)
+                if number not in called:
+                    findings.append(f"message {number} is dead at {event.at:.3f} without one call")
+                elif not is_refused and failed[number] + excused <= most:
+                    findings.append(f"message {number} is dead at {event.at:.3f} after {failed[number]} failed calls")
+            case Stored(queue=queue, number=number) if not is_copy(queue):
+                stored.setdefault(number, event.at)
+                topics.setdefault(number, topic_of(queue))
+            case Started(number=number, attempt=attempt):
+                called.add(number)
+                since = stored.get(number, 0.0)
+                excused = sum(at >= since for at in deaths) + sum(at >= since for at in leaves)
+                if attempt - 1 > failed[number] + excused:
+                    findings.append(
+                        f"message {number}: attempt {attempt} at {event.at:.3f} after {failed[number]} failed calls"
+                    )
+            case Finished(number=number, done=False):
+                failed[number] += 1
+    return findings
+
+
+def owners_of_forwarded(history: History, before: float) -> set[str]:
+    """Whose messages are in flight at another member than the owner of their queue, and were before this time."""
+    owners, running = dict[str, str](), dict[tuple[str, str, int], float]()
+    for event in history:
+        match event:
+            case Assigned(queue=queue, member=member):
+                owners[queue] = member
+            case Started(queue=queue, member=member, offset=offset):
+                running[member, queue, offset] = event.at
+            case (
+                Finished(queue=queue, member=member, offset=offset)
+                | Cancelled(queue=queue, member=member, offset=offset)
+            ):
+                running.pop((member, queue, offset), None)
+            case Fault(kind=kind, who=who) if kind == CRASH:
+                running = {call: at for call, at in running.items() if call[0] != who}
+    return {
+        owners[queue]
+        for (member, queue, _), at in running.items()
+        if at < before and owners.get(queue, member) != member
+    }
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What is known of one queue while the history goes by."""
+
+    excused: float = 0.0
+    """Until when something held it up that may."""
+    running: set[tuple[str, int]] = field(default_factory=set)
+    stored: dict[int, float] = field(default_factory=dict)
+    """By offset what was not started yet."""
+    owner: str = ""
+
+
+def held_up(history: History, prompt: Collection[str], in_order: Collection[str]) -> list[str]:
+    """A message that nothing concerns is started within seconds, whatever is quarantined or forwarded beside it.
+
+    Not counted: while its queue has no owner, while its topic is paused there; of a queue in order while a call of it
+    runs; of what was stored before a death while another such message of its topic has its turn.
+    """
+    findings, queues = list[str](), defaultdict[str, _Queue](_Queue)
+    death, paused = float("-inf"), set[tuple[str, str]]()
+    turns: defaultdict[str, dict[tuple[str, str, int], float]] = defaultdict(dict)
+    turned: defaultdict[str, float] = defaultdict(float)
+    stored_at: dict[Place, float] = {}
+    for event in history:
+        match event:
+            case Stored(queue=name, offset=offset) if topic_of(name) in prompt:
+                queues[name].stored[offset] = stored_at[name, offset] = event.at
+            case Assigned(queue=name, member=member):
+                queues[name].excused, queues[name].owner = event.at, member
+            case Fault(kind=kind, who=who) if kind == CRASH:
+                death = event.at
+                for queue in queues.values():
+                    queue.running = {call for call in queue.running if call[0] != who}
+                    if queue.owner == who:
+                        queue.excused = float("inf")  # until another member has it
+                for topic, calls in turns.items():
+                    for call in [one for one in calls if one[0] == who]:
+                        del calls[call]
+                    turned[topic] = event.at
+            case Fault(kind=kind, who=who) if kind == LEAVE:
+                for queue in queues.values():
+                    if queue.owner == who:
+                        queue.excused = float("inf")
+            case Paused(member=member, topic=topic):
+                paused.add((member, topic))
+            case Resumed(member=member, topic=topic):
+                paused.discard((member, topic))
+                for name, queue in queues.items():
+                    if topic_of(name) == topic and queue.excused < event.at:
+                        queue.excused = event.at
+            case Started(queue=name, offset=offset, member=member) if name in queues:
+                queue, topic = queues[name], topic_of(name)
+                if (since := queue.stored.pop(offset, None)) is not None and (queue.owner, topic) not in paused:
+                    since = max(since, queue.excused)
+                    if topic in in_order and queue.running:
+                        since = event.at
+                    if stored_at[name, offset] <= death:
+                        running = (min(event.at, at + QUARANTINE_TURN) for at in turns[topic].values())
+                        since = max(since, turned[topic], *running)
+                    if event.at - since > STARTS:
+                        findings.append(
+                            f"{name}: #{offset} started at {event.at:.3f}, and nothing has held it up since {since:.3f}"
+                        )
+                queue.running.add((member, offset))
+                if stored_at.get((name, offset), event.at) <= death:
+                    turns[topic][member, name, offset] = event.at
+            case (
+                Finished(queue=name, offset=offset, member=member) | Cancelled(queue=name, offset=offset, member=member)
+            ) if name in queues:
+                queue, topic = queues[name], topic_of(name)
+                queue.running.discard((member, offset))
+                if topic in in_order and queue.excused < event.at:
+                    queue.excused = event.at
+                if (began := turns[topic].pop((member, name, offset), None)) is not None:
+                    turned[topic] = max(turned[topic], min(event.at, began + QUARANTINE_TURN))
+    return findings
+
+
+def without_reason(history: History) -> list[str]:
+    """A queue that does not move has its reason."""
+    findings, since, seen = list[str](), dict[tuple[str, str], float](), dict[tuple[str, str], float]()
+    running: defaultdict[str, set[tuple[str, int]]] = defaultdict(set)
+    moved: defaultdict[str, float] = defaultdict(float)
+    for event in history:
+        match event:
+            case Started(queue=queue, member=member, offset=offset):
+                running[queue].add((member, offset))
+                moved[queue] = event.at
+            case (
+                Finished(queue=queue, member=member, offset=offset)
+                | Cancelled(queue=queue, member=member, offset=offset)
+            ):
+                running[queue].discard((member, offset))
+                moved[queue] = event.at
+            case Committed(queue=queue) | Stored(queue=queue):
+                moved[queue] = event.at
+            case Fault(kind=kind, who=who) if kind == CRASH:
+                for calls in running.values():
+                    calls -= {call for call in calls if call[0] == who}
+            case Unexplained(member=member, queue=queue):
+                key = member, queue
+                if running[queue] or event.at - seen.get(key, float("-inf")) > 1.5 * LOOK:
+                    since[key] = event.at
+                seen[key] = event.at
+                began = max(since[key], moved[queue])
+                if event.at - began > UNEXPLAINED:
+                    findings.append(f"{queue}: {member} does not say why it stands still since {began:.3f}")
+                    since[key] = event.at
+    return findings
+
+
+def refused_requests(history: Iterable[Event]) -> list[str]:
+    """Brokers have a thread for whatever is asked."""
+    return [
+        f"{event.who} refused at {event.at:.3f}: no thread was free"
+        for event in history
+        if isinstance(event, Fault) and event.kind == REFUSED
+    ]
+
+
+def _is_first(event: Event) -> bool:
+    return isinstance(event, Stored) and not is_copy(event.queue)

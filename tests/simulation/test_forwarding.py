@@ -1,0 +1,214 @@
+"""Messages that a member consumes for the owner of their queue: nothing of the group, or of the broker, pays for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from rocketapp.model.outcome import DeadLetter, Retry, Stop
+from rocketapp.wire.record import Message
+from tests.simulation.stage import scenario
+from tests.simulation.test_roll_out import ORDERS, Groups
+from tests.simulation.world import Topic, number_of
+
+ORDERLY, KEYED = Topic(name="orders", orderly=True), Topic(name="orders", keyed=True)
+
+
+class Calls:
+    """A handler that takes its time: which calls run, and whether two ever did."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.running, self.most = seconds, 0, 0
+        self.started: list[tuple[int, float]] = []
+
+    async def __call__(self, message: Message) -> None:
+        self.started.append((number_of(message.body), asyncio.get_running_loop().time()))
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.running -= 1
+
+    def numbers(self) -> list[int]:
+        return [number for number, _ in self.started]
+
+
+async def settled(stage: Groups) -> None:
+    """Whatever was sent before is done."""
+    await stage.until(lambda: not any(broker.lag() for broker in stage.brokers), 60)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 8.0])
+@scenario
+async def test_no_call_among_members_holds_a_thread_of_a_broker(seconds: float) -> None:
+    stage, slow = Groups(ORDERS, latency=0.002), Calls(seconds)
+    await stage.begin()
+    await stage.send_tags("ab", 1)
+    for _ in range(4):
+        await stage.member(orders="a || b")
+    await stage.member(orders="b || c", handle=slow)
+    sent = await stage.send_tags("c", 64)
+    await stage.all_taken(sent, 240)
+    assert stage.broker.threads.longest < 0.05
+    assert stage.broker.threads.waited < 0.05
+    assert Counter(slow.numbers()).most_common(1)[0][1] == 1
+    await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERLY, KEYED], ids=["orderly", "keyed"])
+@pytest.mark.parametrize("how", ["cut", "killed", "killed with its machine"])
+@scenario
+async def test_in_order_a_queue_goes_to_no_other_member_while_one_may_run_a_message_for_its_owner(
+    topic: Topic, how: str
+) -> None:
+    stage, slow = Groups(topic), Calls(150.0)
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    owner = await stage.member(orders="a")
+    await stage.member(orders="b", handle=slow)
+    await stage.member(orders="a || b", handle=slow)
+    await settled(stage)
+    sent = [await stage.sender.send("orders", "D", tag="b") for _ in range(2)]
+    await stage.until(lambda: slow.running)
+    await asyncio.sleep(3)
+    if how == "cut":
+        await owner.leave(drain_timeout=1.0)
+    else:
+        owner.crash(silently=how != "killed")
+    await stage.until(lambda: set(slow.numbers()) >= set(sent) and not slow.running, 900)
+    assert slow.most == 1
+    await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERS, ORDERLY, KEYED], ids=["concurrent", "orderly", "keyed"])
+@pytest.mark.parametrize("retries", [0, 3])
+@scenario
+async def test_a_message_waits_for_a_paused_taker_without_an_attempt(topic: Topic, retries: int) -> None:
+    stage = Groups(replace(topic, retries=retries))
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="b")
+    old = await stage.member(orders="a || b")
+    new = await stage.member(orders="b || c")
+    await settled(stage)
+    new.consumer.pause("orders", "stock is counted")
+    sent = {("c", await stage.sender.send("orders", f"k{n}", tag="c")) for n in range(8)}
+    await asyncio.sleep(900)
+    assert stage.broker.dead_letters() == 0
+    assert any("stock is counted" in reason for reason in old.consumer.standing_still().values())
+    new.consumer.resume("orders")
+    await stage.all_taken(sent, 60)
+    assert old.consumer.counters.retried == new.consumer.counters.retried == 0
+    await stage.end()
+
+
+@scenario
+async def test_pause_holds_for_forwarded_messages_from_the_same_moment_on() -> None:
+    stage, slow = Groups(replace(ORDERS, concurrency=2)), Calls(3.0)
+    await stage.begin()
+    await stage.send_tags("ab", 1)
+    await stage.member(orders="a || b")
+    new = await stage.member(orders="b || c", handle=slow)
+    await settled(stage)
+    sent = await stage.send_tags("c", 64)
+    await stage.until(lambda: len(slow.started) >= 8)
+    new.consumer.pause("orders", "stock is counted")
+    paused = stage.now
+    await asyncio.sleep(90)
+    assert [at for _, at in slow.started if at > paused] == []
+    new.consumer.resume("orders")
+    await stage.all_taken(sent, 300)
+    await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERS, ORDERLY], ids=["concurrent", "orderly"])
+@scenario
+async def test_a_taker_that_says_stop_keeps_its_topic_paused_and_loses_no_message(topic: Topic) -> None:
+    stage, is_ready, calls = Groups(replace(topic, retries=0)), [False], list[int]()
+
+    async def once_ready(message: Message) -> None:
+        calls.append(number_of(message.body))
+        if not is_ready[0]:
+            raise Stop("the stock is closed")
+
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    await stage.member(orders="a")
+    new = await stage.member(orders="c", handle=once_ready)
+    await settled(stage)
+    sent = {("c", await stage.sender.send("orders", "D", tag="c")) for _ in range(4)}
+    await asyncio.sleep(600)
+    assert stage.broker.dead_letters() == 0
+    assert 1 <= len(calls) <= 8
+    is_ready[0] = True
+    new.consumer.resume("orders")
+    await stage.all_taken(sent, 60)
+    await stage.end()
+
+
+@scenario
+async def test_in_order_the_outcome_at_the_taker_is_the_outcome_at_the_owner() -> None:
+    stage, tried = Groups(ORDERLY), Counter[int]()
+    attempts: list[int] = []
+    times: list[float] = []
+
+    async def judge(message: Message) -> None:
+        number = number_of(message.body)
+        tried[number] += 1
+        if message.tag == "d":
+            raise DeadLetter("it has no price")
+        attempts.append(message.reconsume_times)
+        times.append(stage.now)
+        if tried[number] < 3:
+            raise Retry(after=7.0)
+
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    await stage.member(orders="a")
+    await stage.member(orders="c || d", handle=judge)
+    await settled(stage)
+    dead = await stage.sender.send("orders", "D", tag="d")
+    later = await stage.sender.send("orders", "D", tag="c")
+    await stage.all_taken({("c", later)}, 60)
+    assert tried == {dead: 1, later: 3}
+    assert stage.broker.dead_letters() == 1
+    assert attempts == [0, 1, 2]
+    assert [round(after - before) for before, after in pairwise(times)] == [7, 7], times
+    await stage.end()
+
+
+@scenario
+async def test_a_rate_holds_for_forwarded_messages() -> None:
+    stage, calls = Groups(replace(ORDERS, rate=2.0)), Calls(0.0)
+    await stage.begin()
+    await stage.send_tags("a", 1)
+    await stage.member(orders="a")
+    await stage.member(orders="c", handle=calls)
+    await settled(stage)
+    began = stage.now
+    sent = await stage.send_tags("c", 40)
+    await stage.all_taken(sent, 120)
+    assert stage.now - began > 15
+    await stage.end()
+
+
+@scenario
+async def test_a_member_that_leaves_while_its_messages_wait_makes_no_attempt() -> None:
+    stage = Groups(replace(ORDERS, retries=0))
+    await stage.begin()
+    await stage.send_tags("ab", 1)
+    old = await stage.member(orders="a || b")
+    new = await stage.member(orders="b || c")
+    await settled(stage)
+    new.consumer.pause("orders", "stock is counted")
+    sent = await stage.send_tags("c", 8)
+    await asyncio.sleep(2)
+    assert await old.leave()
+    assert stage.broker.dead_letters() == 0
+    new.consumer.resume("orders")
+    await stage.all_taken(sent, 60)
+    await stage.end()

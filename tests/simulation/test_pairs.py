@@ -1,0 +1,125 @@
+"""Mechanisms that meet: seeds that put two or three together, and a checker that finds what they break."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from tests.simulation import history as facts
+from tests.simulation import pair_checks
+from tests.simulation.history import Assigned, Cancelled, Event, Fault, Finished, Paused, Resumed, Started, Unexplained
+from tests.simulation.ownership import overlaps
+from tests.simulation.pairs import ELEMENTS, PAIRS, elements_of
+from tests.simulation.seeded import simulate
+from tests.simulation.told import CALM, DEAD, RETRY, A, B, ended, handled, sent, started, stored_copy
+
+SEEDS = 0, 1, 2, 4, 6, 7, 11, 12, 13, 31, 152
+RETRIES = {"orders": 0}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as one:
+        yield one
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_promise_breaks_when_mechanisms_meet(seed: int, pool: ProcessPoolExecutor) -> None:
+    again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {PAIRS} --show"
+    assert pool.submit(simulate, seed, PAIRS).result().findings == [], f"{sorted(elements_of(seed))}: {again}"
+
+
+def test_seeds_draw_every_element_and_those_that_meet_most_often() -> None:
+    drawn = [elements_of(seed) for seed in range(500)]
+    counted = Counter(element for elements in drawn for element in elements)
+    assert set(counted) == set(ELEMENTS)
+    assert min(counted.values()) >= 20
+    for together in (
+        {"orderly", "roll-out", "cut drain"},
+        {"keyed", "roll-out", "cut drain"},
+        {"roll-out", "pause"},
+        {"roll-out", "quarantine"},
+    ):
+        assert any(together <= elements for elements in drawn)
+
+
+def test_a_call_of_a_paused_topic_is_found_also_of_its_copies() -> None:
+    paused: list[Event] = [*sent(1, 0, queue=CALM), Paused(2, A, "orders")]
+    resumed = Resumed(5, A, "orders")
+    assert pair_checks.calls_while_paused([*paused, *started(3, 0, queue=CALM)])
+    assert pair_checks.calls_while_paused([*paused, *started(3, 0, queue=RETRY, offset=0)])
+    assert not pair_checks.calls_while_paused([*paused, *started(3, 0, queue=CALM, member=B)])
+    assert not pair_checks.calls_while_paused([*paused, resumed, *started(6, 0, queue=CALM)])
+
+
+def test_a_dead_letter_without_a_call_is_found() -> None:
+    dead = stored_copy(9, 0, DEAD)
+    stored = sent(1, 0, queue=CALM)
+    failed = [*started(2, 0, queue=CALM), *ended(3, 0, queue=CALM, done=False)]
+    assert pair_checks.attempts_without_calls([*stored, *dead], RETRIES, set())
+    assert not pair_checks.attempts_without_calls([*stored, *failed, *dead], RETRIES, set())
+    assert pair_checks.attempts_without_calls([*stored, *failed, *dead], {"orders": 2}, set())
+    assert not pair_checks.attempts_without_calls([*stored, *failed, *dead], {"orders": 2}, {(0, 1)})
+
+
+def test_an_attempt_that_follows_no_failed_call_is_found() -> None:
+    stored, second = sent(1, 0, queue=CALM), [Started(9, B, RETRY, 0, 0, 2)]
+    failed = [*started(2, 0, queue=CALM), *ended(3, 0, queue=CALM, done=False)]
+    died = [*started(2, 0, queue=CALM), Fault(3, facts.CRASH, A)]
+    assert pair_checks.attempts_without_calls([*stored, *second], RETRIES, set())
+    assert not pair_checks.attempts_without_calls([*stored, *failed, *second], RETRIES, set())
+    assert not pair_checks.attempts_without_calls([*stored, *died, *second], RETRIES, set())
+
+
+def test_a_message_that_waits_while_another_ones_turn_lasts_is_found_unless_both_are_quarantined() -> None:
+    begun: list[Event] = [Assigned(0, A, CALM), *sent(1, 0, queue=CALM), *sent(1, 1, queue=CALM)]
+    died: list[Event] = [*begun, Fault(2, facts.CRASH, A), Assigned(3, B, CALM)]
+    turn = started(3, 0, queue=CALM, member=B)
+    assert not pair_checks.held_up([*died, *turn, *started(30, 1, queue=CALM, member=B)], {"orders"}, set())
+    assert pair_checks.held_up([*died, *turn, *started(50, 1, queue=CALM, member=B)], {"orders"}, set())
+    ordinary = sent(4, 2, queue=CALM)
+    assert pair_checks.held_up([*died, *turn, *ordinary, *started(30, 2, queue=CALM, member=B)], {"orders"}, set())
+
+
+def test_a_message_may_wait_for_a_pause_an_owner_or_the_one_before_it_in_order() -> None:
+    begun: list[Event] = [Assigned(0, A, CALM), *sent(1, 0, queue=CALM), *sent(1, 1, queue=CALM)]
+    late = started(30, 1, queue=CALM)
+    first = [*started(1, 0, queue=CALM), *ended(29, 0, queue=CALM)]
+    assert pair_checks.held_up([*begun, *first, *late], {"orders"}, set())
+    assert not pair_checks.held_up([*begun, *first, *late], {"orders"}, {"orders"})
+    resumed: list[Event] = [Paused(1, A, "orders"), Resumed(28, A, "orders")]
+    assert not pair_checks.held_up([*begun, *resumed, *late], {"orders"}, set())
+    assert not pair_checks.held_up([*begun, Assigned(28, B, CALM), *late], {"orders"}, set())
+    assert not pair_checks.held_up([*begun, *late], {"moves"}, set())
+
+
+def looks(*times: float) -> list[Event]:
+    return [Unexplained(at, A, CALM) for at in times]
+
+
+def test_a_queue_that_stands_still_without_a_reason_is_found() -> None:
+    still = looks(*range(2, 26, 2))
+    assert pair_checks.without_reason(still)
+    assert not pair_checks.without_reason(looks(*range(2, 14, 2), *range(18, 30, 2)))
+    assert not pair_checks.without_reason([*started(1, 0, queue=CALM), *still])
+    assert not pair_checks.without_reason([*still[:6], *handled(13, 0, CALM), *still[6:]])
+
+
+def test_a_call_that_was_cancelled_overlaps_with_nothing_and_one_that_runs_elsewhere_does() -> None:
+    begun = [*sent(1, 0), *sent(1, 1), *started(2, 0)]
+    again = started(4, 0, member=B)
+    assert overlaps([*begun, *again], {"moves"})
+    assert not overlaps([*begun, Cancelled(3, A, "moves:0", 0, 0, 1), *again], {"moves"})
+
+
+def test_what_was_in_flight_at_a_death_has_failed() -> None:
+    died: list[Event] = [*sent(1, 0), *started(2, 0), *sent(2, 1), *handled(2, 1), Fault(3, facts.CRASH, A)]
+    assert pair_checks.with_deaths(died) == [*died, Finished(3, A, "moves:0", 0, 0, 1, False)]
+
+
+def test_a_request_for_which_a_broker_had_no_thread_is_found() -> None:
+    assert pair_checks.refused_requests([Fault(3, facts.REFUSED, "broker-a: request 41")])

@@ -1,0 +1,71 @@
+"""The watch over running calls."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.watch.slow_calls import SlowCalls
+from rocketapp.model.event import HandlerSlow
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import subscription
+from tests.unit.consumer.members import member_alone
+from tests.unit.consumer.reports import message
+from tests.unit.scripted import Events, in_virtual_time
+
+
+class Calls:
+    """A consume mode with these calls in flight."""
+
+    def __init__(self, running: list[tuple[Handler, Message]]) -> None:
+        self._running = running
+
+    def in_hand(self) -> list[tuple[Handler, Message]]:
+        return self._running
+
+
+def slow_calls(
+    handler: Handler, running: list[tuple[Handler, Message]], events: Events, *, warning: float
+) -> SlowCalls:
+    member = member_alone([handler], events=events, config=ConsumerConfig(handler_warning=warning))
+    mode: Any = Calls(running)
+    return SlowCalls(member, [mode], {}, concurrent=mode, send_back=None)
+
+
+@in_virtual_time
+async def test_messages_of_calls_that_have_ended_are_not_kept() -> None:
+    handler = Handler(subscription(), lambda _: None)
+    gc.collect()  # what earlier tests left is not counted
+    before = sum(type(each) is Message for each in gc.get_objects())
+    running = [(handler, message(offset)) for offset in range(64)]
+    calls = slow_calls(handler, running, Events(), warning=300.0)
+    calls.look()
+    await asyncio.sleep(1)
+    running.clear()
+    calls.look()
+    assert sum(type(each) is Message for each in gc.get_objects()) == before
+
+
+@in_virtual_time
+async def test_calls_that_are_late_at_the_same_moment_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[None] = []
+    all_tasks = asyncio.all_tasks
+
+    def counted() -> set[asyncio.Task[object]]:
+        looks.append(None)
+        return all_tasks()
+
+    monkeypatch.setattr(asyncio, "all_tasks", counted)
+    handler, events = Handler(subscription(), lambda _: None), Events()
+    running = [(handler, message(offset)) for offset in range(64)]
+    calls = slow_calls(handler, running, events, warning=10.0)
+    calls.look()
+    await asyncio.sleep(11)
+    calls.look()
+    assert len(events.of(HandlerSlow)) == 64
+    assert len(looks) == 1

@@ -1,0 +1,89 @@
+"""What a desk asks of the processes of an app, and what stays of one that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from rocketapp.errors import SetupError
+from rocketapp.operate.desk import Desk
+from rocketapp.operate.view import View
+from tests.unit.operate.views import snapshot_of
+
+ORDERS = ("orders", "shop")
+Asked = list[tuple[int, Mapping[str, str]]]
+
+
+def desk_of(workers: int) -> tuple[Desk, Asked]:
+    asked: Asked = []
+    names = {number: f"worker {number}" for number in range(1, workers + 1)}
+    ask = lambda number, fields: asked.append((number, fields))  # noqa: E731
+    desk = Desk("app:app", names, patience=30.0, draining=asyncio.Event(), ask=ask)
+    return desk, asked
+
+
+def view(handled: int = 0) -> View:
+    return View(app="shop", snapshot=snapshot_of(handled=handled))
+
+
+def test_a_pause_reaches_every_process_that_is_there_and_each_that_starts_later() -> None:
+    desk, asked = desk_of(2)
+    assert desk.greet(1) == []
+    desk.viewed(1, view())
+    desk.change("pause", *ORDERS)
+    assert asked == [(1, {"call": "pause", "topic": "orders", "group": "shop"})]
+    assert desk.greet(2) == [ORDERS]
+    desk.lost(1)
+    desk.viewed(2, view())
+    desk.change("resume", *ORDERS)
+    assert [number for number, _ in asked] == [1, 2]
+    assert desk.greet(1) == []
+
+
+def test_what_the_app_does_not_have_is_refused() -> None:
+    desk, asked = desk_of(1)
+    desk.greet(1)
+    with pytest.raises(SetupError, match="does not consume yet"):
+        desk.change("pause", *ORDERS)
+    desk.viewed(1, view())
+    with pytest.raises(SetupError, match="no handler of the app takes this topic"):
+        desk.change("pause", "odrers", "shop")
+    assert asked == []
+
+
+def test_a_process_that_has_ended_is_named_and_what_it_counted_stays() -> None:
+    desk, _ = desk_of(1)
+    assert not desk.now().processes[0].has_started
+    desk.viewed(1, view(handled=7))
+    desk.lost(1)
+    (process,) = desk.now().processes
+    assert (desk.now().app, process.name, process.view, process.has_started) == ("shop", "worker 1", None, True)
+    gone = desk.now().gone
+    assert gone is not None
+    assert gone.groups[0].handlers[0].stats.handled == 7
+
+
+def test_one_process_is_asked_for_the_description_and_again_after_one_was_started_anew() -> None:
+    desk, asked = desk_of(2)
+    desk.greet(1)
+    desk.greet(2)
+    desk.described('{"asyncapi": "3.0.0"}', "")
+    assert desk.describe() == b'{"asyncapi": "3.0.0"}'
+    assert asked == []
+    desk.lost(1)
+    desk.greet(1)
+    desk.described("", "two handlers contradict each other")
+    with pytest.raises(SetupError, match="contradict"):
+        desk.describe()
+
+
+def test_a_description_is_waited_for() -> None:
+    def ask(number: int, fields: Mapping[str, str]) -> None:
+        threading.Timer(0.05, desk.described, ["{}", ""]).start()
+
+    desk = Desk("shop", {1: ""}, patience=30.0, draining=asyncio.Event(), ask=ask)
+    desk.greet(1)
+    assert desk.describe() == b"{}"
