@@ -91,8 +91,8 @@ async def opened(
     """The chain of the app's only handler; its store is open."""
     plugin, plugins = Idempotency(), Plugins()
     plugins.register(plugin)
-    subscription, binding, _ = bound(app)
-    call = fold(binding.call(subscription, NOWHERE), subscription, plugins)
+    one = bound(app)
+    call = fold(one.binding.call(one.subscription, NOWHERE), one.subscription, plugins)
     await plugin.app_startup(_Surface(app, store or MemoryStore(100), IdempotencyConfig(**options)))  # type: ignore[arg-type]
     try:
         yield call
