@@ -9,7 +9,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.adjusting import Adjusting
-from rocketapp.consumer.behind_suspects import BehindSuspects
 from rocketapp.consumer.brokers import Brokers, Slaves
 from rocketapp.consumer.group.shared_attempts import SharedAttempts
 from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
@@ -172,19 +171,6 @@ def new_consumer(
         allocation=parts.allocation,
     )
 
-    def unfinished() -> list[MessageQueue]:
-        """Queues with messages in hand. Plugins count no crashes, and brokers count those of popped messages."""
-        without = {topic.topic for topic in topics if not topic.by_message}
-        return [
-            queue
-            for queue, one in owned.items()
-            if one.process_queue is not None
-            and len(one.process_queue)
-            and one.popped is None
-            and queue.topic not in without
-        ]
-
-    crashes = parts.crashes
     figures = Figures(
         member,
         modes,
@@ -195,7 +181,6 @@ def new_consumer(
         check=check,
         forwarding=forwarding,
         slow_calls=SlowCalls(member, modes, rebalancer.owned, concurrent=concurrent, send_back=send_back),
-        behind_suspects=None if crashes is None else BehindSuspects(crashes.line, unfinished, member.stalls),
     )
     return PushConsumer(
         member,

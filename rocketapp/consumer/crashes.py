@@ -1,4 +1,4 @@
-"""What this process has in hand, in a mapped file that outlives it; and what processes that died had in theirs.
+"""What this process has in flight, in a mapped file that outlives it; and what processes that died had in flight.
 
 Each worker has a slot, and writes into it which offsets it takes, once per run of messages. The pages of a mapped file
 stay when the process dies, whatever ended it. A lock on the file says that its process lives. The processes of one
@@ -22,9 +22,9 @@ from pathlib import Path
 from secrets import token_hex
 from struct import Struct
 
-from rocketapp.consumer.suspect_line import SuspectLine
+from rocketapp.consumer.quarantine import Turns
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.crashes import Span, Suspect, Suspects, after_crash, still_suspected
+from rocketapp.state.crashes import Quarantine, Quarantined, Span, after_crash, still_quarantined
 from rocketapp.wire.record import Message
 
 _SLOT = Struct("<Iqq")
@@ -32,9 +32,11 @@ _SLOTS = 4096
 """Workers of one process that are recorded."""
 _SIZE = _SLOTS * _SLOT.size
 _NOTHING = bytes(_SLOT.size)
+_LATE = 1 << 31
+"""In the number of a queue: the message was overtaken (`Span.is_late`)."""
 _SUFFIX = ".hand"
 _WRITE_INTERVAL = 1.0
-"""Seconds between two writes of what was settled. A death in between makes some messages suspects once more."""
+"""Seconds between two writes of what was settled. A death in between quarantines some messages once more."""
 
 
 class Note:
@@ -61,16 +63,16 @@ class Note:
 
 
 class Crashes:
-    """The record of one process, and the suspects that it shares with others."""
+    """The record of one process, and the quarantine that it shares with others."""
 
     def __init__(self, directory: Path, *, now: Callable[[], float], tell: Callable[[str], None]) -> None:
         """`now`: seconds since 1970; `tell` hears of processes that died. Raises OSError."""
         self._directory, self._now, self._tell = directory, now, tell
         self._made = _made(directory)
         self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
-        self._suspects: Suspects = {}
+        self._quarantine: Quarantine = {}
         self._settled: list[tuple[str, int]] = []
-        """What is to be taken out of the file of suspects."""
+        """What is to be taken out of the file of quarantined messages."""
         self._written_at = now()
         self._known: bytes | None = None
         """The text of that file when it was last read or written: it seldom changes, and may be large."""
@@ -89,8 +91,8 @@ class Crashes:
         """One per worker, all of the same size."""
         self._free = list(range(_SIZE - _SLOT.size, -1, -_SLOT.size))
         self._numbers: dict[str, int] = {}
-        self.line: SuspectLine = SuspectLine()
-        """The suspects that this process handles."""
+        self.turns: Turns = Turns(self)
+        """Of the quarantined messages that this process handles."""
         self._is_open = True
         ref = weakref.WeakMethod(self._forget)
         os.register_at_fork(after_in_child=lambda: (forget := ref()) and forget())
@@ -105,9 +107,9 @@ class Crashes:
         """The place where one worker notes down what it has in hand; None when all are taken."""
         return Note(self._slots, self._free.pop(), self._free) if self._free else None
 
-    def record(self, group: str, queue: MessageQueue, first: int, last: int) -> bytes:
-        """What is noted down by a worker that takes these offsets of a queue."""
-        return _SLOT.pack(self._number_of(group, queue), first, last)
+    def record(self, group: str, queue: MessageQueue, first: int, last: int, *, is_late: bool = False) -> bytes:
+        """What is noted down by a worker that takes these offsets of a queue. `is_late`: see `Span`."""
+        return _SLOT.pack(self._number_of(group, queue) | (_LATE if is_late else 0), first, last)
 
     def recorder(self, group: str, queue: MessageQueue) -> Callable[[Message], bytes]:
         """The same for one message of a queue at a time."""
@@ -140,10 +142,10 @@ class Crashes:
                 self._leave_no_trace()
 
     def _leave_no_trace(self) -> None:
-        """Remove the directories that this process made, if it was alone there and suspects nothing."""
+        """Remove the directories that this process made, if it was alone there and nothing is quarantined."""
         with contextlib.suppress(OSError):
-            if not self._suspects and not any(self._directory.glob(f"*{_SUFFIX}")):
-                (self._directory / "suspects.json").unlink(missing_ok=True)
+            if not self._quarantine and not any(self._directory.glob(f"*{_SUFFIX}")):
+                (self._directory / "quarantine.json").unlink(missing_ok=True)
             for path in reversed(self._made):
                 path.rmdir()  # fails where anything else is kept
 
@@ -156,26 +158,26 @@ class Crashes:
 
     # What others had.
 
-    def suspects(self, group: str, queue: MessageQueue, first_offset: int) -> dict[int, Suspect]:
-        """The suspects in a queue that begins at this offset. They are to be settled."""
+    def quarantined(self, group: str, queue: MessageQueue, first_offset: int) -> dict[int, Quarantined]:
+        """By offset what is quarantined in a queue that begins at this offset. It is to be settled."""
         key = _key(group, queue)
         with contextlib.suppress(OSError):
             # Every time: this queue is perhaps that of a process that died a moment ago.
             self._look()
         # What lies below was finished by others.
-        self._drop(key, [offset for offset in self._suspects.get(key, ()) if offset < first_offset])
-        return dict(self._suspects.get(key, {}))
+        self._drop(key, [offset for offset in self._quarantine.get(key, ()) if offset < first_offset])
+        return dict(self._quarantine.get(key, {}))
 
     def settled(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """This suspect is done, or dead: it has not ended the process."""
+        """This quarantined message is done, or dead: it has not ended the process."""
         self._drop(_key(group, queue), [offset])
 
     def _drop(self, key: str, offsets: list[int]) -> None:
         if not offsets:
             return
         self._settled += ((key, offset) for offset in offsets)
-        _remove(self._suspects, self._settled[-len(offsets) :])
-        if not self._suspects or self._now() >= self._written_at + _WRITE_INTERVAL:
+        _remove(self._quarantine, self._settled[-len(offsets) :])
+        if not self._quarantine or self._now() >= self._written_at + _WRITE_INTERVAL:
             with contextlib.suppress(OSError):
                 self._write_settled()
 
@@ -193,32 +195,32 @@ class Crashes:
                     shared.taken.append(path)
                     if spans:
                         self._tell(_text(spans))
-                        shared.replace(after_crash(shared.suspects, spans, self._now()))
-            kept = still_suspected(shared.suspects, self._now())
-            if kept != shared.suspects:
+                        shared.replace(after_crash(shared.quarantine, spans, self._now()))
+            kept = still_quarantined(shared.quarantine, self._now())
+            if kept != shared.quarantine:
                 shared.replace(kept)
 
     @contextlib.contextmanager
     def _shared(self) -> Iterator[_Shared]:
-        """The suspects of all processes, under a lock, without what was settled; what is changed is written."""
-        opened = os.open(self._directory / "suspects.json", os.O_RDWR | os.O_CREAT, 0o600)
+        """The quarantine of all processes, under a lock, without what was settled; what is changed is written."""
+        opened = os.open(self._directory / "quarantine.json", os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(opened, "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             before = file.read()
             if before != self._known:
-                self._suspects = _parsed(before.decode("utf-8", "replace"))
+                self._quarantine = _parsed(before.decode("utf-8", "replace"))
             # Until all is written: what is in memory is not what the file says.
             self._known = None
-            _remove(self._suspects, self._settled)
-            shared = _Shared(self._suspects, is_changed=bool(self._settled))
+            _remove(self._quarantine, self._settled)
+            shared = _Shared(self._quarantine, is_changed=bool(self._settled))
             yield shared
             if shared.is_changed:
-                before = _text_of(shared.suspects)
+                before = _text_of(shared.quarantine)
                 # A handler in a thread may end the process at any moment: what is there is first overwritten, in one
                 # step. What a death leaves behind the new text is not read.
                 _write(opened, before, 0)
                 os.ftruncate(opened, len(before))
-            self._known, self._suspects = before, shared.suspects
+            self._known, self._quarantine = before, shared.quarantine
             self._settled.clear()
             for path in shared.taken:
                 # Only now: a death in between must not lose what that process had in hand.
@@ -227,29 +229,29 @@ class Crashes:
 
 @dataclass(slots=True)
 class _Shared:
-    """The suspects of all processes, while no other process changes them."""
+    """The quarantine of all processes, while no other process changes it."""
 
-    suspects: Suspects
+    quarantine: Quarantine
     is_changed: bool = False
     taken: list[Path] = field(default_factory=list)
-    """Records of processes that died, whose spans are among the suspects."""
+    """Records of processes that died, whose spans are in the quarantine."""
 
-    def replace(self, suspects: Suspects) -> None:
-        self.suspects, self.is_changed = suspects, True
+    def replace(self, quarantine: Quarantine) -> None:
+        self.quarantine, self.is_changed = quarantine, True
 
 
-def _remove(suspects: Suspects, settled: Iterable[tuple[str, int]]) -> None:
+def _remove(quarantine: Quarantine, settled: Iterable[tuple[str, int]]) -> None:
     for key, offset in settled:
-        found = suspects.get(key)
+        found = quarantine.get(key)
         if found is not None:
             found.pop(offset, None)
             if not found:
-                del suspects[key]
+                del quarantine[key]
 
 
-def _text_of(suspects: Suspects) -> bytes:
+def _text_of(quarantine: Quarantine) -> bytes:
     return json.dumps(
-        {queue: {at: astuple(one) for at, one in found.items()} for queue, found in suspects.items()}
+        {queue: {at: astuple(one) for at, one in found.items()} for queue, found in quarantine.items()}
     ).encode()
 
 
@@ -283,15 +285,22 @@ def _left_in(path: Path) -> list[Span] | None:
         return None
     names = data[_SIZE:].decode("utf-8", "replace").split("\n")
     slots = _SLOT.iter_unpack(data[:_SIZE]) if len(data) >= _SIZE else ()
-    return [Span(names[number - 1], first, last) for number, first, last in slots if 0 < number < len(names)]
+    return [
+        Span(names[(number & ~_LATE) - 1], first, last, bool(number & _LATE))
+        for number, first, last in slots
+        if 0 < number & ~_LATE < len(names)
+    ]
 
 
-def _parsed(text: str) -> Suspects:
+def _parsed(text: str) -> Quarantine:
     """What a file says; nothing when a death left it unfinished."""
     try:
         found, _ = json.JSONDecoder().raw_decode(text or "{}")
         return {
-            str(queue): {int(at): Suspect(int(one[0]), int(one[1]), float(one[2])) for at, one in offsets.items()}
+            str(queue): {
+                int(at): Quarantined(int(one[0]), int(one[1]), float(one[2]), bool(one[3]))
+                for at, one in offsets.items()
+            }
             for queue, offsets in found.items()
         }
     except (ValueError, TypeError, AttributeError, LookupError):
@@ -303,4 +312,4 @@ def _text(spans: list[Span]) -> str:
         f"{span.queue} #{span.first}" + (f" to #{span.last}" if span.last > span.first else "") for span in spans[:3]
     )
     more = f" and {len(spans) - 3} more" if len(spans) > 3 else ""
-    return f"a process died with messages in hand ({shown}{more}): they are handled one at a time"
+    return f"a process died with messages in flight ({shown}{more}): each handler is called for one of them at a time"

@@ -1,8 +1,10 @@
 """Which messages may have ended a process, and what becomes of them.
 
-A process that dies leaves spans of offsets that it had in hand. Any message in them may be the cause: a suspect.
-Suspects are handled one at a time, so the next death has one cause. A suspect with which processes died more often than
-it has retries is a dead letter.
+A process that dies leaves spans of offsets that it had in flight. Any message in them may be the cause, so all of them
+are quarantined: each handler is called for one of them at a time, with ordinary messages beside it. A death with one of
+them in flight blames that one. A death with several blames none, and from then on they have their turn one at a time in
+the whole process, until the cause is known. A message with which processes died more often than it has retries is a
+dead letter.
 """
 
 from __future__ import annotations
@@ -14,34 +16,38 @@ from typing import NamedTuple
 from rocketapp.state.redelivery import UNLIMITED
 
 MOST = 10_000
-"""Suspects that are remembered of one death."""
+"""Messages that are quarantined after one death."""
 FORGOTTEN_AFTER = 86_400.0
-"""Seconds after which a suspect that was not met again is forgotten."""
+"""Seconds after which a quarantined message that was not met again is forgotten."""
 CERTAIN = 3
-"""Deaths beside messages that were in hand for the first time: then the suspect is the cause all the same."""
+"""Deaths beside ordinary messages: after more of them, the quarantined one is the cause all the same."""
 
 
 class Span(NamedTuple):
-    """What one worker had in hand: offsets `first` to `last` of a queue, of which some may be finished."""
+    """What one worker had in flight: offsets `first` to `last` of a queue, of which some may be finished."""
 
     queue: str
     first: int
     last: int
+    is_late: bool = False
+    """One quarantined message, whose call had lasted so long that the next one was started beside it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Suspect:
-    """A message that was in hand when a process died."""
+class Quarantined:
+    """A message that was in flight when a process died."""
 
     crashes: int
-    """Deaths that count as attempts: the first one, and those with it in hand by itself."""
+    """Deaths that count as attempts: the first one, and those for which it was blamed."""
     alone: int
-    """Those of them in which nothing else was in hand at all."""
+    """Those of them in which nothing else was in flight at all."""
     at: float
     """The time of the last one, in seconds since 1970."""
+    beside: bool = False
+    """A process has died with this one and other quarantined messages in flight."""
 
-    def is_guilty(self, *, reconsume_times: int, retries: int) -> bool:
-        """Whether it is the cause for certain, and has no attempt left."""
+    def is_the_cause(self, *, reconsume_times: int, retries: int) -> bool:
+        """Whether it ends processes for certain, and has no attempt left."""
         is_certain = self.alone > 0 or self.crashes > CERTAIN
         return is_certain and retries != UNLIMITED and reconsume_times + self.crashes > retries
 
@@ -55,35 +61,40 @@ def is_spent(reconsume_times: int, retries: int) -> bool:
     return retries != UNLIMITED and reconsume_times > max(retries, CERTAIN)
 
 
-Suspects = dict[str, dict[int, Suspect]]
+Quarantine = dict[str, dict[int, Quarantined]]
 """By queue and offset."""
 
 
-def after_crash(known: Mapping[str, Mapping[int, Suspect]], in_hand: Iterable[Span], now: float) -> Suspects:
-    """The suspects after one more death.
-
-    A suspect that was in hand by itself is blamed. What ran beside it is suspected as well, and will run alone like it.
-    """
-    spans = sorted(set(in_hand))  # several workers may take items of one run
-    found: Suspects = {queue: dict(offsets) for queue, offsets in known.items()}
-    blamed = [span for span in spans if span.first == span.last and span.first in found.get(span.queue, {})]
-    if len(blamed) == 1:  # of two it is not known which one
-        (span,) = blamed
-        suspect = found[span.queue][span.first]
-        found[span.queue][span.first] = Suspect(suspect.crashes + 1, suspect.alone + (len(spans) == 1), now)
-        spans.remove(span)
+def after_crash(known: Mapping[str, Mapping[int, Quarantined]], in_flight: Iterable[Span], now: float) -> Quarantine:
+    """What is quarantined after one more death."""
+    noted = set(in_flight)  # several workers may take messages of one run
+    late = {span[:3] for span in noted if span.is_late}
+    spans = sorted(span for span in noted if not span.is_late)
+    found: Quarantine = {queue: dict(offsets) for queue, offsets in known.items()}
+    again = [span for span in spans if span.first == span.last and span.first in found.get(span.queue, {})]
+    # One that was late has not ended its process for a long time: the one that was started beside it is to blame.
+    blamed = [span for span in again if span[:3] not in late] or again
+    for span in blamed:
+        one = found[span.queue][span.first]
+        if len(blamed) == 1:
+            one = Quarantined(one.crashes + 1, one.alone + (len(spans) == 1), now, one.beside)
+        else:  # of several it is not known which one
+            one = replace(one, at=now, beside=True)
+        found[span.queue][span.first] = one
     left = MOST
     for span in spans:
+        if span in blamed:
+            continue
         offsets = found.setdefault(span.queue, {})
         for offset in range(span.first, min(span.last, span.first + left - 1) + 1):
             before = offsets.get(offset)
             # A death among many says nothing new about one of them.
-            offsets[offset] = Suspect(1, 0, now) if before is None else replace(before, at=now)
+            offsets[offset] = Quarantined(1, 0, now) if before is None else replace(before, at=now)
             left -= 1
     return found
 
 
-def still_suspected(known: Mapping[str, Mapping[int, Suspect]], now: float) -> Suspects:
+def still_quarantined(known: Mapping[str, Mapping[int, Quarantined]], now: float) -> Quarantine:
     """The same without those that were not met for a day."""
     kept = {
         queue: {at: one for at, one in offsets.items() if one.at > now - FORGOTTEN_AFTER}

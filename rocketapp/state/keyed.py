@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Pulled)
 class Keyed(Generic[M]):
     """The messages of one queue for one handler that are not finished."""
 
-    __slots__ = ("_busy", "_kept", "_key_of", "_resting", "is_held", "startable", "suspected", "suspects")
+    __slots__ = ("_busy", "_kept", "_key_of", "_resting", "due", "is_held", "quarantined", "startable")
 
     def __init__(self) -> None:
         self.startable: deque[M] = deque()
@@ -31,9 +31,9 @@ class Keyed(Generic[M]):
         """Busy keys, and what waits behind them."""
         self._key_of: dict[int, Hashable] = {}
         self._resting: dict[int, M] = {}
-        self.suspected: set[int] = set()
+        self.quarantined: set[int] = set()
         """Offsets of messages that are not to start by themselves."""
-        self.suspects: list[M] = []
+        self.due: list[M] = []
         """Of those, the ones that may start by the order of their keys. They rest."""
 
     def __repr__(self) -> str:
@@ -98,18 +98,6 @@ class Keyed(Generic[M]):
         if self._resting.pop(message.offset, None) is not None:
             self._offer(message)
 
-    def start_suspect(self, message: M) -> bool:
-        """Let it start, also during a hold; False when it does not rest any more."""
-        self.suspected.discard(message.offset)
-        if self._resting.pop(message.offset, None) is None:
-            return False
-        self.startable.append(message)
-        return True
-
-    def is_kept(self, message: M) -> bool:
-        """Whether a hold keeps it from starting."""
-        return message in self._kept
-
     def hold(self) -> None:
         """Nothing more may start."""
         self.is_held = True
@@ -153,8 +141,8 @@ class Keyed(Generic[M]):
         self._kept.clear()
 
     def _offer(self, message: M) -> None:
-        if self.suspected and message.offset in self.suspected:
+        if message.offset in self.quarantined:
             self._resting[message.offset] = message
-            self.suspects.append(message)
+            self.due.append(message)
         else:
             (self._kept if self.is_held else self.startable).append(message)

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from rocketapp.consumer.behind_suspects import BehindSuspects
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
@@ -71,12 +70,10 @@ class Figures:
         check: SubscriptionCheck,
         forwarding: Forwarding,
         slow_calls: SlowCalls,
-        behind_suspects: BehindSuspects | None,
     ) -> None:
         self._member, self._modes, self._rebalancer, self._owned = member, modes, rebalancer, rebalancer.owned
         self._commits, self._leases, self._redelivery = commits, leases, redelivery
         self._check, self._forwarding, self._slow_calls = check, forwarding, slow_calls
-        self._behind_suspects = behind_suspects
         self._now = asyncio.get_running_loop().time
         self._reported = [0 for _ in member.stats.handlers]
         """What was reported of each handler."""
@@ -106,8 +103,6 @@ class Figures:
         member = self._member
         self._note_progress()
         self._note_rates()
-        if self._behind_suspects is not None:
-            self._behind_suspects.look()
         member.stalls.tell()
         member.waits.tell()
         for index, handler in enumerate(member.stats.handlers):

@@ -17,14 +17,13 @@ from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.items import cut
+from rocketapp.consumer.items import cut, first_of
 from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.quarantine import InTurn, QueueQuarantine
 from rocketapp.consumer.retry.slow import SlowSendBack
-from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import NewCompletion, QueueLock
-from rocketapp.consumer.ways.suspects import Alone, Suspicion
 from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Completion, Work, Workers
@@ -58,7 +57,7 @@ class ConcurrentWay(WayByWorkers):
         self.released: SlowSendBack | None = context.released
         self._group = context.group
         self.crashes: Crashes | None = context.crashes
-        self.suspects: SuspectLine = SuspectLine() if self.crashes is None else self.crashes.line
+        self._stalls = context.stall_reasons
         super().__init__(WorkersOfHandlers(context.observe, context.threads, self.crashes), context.forwarding)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
@@ -83,11 +82,11 @@ class ConcurrentWay(WayByWorkers):
             for delivery in self.deliveries:
                 delivery.cut_batches(handler, batch)
 
-    def suspicion(self, process_queue: ProcessQueue[Message]) -> Suspicion | None:
-        """The suspects of a new session, if there are any."""
+    def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
+        """What is quarantined in a new session, if anything is."""
         if self.crashes is None:
             return None
-        return Suspicion(self.crashes, self._group, process_queue) or None
+        return QueueQuarantine(self.crashes, self._group, process_queue, self._stalls) or None
 
     def record(self, process_queue: ProcessQueue[Message], first: int, last: int) -> bytes:
         """What a worker notes down that takes these offsets."""
@@ -112,7 +111,7 @@ class ConcurrentDelivery:
         self._tables: Mapping[str, TagTable[Workers]] = way.tables
         self._polled: Mapping[str, Handler] = way.polled
         self._released = way.released
-        self._suspicion, self._line = way.suspicion(process_queue), way.suspects
+        self._quarantine = way.quarantine(process_queue)
         self._record = None if way.crashes is None else partial(way.record, process_queue)
         self._completions: dict[int, Completion] = {}
         self._works: deque[tuple[Workers, Work]] = deque()
@@ -206,8 +205,11 @@ class ConcurrentDelivery:
 
     def end(self) -> None:
         """Withdraw what was not started, except what lies below something that was started."""
+        quarantined = [] if self._quarantine is None else self._quarantine.give_up()
         left = self._withdrawn()
-        dropped: list[int] = []
+        # Not beside one another, not even to save messages above them from a repetition.
+        self._left_behind += sum(message.offset <= self._started_to for _, message in quarantined)
+        dropped = [message.offset for _, message in quarantined if message.offset > self._started_to]
         for workers, messages in left:
             needed = [message for message in messages if message.offset <= self._started_to]
             dropped += (message.offset for message in messages if message.offset > self._started_to)
@@ -227,7 +229,6 @@ class ConcurrentDelivery:
         self._deliveries.pop(self, None)
         taken = self._take_back(lambda _workers, _work: True)
         left = [(workers, _messages(workers, items)) for workers, items in taken]
-        left += self._line.take_back(self, [message for _, messages in left for message in messages])
         left += ((workers, _messages(workers, items)) for workers, items in self._kept)
         self._kept.clear()
         for workers, batches in self._batches.values():
@@ -271,7 +272,7 @@ class ConcurrentDelivery:
         shares = [(None, messages)] if table is None else table.split(messages)
         for workers, taken in shares:
             given = self._without_dead(workers, taken)
-            share = given if self._suspicion is None else self._without_suspects(workers, given)
+            share = given if self._quarantine is None else self._without_quarantined(workers, given)
             if workers is None:
                 self._give_unmatched(topic, share)
             elif not share:
@@ -323,38 +324,23 @@ class ConcurrentDelivery:
         else:
             self._kept.append((workers, [message if workers.batch is None else [message]]))
 
-    def _without_suspects(self, workers: Workers | None, messages: Sequence[Message]) -> list[Message]:
-        """The messages that are not suspected; suspects are handled one at a time."""
-        suspicion = self._suspicion
-        if workers is None or suspicion is None:
-            return list(messages)
+    def _without_quarantined(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
+        """The others. Those that are quarantined start when they have their turn, or are dead letters."""
+        quarantine = self._quarantine
+        if workers is None or not quarantine:
+            return messages
         others = []
         for message in messages:
-            if message not in suspicion:
+            if message not in quarantine:
                 others.append(message)
                 continue
             item = message if workers.batch is None else [message]
-            completion = self._completion(workers)
-            if (dead := suspicion.dead_letter_of(message, workers.handler)) is not None:
-                completion.judge(item, dead, True)
-                suspicion.settled(message.offset)
-                continue
-            start = partial(self._start_suspect, workers, item, message)
-            self._line.add(Suspected(self, workers, start, message), self._submit_kept)
+            if (dead := quarantine.dead_letter_of(message, workers.handler)) is not None:
+                self._completion(workers).judge(item, dead, True)
+                quarantine.settled(message.offset)
+            else:
+                quarantine.add(message, workers, partial(self._submit, workers, [item]))
         return others
-
-    def _start_suspect(self, workers: Workers, item: Any, message: Message) -> None:
-        if self._is_held(workers):
-            self._kept.append((workers, [item]))
-            self._line.ended(message)
-        else:
-            completion = Alone(self._completion(workers), partial(self._suspect_ended, message))
-            self._start(workers, [item], completion, is_alone=True)
-
-    def _suspect_ended(self, message: Message) -> None:
-        if self._suspicion is not None and not self._process_queue.closed:
-            self._suspicion.settled(message.offset)
-        self._line.ended(message)
 
     def _submit(self, workers: Workers, items: list[Any]) -> None:
         if workers.batch is not None:
@@ -370,11 +356,7 @@ class ConcurrentDelivery:
             items = items[:1]
         if self._released is not None and not (items := self._without_running(workers, items, self._released)):
             return
-        if self._line.is_busy and not self._given_up:
-            self._kept.append((workers, items))
-            self._line.wait(self, self._submit_kept)
-            return
-        self._start(workers, items, self._completion(workers))
+        self._start(workers, items)
 
     def _without_running(self, workers: Workers, items: list[Any], released: SlowSendBack) -> list[Any]:
         """The items that may start: not copies of messages whose first call still runs here."""
@@ -392,10 +374,13 @@ class ConcurrentDelivery:
     def _new_work(self, items: list[Any], completion: Completion) -> Work:
         return Work(items, completion)
 
-    def _start(self, workers: Workers, items: list[Any], completion: Completion, *, is_alone: bool = False) -> None:
-        works = self._works
+    def _start(self, workers: Workers, items: list[Any]) -> None:
+        works, completion = self._works, self._completion(workers)
         while works and not works[0][1].left:
             self._started_to = max(self._started_to, works.popleft()[1].last_offset)
+        is_alone = False
+        if self._quarantine is not None and (is_alone := self._quarantine.has_turn(message := first_of(items[0]))):
+            completion = InTurn(completion, self._quarantine, message)
         work = self._new_work(items, completion)
         if self._record is not None:
             work.record, work.is_alone = self._record(work.first_offset, work.last_offset), is_alone

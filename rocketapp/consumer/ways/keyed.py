@@ -29,7 +29,7 @@ class KeyedWay(WayByWorkers):
         super().__init__(WorkersOfHandlers(context.observe, context.threads, crashes), context.forwarding)
         watches = KeyWatches(context.group, context.observe)
         self._context = KeyedContext(
-            stats, retries, context.prompt, self._workers.tasks, watches, self.unmatched, crashes
+            stats, retries, context.prompt, self._workers.tasks, watches, self.unmatched, context.stall_reasons, crashes
         )
         self._tables = self._workers.tables(topics)
 

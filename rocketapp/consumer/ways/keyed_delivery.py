@@ -15,13 +15,13 @@ from functools import partial
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.rollout.forward import Unmatched
-from rocketapp.consumer.suspect_line import SuspectLine
+from rocketapp.consumer.stalls import StallReasons
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.ways.key_watches import KeyWatches
 from rocketapp.consumer.ways.keyed_lane import Lane
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
-from rocketapp.consumer.ways.suspects import Suspicion
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.lease import Lease
@@ -42,6 +42,7 @@ class KeyedContext:
     tasks: Tasks
     key_watches: KeyWatches
     unmatched: Unmatched[Workers]
+    stalls: StallReasons
     crashes: Crashes | None = None
 
 
@@ -65,19 +66,11 @@ class KeyedDelivery:
         self.retries: RetriesInPlace = RetriesInPlace(process_queue, self.ended, context.retries)
         crashes, group = context.crashes, context.retries.member.name
         self.record_of: Callable[[Message], bytes] | None = None
-        self.line: SuspectLine | None = None
-        """Where suspects wait for their turn, and all others for them; None: crashes are not counted."""
-        self.suspicion: Suspicion | None = None
+        self.quarantine: QueueQuarantine | None = None
         if crashes is not None:
-            self.record_of, self.line = crashes.recorder(group, process_queue.message_queue), crashes.line
-            self.suspicion = Suspicion(crashes, group, process_queue) or None
+            self.record_of = crashes.recorder(group, process_queue.message_queue)
+            self.quarantine = QueueQuarantine(crashes, group, process_queue, context.stalls) or None
         self._lanes: dict[int, Lane] = {}
-        self._is_waiting = False
-        """A suspect has its turn, of this queue or another one: nothing else starts."""
-        if self.line is not None:
-            self.line.watch(self, self._wait_for_suspect)
-            if self.line.is_busy:
-                self._wait_for_suspect()
         self._is_held = False
         self._take: Take | None = None
         """Asked during a hold whether one message may start all the same."""
@@ -114,7 +107,6 @@ class KeyedDelivery:
         self._is_held, self._take = True, None
         for lane in self._lanes.values():
             lane.keyed.hold()
-            lane.give_turn_back()
         self.check_drained()
 
     def try_one(self, take: Take, topic: str | None = None) -> None:
@@ -125,30 +117,10 @@ class KeyedDelivery:
     def go_on(self, topic: str | None = None) -> None:
         """End the hold."""
         self._is_held, self._take = False, None
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if not (self._is_held or self._is_waiting or self.ended.done()):
+        if not self.ended.done():
             for lane in self._lanes.values():
                 lane.keyed.go_on()
             self.look_soon()
-
-    @property
-    def is_held(self) -> bool:
-        """Its topic is paused."""
-        return self._is_held
-
-    def _wait_for_suspect(self) -> None:
-        """A suspect has its turn: start nothing else."""
-        if not self._is_waiting and self.line is not None:
-            self._is_waiting = True
-            for lane in self._lanes.values():
-                lane.keyed.hold()
-            self.line.wait(self, self._wait_no_more)
-
-    def _wait_no_more(self) -> None:
-        self._is_waiting = False
-        self._go_on()
 
     def end(self) -> None:
         """Withdraw what was not started, except what lies below a started message; it gets a second to start.
@@ -160,16 +132,14 @@ class KeyedDelivery:
             return
         for lane in self._lanes.values():
             lane.end()
+        if self.quarantine is not None:
+            self.quarantine.give_up()
         # Not before: nothing is drained while it is open whether messages below a started one start still.
         self.ended.set_result(None)
         if self._asking is not None:
             self._asking.cancel()
         self.retries.close()
-        if self.line is not None:
-            self.line.unwatch(self)
-            self.line.take_back(self)
-        is_held = self._is_held or self._is_waiting or self.abandoned
-        if not is_held and self.loop.time() < self.lease.trusted_until:
+        if not (self._is_held or self.abandoned) and self.loop.time() < self.lease.trusted_until:
             self._finish()
         self.check_drained()
 
@@ -242,7 +212,7 @@ class KeyedDelivery:
         known = self._lanes.get(id(workers))
         if known is None:
             known = self._lanes[id(workers)] = Lane(self, workers)
-            if self._is_held or self._is_waiting:
+            if self._is_held:
                 known.keyed.hold()
         return known
 
@@ -254,8 +224,8 @@ class KeyedDelivery:
             return
         self.context.prompt(self.process_queue)
         for lane in self._lanes.values():
-            if lane.keyed.suspects:
-                lane.see_to_suspects()
+            if lane.keyed.due:
+                lane.see_to_quarantined()
             if self._take is not None:
                 lane.keyed.start_one(partial(self._take, lane.workers.handler.name))
             lane.hand_over()

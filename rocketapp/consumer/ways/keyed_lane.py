@@ -12,12 +12,11 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from rocketapp.consumer.suspect_line import Suspected, SuspectLine
+from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.key_watches import KeyWatches
 from rocketapp.consumer.ways.outcomes import text_of
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
-from rocketapp.consumer.ways.suspects import Suspicion
 from rocketapp.consumer.workers.work import Work, Workers
 from rocketapp.model.subscription import key_function
 from rocketapp.state.keyed import Keyed
@@ -41,15 +40,8 @@ class Session(Protocol):
     """Cancellations of running calls are ours."""
     record_of: Callable[[Message], bytes] | None
     """What workers note down of each message in hand; None: nothing."""
-    line: SuspectLine | None
-    """Where suspects wait for their turn; None: crashes are not counted."""
-    suspicion: Suspicion | None
-    """Messages that may have ended a process."""
-
-    @property
-    def is_held(self) -> bool:
-        """Its topic is paused."""
-        ...
+    quarantine: QueueQuarantine | None
+    """Messages that may have ended a process; None: there are none."""
 
     def look_soon(self) -> None:
         """Messages were finished, or may start: see to it once for all that happens in this turn of the loop."""
@@ -81,8 +73,7 @@ class Lane:
         self._lease, self._now = delivery.lease, delivery.loop.time
         self._work = Work.endless(_Startable(self), self)
         self._work.record_of = delivery.record_of
-        self._in_turn: Message | None = None
-        """A suspect that runs alone."""
+        self._quarantine = delivery.quarantine
         self._doubtful: list[tuple[Message, object, bool]] = []
         """Calls that ended when the lease was over: what they returned or raised."""
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -93,7 +84,7 @@ class Lane:
             self._missing = None
         keyed, retries = self.keyed, self._delivery.retries
         key_of = self._key_of if self._missing is None else self._watched_key_of
-        suspicion = self._delivery.suspicion
+        quarantine = self._quarantine
         for message in messages:
             try:
                 key = key_of(message)
@@ -108,8 +99,8 @@ class Lane:
                 reason = f"the lock of its queue was lost during the last of {message.reconsume_times} attempts"
                 if self._refuse(message, key, Failure("LockLost", reason)):
                     continue
-            if suspicion is not None and message in suspicion:
-                keyed.suspected.add(message.offset)
+            if quarantine and message in quarantine:
+                keyed.quarantined.add(message.offset)
             keyed.add(message, key)
 
     def _watched_key_of(self, message: Message) -> Hashable:
@@ -118,47 +109,26 @@ class Lane:
             self._missing.saw(key)
         return key
 
-    def see_to_suspects(self) -> None:
-        """Messages that may have ended a process wait for their turn; one that has is a dead letter."""
-        suspicion, line, retries = self._delivery.suspicion, self._delivery.line, self._delivery.retries
-        suspects, self.keyed.suspects = self.keyed.suspects, []
-        for message in suspects:
-            if suspicion is None or line is None:
+    def see_to_quarantined(self) -> None:
+        """Messages that may have ended a process start when they have their turn, or are dead letters."""
+        quarantine, retries = self._quarantine, self._delivery.retries
+        due, self.keyed.due = self.keyed.due, []
+        for message in due:
+            if quarantine is None:
                 return
-            if (dead := suspicion.dead_letter_of(message, self._handler)) is not None:
-                suspicion.settled(message.offset)
+            if (dead := quarantine.dead_letter_of(message, self._handler)) is not None:
+                quarantine.settled(message.offset)
                 failure = Failure("DeadLetter", dead.reason, dead=True)
                 stored = retries.send_to_dlq(self._handler, message, failure)
                 stored.add_done_callback(partial(self._dead_letter_stored, message))
                 continue
             retries.failed[message.offset] = message.reconsume_times
-            line.add(Suspected(self, None, partial(self._start_suspect, message), message), _nothing)
+            quarantine.add(message, self.workers, partial(self._start_in_turn, message))
 
-    def _start_suspect(self, message: Message) -> None:
-        self._in_turn = message
-        self.keyed.start_suspect(message)
-        if self._delivery.is_held:
-            # It starts when the topic goes on, like others: the next suspect must not wait for that.
-            self.keyed.hold()
-            self.give_turn_back()
-        else:
-            self.hand_over()
-
-    def give_turn_back(self) -> None:
-        """Nothing starts: a suspect that was about to has its turn no more."""
-        message = self._in_turn
-        if message is not None and self.keyed.is_kept(message):
-            self._in_turn = None
-            if self._delivery.line is not None:
-                self._delivery.line.ended(message)
-
-    def _turn_over(self, message: Message) -> None:
-        """The call of the suspect has ended, and the process has not."""
-        delivery, self._in_turn = self._delivery, None
-        if delivery.suspicion is not None and not delivery.process_queue.closed:
-            delivery.suspicion.settled(message.offset)
-        if delivery.line is not None:
-            delivery.line.ended(message)
+    def _start_in_turn(self, message: Message) -> None:
+        self.keyed.quarantined.discard(message.offset)
+        self.keyed.start_again(message)
+        self.hand_over()
 
     def hand_over(self) -> None:
         """Have what may start started, once the lease is certain."""
@@ -172,9 +142,6 @@ class Lane:
     def end(self) -> None:
         """Start nothing more, and forget what rests: the queue's next owner gets it again."""
         self.keyed.hold()
-        self.give_turn_back()
-        if self._delivery.line is not None:
-            self._delivery.line.take_back(self)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -189,8 +156,8 @@ class Lane:
 
     def done(self, message: Message) -> None:
         """The handler returned None."""
-        if message is self._in_turn:
-            self._turn_over(message)
+        if self._quarantine is not None and self._quarantine.has_turn(message):
+            self._quarantine.ended(message)
         if self._now() >= self._lease.trusted_until:
             self._doubt(message, None, False)
             return
@@ -208,8 +175,8 @@ class Lane:
     def judge(self, item: Any, result: object, raised: bool) -> None:
         """Decide about a returned value or an exception."""
         message: Message = item
-        if message is self._in_turn:
-            self._turn_over(message)
+        if self._quarantine is not None and self._quarantine.has_turn(message):
+            self._quarantine.ended(message)
         is_ours = self._delivery.abandoned and isinstance(result, asyncio.CancelledError)
         if is_ours or self._delivery.process_queue.closed:
             self._leave(message)
@@ -291,10 +258,6 @@ class Lane:
         stored = self._delivery.retries.send_to_dlq(self._handler, message, failure)
         stored.add_done_callback(partial(self._dead_letter_stored, message))
         return True
-
-
-def _nothing() -> None:
-    """The delivery hears by itself when others may go on."""
 
 
 class _Startable(Iterator[Message]):

@@ -15,13 +15,13 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
+from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.rollout.forward import Unmatched
 from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
 from rocketapp.consumer.ways.delivery import QueueLock
 from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.ways.serial_way import SerialDelivery, SerialWay
-from rocketapp.consumer.ways.suspects import Suspicion, turn_of
 from rocketapp.consumer.workers.serial import NOT_STARTED, RUN, SerialExecutor, Stopped
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
@@ -52,12 +52,12 @@ class OrderlyDelivery(SerialDelivery):
         self._retries = RetriesInPlace(process_queue, self._ended, self._context.retries)
         crashes = self._context.crashes
         self._note, self._record = None if crashes is None else crashes.note(), b""
-        self._line = None if crashes is None else crashes.line
-        self._suspect: Message | None = None
-        """The next message, when it may have ended a process."""
-        self._suspicion = None
+        self._quarantine: QueueQuarantine | None = None
+        self._in_turn: Message | None = None
+        """The next message, when it is quarantined and was not called yet."""
         if crashes is not None:
-            self._suspicion = Suspicion(crashes, self._context.group, process_queue) or None
+            stalls = self._context.stall_reasons
+            self._quarantine = QueueQuarantine(crashes, self._context.group, process_queue, stalls) or None
         self._start(self._run(), "orderly")
 
     def deliver(self, messages: Sequence[Message]) -> None:
@@ -69,6 +69,7 @@ class OrderlyDelivery(SerialDelivery):
 
     def _close(self, runner: asyncio.Task[None]) -> None:
         self._retries.close()
+        self._turn_over()
         if self._note is not None:
             self._note.close()
         super()._close(runner)
@@ -84,8 +85,8 @@ class OrderlyDelivery(SerialDelivery):
                 messages = []  # finished messages are kept in memory neither now nor while the runner waits
                 if not await self._handle(executor, items):
                     return
-                if self._suspicion is not None:
-                    self._suspicion.settled_below(self._process_queue.commit_offset)
+                if self._quarantine is not None:
+                    self._quarantine.settled_below(self._process_queue.commit_offset)
             if not self._ended.done():  # otherwise a message may be left that is not a dead letter yet
                 self._retries.done_below(self._process_queue.commit_offset)
             self._context.prompt(self._process_queue)
@@ -107,11 +108,11 @@ class OrderlyDelivery(SerialDelivery):
         """The messages that follow directly for the same handler, as single messages or as batches."""
         is_single = executor.batch is None
         most, until = executor.batch or executor.most, self._loop.time() + executor.handler.subscription.batch_wait
-        self._suspect = None
-        if self._suspicion:
+        self._in_turn = None
+        if self._quarantine:
             if rest := messages[1:]:
                 self._ready.appendleft((executor, rest))
-            most, messages = 1, await self._without_guilty(executor.handler, messages[0])
+            most, messages = 1, await self._without_dead(executor.handler, messages[0])
             if not messages:
                 return []
         while len(messages) < most:
@@ -127,19 +128,19 @@ class OrderlyDelivery(SerialDelivery):
             messages = await self._retries.without_exhausted(executor.handler, messages)
         return messages if is_single else cut(messages, most)
 
-    async def _without_guilty(self, handler: Handler, message: Message) -> list[Message]:
-        """Messages that may have ended a process are handled one at a time; those that have are dead letters."""
-        suspicion = self._suspicion
-        if suspicion is None or message not in suspicion:
+    async def _without_dead(self, handler: Handler, message: Message) -> list[Message]:
+        """Quarantined messages are handled one at a time; those that are known as the cause are dead letters."""
+        quarantine = self._quarantine
+        if quarantine is None or message not in quarantine:
             return [message]
-        self._suspect = message
+        self._in_turn = message
         if message.offset in self._retries.earlier:
             return [message]
-        if (dead := suspicion.dead_letter_of(message, handler)) is None:
+        if (dead := quarantine.dead_letter_of(message, handler)) is None:
             self._retries.count_from_here(message)
             return [message]
         if await self._retries.store_dead_letter(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
-            suspicion.settled(message.offset)
+            quarantine.settled(message.offset)
         return []
 
     def _to_note(self, items: list[Any]) -> list[Any]:
@@ -158,16 +159,17 @@ class OrderlyDelivery(SerialDelivery):
         while True:
             if upcoming is rest and len(items) <= 1:  # its mark
                 return True
-            if not await self._may_start():
-                return False
-            if not await self._take_call(executor):
+            # A free call is taken last: other queues use it meanwhile.
+            if not (await self._has_turn(executor) and await self._may_start() and await self._take_call(executor)):
                 return False
             is_trial, self._is_trial = self._is_trial, False
             try:
-                run = self._run_items if self._line is None else self._run_noted
+                run = self._run_items if self._note is None else self._run_noted
                 stopped = await run(executor, upcoming, completion, only_one=is_trial)
             finally:
                 executor.free_calls.release()
+            if stopped is not NOT_STARTED:
+                self._turn_over()
             if stopped is None:
                 upcoming = rest  # a retried item is done
             elif stopped.item is not None:
@@ -190,23 +192,29 @@ class OrderlyDelivery(SerialDelivery):
         runs = [*self._uncommitted.take(), (executor, messages), (executor, rest)]
         self._ready.extendleft(reversed([run for run in runs if run[1]]))
 
+    async def _has_turn(self, executor: SerialExecutor) -> bool:
+        """Wait for the turn of the next message, if it is quarantined; False when the delivery ended before."""
+        message, quarantine = self._in_turn, self._quarantine
+        if message is None or quarantine is None or quarantine.has_turn(message):
+            return True
+        return await quarantine.turn(message, executor, self._ended)
+
+    def _turn_over(self) -> None:
+        """The message was called, or is left to the next owner of the queue."""
+        if self._in_turn is not None and self._quarantine is not None:
+            self._quarantine.turn_over(self._in_turn)
+            self._in_turn = None
+
     async def _run_noted(
         self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool
     ) -> Stopped | None:
-        """The same with a record of what is in hand; a suspect runs while nothing else is started."""
-        line, note, suspect = self._line, self._note, self._suspect
-        assert line is not None
-        if not await turn_of(line, self, suspect, self._ended):
-            return NOT_STARTED
+        """The same with a record of what is in flight."""
+        assert self._note is not None
         try:
-            if note is not None:
-                note.write(self._record)
+            self._note.write(self._record)
             return await self._run_items(executor, items, completion, only_one=only_one)
         finally:
-            if note is not None:
-                note.clear()
-            if suspect is not None:
-                line.ended(suspect)
+            self._note.clear()
 
     async def _run_items(
         self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool

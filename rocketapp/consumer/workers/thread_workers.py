@@ -233,7 +233,7 @@ class ThreadWorkers:
         return True
 
     def _call_alone(self, note: Note, item: Any) -> object:
-        """Nothing is noted down any more when the loop hears of it: it starts the next suspect, in another thread."""
+        """Nothing is noted down any more when the loop hears of it: it starts the next one, in another thread."""
         try:
             return self._call(item)
         finally:

@@ -33,42 +33,42 @@ def opened(directory: Path, now: float = 1000.0) -> Crashes:
 
 
 def of_file(directory: Path) -> dict[str, dict[str, list[float]]]:
-    found: dict[str, dict[str, list[float]]] = json.loads((directory / "suspects.json").read_text() or "{}")
+    found: dict[str, dict[str, list[float]]] = json.loads((directory / "quarantine.json").read_text() or "{}")
     return found
 
 
-def test_a_queue_that_begins_right_after_a_death_knows_its_suspects(tmp_path: Path) -> None:
+def test_a_queue_that_begins_right_after_a_death_knows_what_is_quarantined(tmp_path: Path) -> None:
     dying = [sys.executable, "-c", DYING, str(tmp_path)]
     with subprocess.Popen(dying, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "in hand\n"
         crashes = opened(tmp_path)
-        assert crashes.suspects("group", QUEUE, 0) == {}
+        assert crashes.quarantined("group", QUEUE, 0) == {}
         process.communicate("\n")
-    assert set(crashes.suspects("group", QUEUE, 0)) == {4, 5, 6}
+    assert set(crashes.quarantined("group", QUEUE, 0)) == {4, 5, 6}
     # What lies below the offset at which it begins was finished by others.
-    assert set(crashes.suspects("group", QUEUE, 6)) == {6}
+    assert set(crashes.quarantined("group", QUEUE, 6)) == {6}
     crashes.close()
     assert set(of_file(tmp_path)["group topic@broker-a:0"]) == {"6"}
 
 
-def test_what_is_settled_by_one_process_is_no_suspect_of_another(tmp_path: Path) -> None:
-    suspects = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0] for offset in range(3)}}
-    (tmp_path / "suspects.json").write_text(json.dumps(suspects))
+def test_what_is_settled_by_one_process_is_not_quarantined_by_another(tmp_path: Path) -> None:
+    quarantine = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0, False] for offset in range(3)}}
+    (tmp_path / "quarantine.json").write_text(json.dumps(quarantine))
     one, other = opened(tmp_path), opened(tmp_path)
     for offset in (1, 2):
         one.settled("group", QUEUE, offset)
     one.settled("group", QUEUE, 0)
-    assert other.suspects("group", QUEUE, 0) == {}
+    assert other.quarantined("group", QUEUE, 0) == {}
     one.close()
     other.close()
 
 
-def test_thousands_of_suspects_are_settled_without_holding_up_the_process(tmp_path: Path) -> None:
-    suspects = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0] for offset in range(5000)}}
+def test_thousands_of_messages_are_settled_without_holding_up_the_process(tmp_path: Path) -> None:
+    quarantine = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0, False] for offset in range(5000)}}
 
     def settle_most() -> float:
-        (tmp_path / "suspects.json").write_text(json.dumps(suspects))
+        (tmp_path / "quarantine.json").write_text(json.dumps(quarantine))
         crashes = opened(tmp_path)
         began = time.process_time()
         for offset in range(4000):
@@ -81,8 +81,8 @@ def test_thousands_of_suspects_are_settled_without_holding_up_the_process(tmp_pa
     assert len(of_file(tmp_path)["group topic@broker-a:0"]) == 1000
 
 
-def test_suspects_that_no_process_of_the_machine_met_for_a_day_leave_the_file(tmp_path: Path) -> None:
-    (tmp_path / "suspects.json").write_text(json.dumps({"group topic@broker-a:0": {"5": [1, 0, 1000.0]}}))
+def test_messages_that_no_process_of_the_machine_met_for_a_day_leave_the_quarantine(tmp_path: Path) -> None:
+    (tmp_path / "quarantine.json").write_text(json.dumps({"group topic@broker-a:0": {"5": [1, 0, 1000.0, False]}}))
     opened(tmp_path, now=1001.0 + FORGOTTEN_AFTER).close()
     assert of_file(tmp_path) == {}
 
@@ -109,5 +109,5 @@ def test_a_queue_whose_name_has_no_place_on_the_disk_takes_no_other_ones(tmp_pat
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], input=b"\n", stdout=subprocess.DEVNULL, check=False)
     crashes = opened(tmp_path)
-    assert set(crashes.suspects("group", QUEUE, 0)) == {4, 5, 6}
+    assert set(crashes.quarantined("group", QUEUE, 0)) == {4, 5, 6}
     crashes.close()

@@ -1,0 +1,200 @@
+"""Of the messages that may have ended a process each handler gets one at a time, with ordinary ones beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.quarantine import PATIENCE
+from rocketapp.model.event import Moving, StandingStill
+from rocketapp.model.names import dlq_topic
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.consumer.reports import message
+from tests.unit.scripted import eventually, in_virtual_time
+
+CAUSE = 4
+QUARANTINED = (2, 3, CAUSE)
+MODES: list[dict[str, Any]] = [{}, {"orderly": True}, {"batch": 3}, {"order_by": lambda message: message.offset % 3}]
+
+
+def crashes_with(directory: Path, quarantined: dict[str, dict[int, list[float]]]) -> Crashes:
+    (directory / "quarantine.json").write_text(json.dumps(quarantined))
+    return Crashes(directory, now=lambda: 1000.0, tell=lambda _: None)
+
+
+def quarantined(*groups: str, beside: bool = False) -> dict[str, dict[int, list[float]]]:
+    """Three messages of each of three queues; one has ended the process by itself, three times."""
+    found: dict[str, dict[int, list[float]]] = {
+        f"{group} topic@broker-a:{number}": {offset: [1, 0, 1000.0, beside] for offset in QUARANTINED}
+        for group in groups
+        for number in range(3)
+    }
+    found[f"{groups[0]} topic@broker-a:1"][CAUSE] = [3, 2, 1000.0, beside]
+    return found
+
+
+class Watched:
+    """The calls of one handler: whether quarantined messages overlapped, and whether ordinary ones ran beside them."""
+
+    def __init__(self) -> None:
+        self.running: list[bool] = []
+        self.lock = threading.Lock()
+        self.overlaps = self.quarantined = self.beside = 0
+
+    def begin(self, item: Any) -> bool:
+        messages = [item] if isinstance(item, Message) else item
+        is_quarantined = any(each.offset in QUARANTINED for each in messages)
+        with self.lock:
+            self.overlaps += is_quarantined and (len(messages) > 1 or any(self.running))
+            self.beside += is_quarantined != any(self.running) and bool(self.running)
+            self.quarantined += is_quarantined
+            self.running.append(is_quarantined)
+        return is_quarantined
+
+    def end(self, is_quarantined: bool) -> None:
+        with self.lock:
+            self.running.remove(is_quarantined)
+
+    async def call(self, item: Any) -> None:
+        is_quarantined = self.begin(item)
+        await asyncio.sleep(0.5)
+        self.end(is_quarantined)
+
+    def block(self, item: Any) -> None:
+        is_quarantined = self.begin(item)
+        threading.Event().wait(0.005)
+        self.end(is_quarantined)
+
+
+async def with_topic(messages: int = 8) -> FakeCluster:
+    cluster = FakeCluster()
+    await cluster.start()
+    for queue in cluster.create("topic", queues=3):
+        cluster.send_many(queue, messages, k="k")
+    return cluster
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("options", MODES)
+@in_virtual_time
+async def test_each_handler_gets_one_at_a_time_and_all_together_when_they_were_in_flight_together(
+    options: dict[str, Any], together: bool, tmp_path: Path
+) -> None:
+    cluster, one, two = await with_topic(), Watched(), Watched()
+    if together:
+        two.running, two.lock = one.running, one.lock
+    crashes = crashes_with(tmp_path, quarantined("one", "two", beside=together))
+    members = [
+        cluster.member(consumed(watched.call, retries=2, **{**options, **more}), group=group, crashes=crashes)
+        for group, watched, more in (("one", one, {}), ("two", two, {"orderly": True}))
+    ]
+    for member in members:
+        await member.start()
+    await eventually(lambda: sum(member.consumer.counters.handled for member in members) == 47, 60)
+    assert (one.overlaps, two.overlaps, one.quarantined, two.quarantined) == (0, 0, 8, 9)
+    assert one.beside
+    assert two.beside
+    await eventually(lambda: members[0].consumer.counters.dead_lettered == 1)
+    assert cluster.bodies(dlq_topic("one")) == [b"%d" % CAUSE]
+    for member in members:
+        assert await member.stop()
+    assert crashes.quarantined("one", message(0).queue, 0) == {}  # type: ignore[arg-type]
+    crashes.close()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("options", MODES)
+async def test_a_handler_in_threads_gets_one_at_a_time(options: dict[str, Any], tmp_path: Path) -> None:
+    cluster, watched = await with_topic(), Watched()
+    crashes = crashes_with(tmp_path, quarantined("group"))
+    handled = consumed(watched.block, is_async=False, concurrency=3, retries=2, **options)
+    member = await cluster.member(handled, crashes=crashes).start()
+    await eventually(lambda: member.consumer.counters.handled == 23, 20)
+    assert (watched.overlaps, watched.quarantined) == (0, 8)
+    await eventually(lambda: member.consumer.counters.dead_lettered == 1)
+    assert await member.stop()
+    crashes.close()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("options", MODES)
+@in_virtual_time
+async def test_what_was_in_flight_at_a_kill_holds_up_no_other_message(options: dict[str, Any], tmp_path: Path) -> None:
+    """64 calls of 10 s: 640 s of them one after the other."""
+    loop = asyncio.get_running_loop()
+
+    async def first_calls(found: dict[str, dict[int, list[float]]]) -> dict[bool, float]:
+        cluster, first, began = await with_topic(80), dict[bool, float](), loop.time()
+
+        async def slow(item: Any) -> None:
+            of = item if isinstance(item, Message) else item[0]
+            if of.queue_id == 0 and of.offset < 64:
+                await asyncio.sleep(10)
+            else:
+                first.setdefault(True, loop.time() - began)
+
+        async def other(_: Message) -> None:
+            first.setdefault(False, loop.time() - began)
+
+        directory = tmp_path / f"{len(found)}"
+        directory.mkdir()
+        crashes = crashes_with(directory, found)
+        for queue in cluster.create("other", queues=1):
+            cluster.send_many(queue, 1)
+        handled = consumed(slow, concurrency=65, **options), consumed(other, topic="other")
+        member = await cluster.member(*handled, crashes=crashes).start()
+        await eventually(lambda: len(first) == 2, 5)
+        await member.stop(drain_timeout=0.1)
+        crashes.close()
+        await cluster.stop()
+        return first
+
+    without = await first_calls({})
+    after_kill = await first_calls({"group topic@broker-a:0": {at: [1, 0, 1000.0, False] for at in range(64)}})
+    assert after_kill.keys() == without.keys() == {True, False}
+    assert all(after_kill[key] < seconds + 1.0 for key, seconds in without.items())
+
+
+@pytest.mark.parametrize("options", MODES)
+@in_virtual_time
+async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    cluster = await with_topic()
+    crashes = crashes_with(
+        tmp_path, {f"group topic@broker-a:{number}": {0: [1, 0, 1000.0, False]} for number in range(3)}
+    )
+    hangs, called = asyncio.Event(), list[int]()
+
+    async def handle(item: Any) -> None:
+        first = item if isinstance(item, Message) else item[0]
+        if first.offset == 0:
+            called.append(first.queue_id)
+            if len(called) == 1:
+                await hangs.wait()
+
+    member = await cluster.member(consumed(handle, **options), crashes=crashes).start()
+    await asyncio.sleep(8)
+    assert len(called) == 1
+    waiting = {queue.queue_id: reason for queue, reason in member.consumer.standing_still().items()}
+    assert waiting.keys() == {0, 1, 2} - {called[0]}
+    reason = f"#0 may have ended a process: handler handles one such message at a time, now #0 of topic@broker-a:{called[0]}"
+    assert set(waiting.values()) == {reason}
+    assert {one.queue.queue_id for one in member.events.of(StandingStill)} == set(waiting)
+    await asyncio.sleep(PATIENCE - 5)
+    assert sorted(called) == [0, 1, 2]
+    await asyncio.sleep(2)
+    assert {one.queue.queue_id for one in member.events.of(Moving)} == set(waiting)
+    hangs.set()
+    await eventually(lambda: member.consumer.counters.handled == 24, 10)
+    assert member.consumer.standing_still() == {}
+    assert await member.stop()
+    crashes.close()
+    await cluster.stop()
