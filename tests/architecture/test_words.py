@@ -16,8 +16,6 @@ ENGINE = ("consumer", "producer", "client", "state")
 OF_THE_FIELD = ("round robin",)
 """Names that everybody uses, although they hold a replaced word."""
 NOT_YET_RENAMED = {
-    "Alone",
-    "BehindSuspects",
     "Calm",
     "Completion",
     "ConcurrentWay",
@@ -39,10 +37,6 @@ NOT_YET_RENAMED = {
     "RecordsIntake",
     "Round",
     "SerialWay",
-    "Suspect",
-    "SuspectLine",
-    "Suspected",
-    "Suspicion",
     "Trust",
     "Way",
     "WayByWorkers",

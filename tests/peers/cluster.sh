@@ -44,7 +44,7 @@ broker() {
   await broker "boot success" 120
 }
 
-settings() { # settings NAME: the broker's configuration
+settings() { # settings NAME: the broker's configuration. With the usual flush intervals an idle broker takes a third of a core
   local store=${STORE:-$dir/store}
   cat >"$dir/conf/broker.conf" <<CONF
 brokerClusterName=DefaultCluster
@@ -58,6 +58,8 @@ namesrvAddr=127.0.0.1:$ns
 transactionCheckInterval=3000
 transactionTimeOut=1000
 transactionOpBatchInterval=200
+transactionMetricFlushInterval=30000
+timerFlushIntervalMs=10000
 recallMessageEnable=true
 storePathRootDir=$store
 storePathCommitLog=$store/commitlog
