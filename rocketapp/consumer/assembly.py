@@ -40,7 +40,6 @@ from rocketapp.model.handler_kind import ORDERLY, POPPED
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.state.failed_attempts import FailedAttempts
-from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
@@ -74,7 +73,7 @@ def new_consumer(
     has_locks = not member.broadcast and any(topic.needs_lock for topic in topics)
     redelivery = Redelivery(member, parts.producer, has_locks=has_locks, app_version=parts.app_version)
     send_back = _slow_send_back(member, redelivery)
-    pausing = Pausing(Pauses())
+    pausing = Pausing()
     stopping = Stopping(member.stats.handlers, pausing)
 
     owned: dict[MessageQueue, Owned] = {}
@@ -97,6 +96,7 @@ def new_consumer(
         observe=parts.observe,
         stall_reasons=member.stalls,
         waits=member.waits,
+        pausing=pausing,
         retries=RetryContext(
             member, redelivery, stopping, parts.config.suspend, attempts=attempts, tell=shared_attempts.failed
         ),

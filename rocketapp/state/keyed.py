@@ -8,7 +8,7 @@ front, each in one step: threads may do so while the loop adds.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from rocketapp.model.pulled import Pulled
@@ -126,13 +126,6 @@ class Keyed(Generic[M]):
                 self._kept.append(message)
             else:
                 del self._busy[self._key_of.pop(message.offset)]
-
-    def start_one(self, may_start: Callable[[], bool]) -> bool:
-        """During a hold: let the first message start, if there is one and it may."""
-        if not self._kept or not may_start():
-            return False
-        self.startable.append(self._kept.popleft())
-        return True
 
     def go_on(self) -> None:
         """The hold is over."""

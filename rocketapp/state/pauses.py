@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 Take = Callable[[str], bool]
 """(name of a handler): whether one message of it may start, although its topic is paused. True once."""
@@ -64,7 +64,7 @@ class Pauses:
         if not reasons:
             self._reasons.pop(topic, None)
 
-    def let_one(self, topic: str, reason: str, leave: Leave) -> None:
+    def probe(self, topic: str, reason: str, leave: Leave) -> None:
         """This reason lets one message through. Nothing happens if the topic is not paused for it."""
         if self.has(topic, reason):
             self._leaves[topic, reason] = leave
@@ -76,6 +76,10 @@ class Pauses:
         if not given or len(given) < len(leaves):
             return None
         return lambda handler: any(leave.take(handler) for leave in given)
+
+    def probes(self, topics: Collection[str]) -> bool:
+        """Whether one message of one of these topics may start, although it is paused."""
+        return any(topic in topics and self.leave(topic) is not None for topic, _ in self._leaves)
 
     def has(self, topic: str, reason: str) -> bool:
         """Whether it is paused for this reason."""
@@ -90,10 +94,12 @@ class Pauses:
         reasons = self._reasons.get(topic)
         return f"paused: {', '.join(reasons)}" if reasons else None
 
-    def reason_of_all(self, topics: Iterable[str]) -> str | None:
+    def reason_of_all(self, topics: Collection[str]) -> str | None:
         """Why all these topics are paused, in words; None when one of them is not, or when there is none."""
+        if not topics or len(self._reasons) < len(topics):
+            return None  # most often: a retry queue asks it of a thousand topics after each change
         reasons = [self._reasons.get(topic, []) for topic in topics]
-        if not reasons or not all(reasons):
+        if not all(reasons):
             return None
         every = dict.fromkeys(reason for some in reasons for reason in some)
         return f"paused: {', '.join(every)}"

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 from functools import partial
 
-from rocketapp.consumer.applied_pauses import apply_pauses
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pop.acknowledging import Acknowledging
 from rocketapp.consumer.pop.context import PopContext
@@ -155,8 +154,8 @@ class PopAssignment:
         )
         self._consuming, self.process_queue = (popper, delivery, flow), queue
         context.member.observe(Assigned(context.member.name, self.queue, 0, queue.epoch))
-        context.pausing.watch(self._apply_pauses)
-        self._apply_pauses()
+        context.pausing.watch(self.queue.topic, self._look_at_pauses)
+        self._look_at_pauses()
         loops = [
             context.member.tasks.start(coroutine, f"{what} {self.queue}")
             for coroutine, what in (
@@ -178,7 +177,7 @@ class PopAssignment:
         finally:
             for each in loops:
                 each.cancel()
-            context.pausing.unwatch(self._apply_pauses)
+            context.pausing.unwatch(self.queue.topic, self._look_at_pauses)
             self._way.over(queue)
             flow.close()
             self._consuming = self.process_queue = None
@@ -204,11 +203,9 @@ class PopAssignment:
         if self._consuming is not None:
             self._consuming[0].look_soon()
 
-    def _apply_pauses(self) -> None:
+    def _look_at_pauses(self) -> None:
         if self._consuming is not None:
-            popper, delivery, _ = self._consuming
-            pauses, stall_reasons = self._context.pausing.pauses, self._context.member.stalls
-            apply_pauses(pauses, self.queue, (), gate=popper.gate, delivery=delivery, stall_reasons=stall_reasons)
+            self._consuming[0].gate.follow(self._context.pausing.pauses, (self.queue.topic,))
 
     async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""

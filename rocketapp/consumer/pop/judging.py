@@ -46,11 +46,11 @@ class Judging(ByOffset):
     def judge(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done; the other messages come again, or are dead."""
         for message, failure in self.settle(item, result, raised):
+            self._context.stopping.failed(self._handler, failure)
             if failure.stop:
                 self._keep(message)
             else:
                 self._fail(message, failure)
-            self._context.stopping.failed(self._handler, failure)
 
     def _fail(self, message: Message, failure: Failure) -> None:
         about, times = self._handler.subscription, message.reconsume_times

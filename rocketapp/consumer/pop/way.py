@@ -84,7 +84,7 @@ class PopDelivery(ConcurrentDelivery):
                 self._completion(workers).judge(item, DeadLetter(reason), True)
         return alive
 
-    def end(self) -> None:
+    def end(self, *, start_no_more: bool = False) -> None:
         """Give back what was not started: nothing has to be handled for the sake of an offset."""
         for _, messages in self._withdrawn():
             self._give_back(messages)

@@ -6,10 +6,12 @@ Here is also said why the queue stands still, and that it moves again; a pause i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from rocketapp.consumer.pull.flow import QueueFlow
-from rocketapp.consumer.stalls import CONSEQUENCE, StallReasons, Text
+from rocketapp.consumer.stalls import CONSEQUENCE, OF_PROBE, StallReasons, Text
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.pauses import Pauses
 
 
 class Gate:
@@ -32,14 +34,27 @@ class Gate:
     def is_paused(self) -> bool:
         return self._resumed is not None
 
-    def pause(self, reason: str) -> None:
-        """Let nothing pass until `resume`."""
+    def follow(self, pauses: Pauses, topics: Collection[str]) -> None:
+        """The pauses have changed. `topics`: of which the queue has messages."""
+        reason = pauses.reason_of_all(topics)
+        if reason is not None and pauses.probes(topics):
+            # It is pulled, and stands still all the same.
+            self._stall_reasons.blocked(self._queue, reason, place=OF_PROBE)
+            self._resume()
+            return
+        if reason is None:
+            self._resume()
+        else:
+            self._pause(reason)
+        self._stall_reasons.moving(self._queue, place=OF_PROBE)
+
+    def _pause(self, reason: str) -> None:
         if self._resumed is None:
             self._resumed = self._loop.create_future()
         self._stall_reasons.blocked(self._queue, reason, kind=reason)
 
-    def resume(self) -> None:
-        """End the pause, if there is one. Of a retry queue some topics may still be paused."""
+    def _resume(self) -> None:
+        # Of a retry queue some topics may still be paused: what it holds of others is counted anew.
         self._flow.look_again()
         if self._resumed is not None:
             self._resumed.set_result(None)

@@ -14,11 +14,10 @@ from enum import Enum
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.consumer.applied_pauses import apply_pauses
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits, Session
 from rocketapp.consumer.owned import NewAssignments, Owned
-from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.pausing import EVERY, Pausing
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.queues.leases import Leases, Lock
@@ -28,6 +27,7 @@ from rocketapp.consumer.ways.delivery import Delivery, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import is_retry_topic
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.wire.record import Message
@@ -113,6 +113,10 @@ class Assignment:
         self.queue = queue
         self._group, self._member, self._mode = group, group.member, mode
         self._committer = group.commits.of(queue.broker_name)
+        is_retry = is_retry_topic(queue.topic)
+        # Messages of several topics come back in one queue: it is pulled while one of them is not paused.
+        self._topics = group.topics if is_retry else (queue.topic,)
+        self._pauses_of = EVERY if is_retry else queue.topic
         self._handed_over = self._is_contested = handed_over
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -170,7 +174,7 @@ class Assignment:
 
     def _start_no_more(self) -> None:
         if self._consuming is not None:
-            self._consuming[1].hold()
+            self._consuming[1].end(start_no_more=True)
 
     def move(self, offset: int) -> None:
         """An operator has the group go on at this offset: nothing of the present session is committed any more."""
@@ -223,13 +227,10 @@ class Assignment:
         if not self._cut.done():
             self._cut.set_result(is_cut)
 
-    def _apply_pauses(self) -> None:
+    def _look_at_pauses(self) -> None:
         """The pauses of the group have changed, or a session begins."""
-        if self._consuming is None:
-            return
-        puller, delivery = self._consuming
-        pauses, topics, stall_reasons = self._group.pausing.pauses, self._group.topics, self._member.stalls
-        apply_pauses(pauses, self.queue, topics, gate=puller.gate, delivery=delivery, stall_reasons=stall_reasons)
+        if self._consuming is not None:
+            self._consuming[0].gate.follow(self._group.pausing.pauses, self._topics)
 
     async def run(self) -> None:
         """Until it has been given back."""
@@ -310,7 +311,7 @@ class Assignment:
             raise
         finally:
             committer.end(session)
-            group.pausing.unwatch(self._apply_pauses)
+            group.pausing.unwatch(self._pauses_of, self._look_at_pauses)
             flow.close()
             self._consuming = self._flow = self.process_queue = self._session_offsets = None
         member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))
@@ -333,8 +334,8 @@ class Assignment:
         )
         self._consuming = puller, delivery
         self._silent = self._loop.create_future()
-        pausing.watch(self._apply_pauses)
-        self._apply_pauses()
+        pausing.watch(self._pauses_of, self._look_at_pauses)
+        self._look_at_pauses()
         pulling = self._member.tasks.start(puller.run(), f"pull {self.queue}")
         try:
             moved, others = self._moved, [] if lock is None else [lock.lost]

@@ -76,7 +76,7 @@ class CircuitBreaker:
             self._close()
         if failure.dead or failure.stop:
             if self._state.circuit is Circuit.HALF_OPEN and self._reason:
-                self._try_one()  # that message says nothing about the others
+                self._probe()  # that message says nothing about the others
             return
         seconds = self._state.failed(self._loop.time(), self._handler.stats.handled)
         if seconds is not None:
@@ -96,9 +96,9 @@ class CircuitBreaker:
             f"the last: {failure}; one message is tried after {about.pause:g} s"
         )
         self._pausing.replace(self._topic, before, self._reason)
-        self._timer = self._loop.call_later(about.pause, self._try_one)
+        self._timer = self._loop.call_later(about.pause, self._probe)
 
-    def _try_one(self) -> None:
+    def _probe(self) -> None:
         """Let one message through; another one when that gives no answer within a pause."""
         self.stop()
         if self._was_resumed():
@@ -107,12 +107,12 @@ class CircuitBreaker:
         self._state.try_one()
         self._handled = self._handler.stats.handled
         self._leave = Leave(self._handler.name, self._begin_to_look)
-        self._pausing.let_one(self._topic, self._reason, self._leave)
+        self._pausing.probe(self._topic, self._reason, self._leave)
         self._timer = self._loop.call_later(self._about.pause, self._no_answer)
 
     def _no_answer(self) -> None:
         if self._leave is None or self._leave.is_taken or self._was_resumed():
-            self._try_one()
+            self._probe()
         else:
             self._let_all()
 

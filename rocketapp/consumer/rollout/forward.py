@@ -29,7 +29,7 @@ from rocketapp.client.calls.messages import consume_directly
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.owned import Owned
-from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.pausing import EVERY, Pausing
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
 from rocketapp.consumer.workers.work import Completion
@@ -355,7 +355,7 @@ class Taking:
         self._ended: OrderedDict[tuple[_Place, int], tuple[float, DirectResult]] = OrderedDict()
         """By message and attempt the loop's time when it ended, and how; the oldest first."""
         self._stopped = False
-        pausing.watch(self._withdraw_paused)
+        pausing.watch(EVERY, self._withdraw_paused)
 
     def __repr__(self) -> str:
         return f"<Taking of {self._member.name}: {len(self._running)} taken>"
@@ -363,7 +363,7 @@ class Taking:
     def stop(self) -> None:
         """Take nothing more, and give back what was not started; what runs goes on."""
         self._stopped = True
-        self._pausing.unwatch(self._withdraw_paused)
+        self._pausing.unwatch(EVERY, self._withdraw_paused)
         for call in list(self._running.values()):
             call.withdraw("this member stops")
 

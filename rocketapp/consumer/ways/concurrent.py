@@ -19,6 +19,7 @@ from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of
 from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.pausing import EVERY, Pausing
 from rocketapp.consumer.quarantine import InTurn, QueueQuarantine
 from rocketapp.consumer.retry.slow import SlowSendBack
 from rocketapp.consumer.ways.by_workers import WayByWorkers
@@ -30,7 +31,6 @@ from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.hand_over import RUN_ON
-from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.wire.record import Message
@@ -56,9 +56,12 @@ class ConcurrentWay(WayByWorkers):
         self.new_completion: NewCompletion = context.new_completion
         self.released: SlowSendBack | None = context.released
         self._group = context.group
+        self.pausing: Pausing = context.pausing
         self.crashes: Crashes | None = context.crashes
         self._stalls = context.stall_reasons
-        super().__init__(WorkersOfHandlers(context.observe, context.threads, self.crashes), context.forwarding)
+        super().__init__(
+            WorkersOfHandlers(context.observe, context.threads, context.pausing, self.crashes), context.forwarding
+        )
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
         self.deliveries: dict[ConcurrentDelivery, None] = {}
@@ -118,15 +121,12 @@ class ConcurrentDelivery:
         self._started_to = -1
         """No started message lies above this offset, except messages of `_works`."""
         self._batches: dict[int, tuple[Workers, Batches]] = {}
-        self._all_held = False
-        self._held_topics: set[str] = set()
-        self._trials: dict[str | None, Take] = {}
-        """By held topic, or None for all: asked whether one message may start all the same."""
-        self._kept: list[tuple[Workers, list[Any]]] = []
-        """Items that wait for the end of a hold, in the order of their delivery."""
+        self._copies: list[tuple[Workers, list[Any]]] = []
+        """Items that wait for the end of a call here, which was sent back."""
+        self._pausing = way.pausing
         self._given_up = False
         self._left_behind = 0
-        """Messages that are neither started nor withdrawn, because they were held as the queue was given up."""
+        """Messages that are neither started nor withdrawn, when the queue was given up."""
         self._drained = asyncio.Event()
         self._deliveries = way.deliveries
         self._deliveries[self] = None
@@ -141,23 +141,6 @@ class ConcurrentDelivery:
             by_topic.setdefault(message.topic, []).append(message)
         for topic, share in by_topic.items():
             self._give(topic, share)
-
-    def hold(self, topic: str | None = None) -> None:
-        """Take back what was not started and keep it, in its order; of a retry queue perhaps one topic only."""
-        self._trials.pop(topic, None)
-        if topic is None:
-            self._all_held = True
-        else:
-            self._held_topics.add(topic)
-        for workers, items in self._take_back(lambda workers, _: self._is_held(workers)):
-            if self._given_up:
-                self._left_behind += len(_messages(workers, items))
-            else:
-                self._kept.append((workers, items))
-        self._check_drained()
-        for workers, batches in self._batches.values():
-            if self._is_held(workers):
-                batches.hold()
 
     def _take_back(self, takes: Callable[[Workers, Work], bool]) -> list[tuple[Workers, list[Any]]]:
         """What was not started of these works."""
@@ -175,36 +158,23 @@ class ConcurrentDelivery:
 
     def cut_batches(self, handler: Handler, most: int) -> None:
         """Batches of this handler that were not started have at most `most` messages from now on."""
-        for workers, items in self._take_back(lambda workers, work: workers.handler is handler and not work.is_alone):
+        for workers, items in self._take_back(lambda workers, _: workers.handler is handler):
             self._submit(workers, items)
         for workers, batches in self._batches.values():
             if workers.handler is handler:
                 batches.resize(most)
 
-    def try_one(self, take: Take, topic: str | None = None) -> None:
-        """During a hold: start one message, now or when there is one. A batch is one as well."""
-        self._trials[topic] = take
-        self._submit_kept()
-
-    def go_on(self, topic: str | None = None) -> None:
-        """Start what was kept."""
-        self._trials.pop(topic, None)
-        if topic is None:
-            self._all_held = False
-        else:
-            self._held_topics.discard(topic)
-        self._submit_kept()
-
-    def _submit_kept(self) -> None:
-        kept, self._kept = self._kept, []
-        for workers, items in kept:
+    def _submit_copies(self) -> None:
+        copies, self._copies = self._copies, []
+        for workers, items in copies:
             self._submit(workers, items)
-        for workers, batches in self._batches.values():
-            if not self._is_held(workers) or self._trial(workers) is not None:
-                batches.go_on()
 
-    def end(self) -> None:
+    def end(self, *, start_no_more: bool = False) -> None:
         """Withdraw what was not started, except what lies below something that was started."""
+        if self._given_up:
+            if start_no_more:
+                self._leave(lambda _: True)
+            return
         quarantined = [] if self._quarantine is None else self._quarantine.give_up()
         left = self._withdrawn()
         # Not beside one another, not even to save messages above them from a repetition.
@@ -215,8 +185,8 @@ class ConcurrentDelivery:
             dropped += (message.offset for message in messages if message.offset > self._started_to)
             if not needed or self._process_queue.closed:
                 continue
-            if self._is_held(workers):
-                # Held messages are not started, not even to save messages above them from a repetition.
+            if workers.is_paused:
+                # Not even to save messages above them from a repetition.
                 self._left_behind += len(needed)
             else:
                 self._submit(workers, needed if workers.batch is None else [needed])
@@ -229,8 +199,8 @@ class ConcurrentDelivery:
         self._deliveries.pop(self, None)
         taken = self._take_back(lambda _workers, _work: True)
         left = [(workers, _messages(workers, items)) for workers, items in taken]
-        left += ((workers, _messages(workers, items)) for workers, items in self._kept)
-        self._kept.clear()
+        left += ((workers, _messages(workers, items)) for workers, items in self._copies)
+        self._copies.clear()
         for workers, batches in self._batches.values():
             left.append((workers, batches.close()))
         return left
@@ -239,11 +209,22 @@ class ConcurrentDelivery:
         """Returns when everything that was started has been finished. Call `end` first."""
         self._drained.clear()
         self._process_queue.watch(self._check_drained)
+        self._pausing.watch(EVERY, self._leave_paused)
         try:
-            self._check_drained()
+            self._leave_paused()
             await self._drained.wait()
         finally:
             self._process_queue.unwatch(self._check_drained)
+            self._pausing.unwatch(EVERY, self._leave_paused)
+
+    def _leave_paused(self) -> None:
+        self._leave(lambda workers: workers.is_paused)
+
+    def _leave(self, takes: Callable[[Workers], bool]) -> None:
+        """After the end: what was not started of these stays so."""
+        for workers, items in self._take_back(lambda workers, _: takes(workers)):
+            self._left_behind += len(_messages(workers, items))
+        self._check_drained()
 
     def _check_drained(self) -> None:
         if len(self._process_queue) <= self._left_behind:
@@ -256,13 +237,7 @@ class ConcurrentDelivery:
     def discard(self) -> None:
         """The session is void: start and acknowledge nothing of it any more."""
         self._process_queue.close()
-        self.end()
-
-    def _is_held(self, workers: Workers) -> bool:
-        return self._all_held or workers.handler.subscription.topic in self._held_topics
-
-    def _trial(self, workers: Workers) -> Take | None:
-        return self._trials.get(None if self._all_held else workers.handler.subscription.topic)
+        self.end(start_no_more=True)
 
     def _give(self, topic: str, messages: Sequence[Message]) -> None:
         if topic in self._polled:
@@ -305,8 +280,6 @@ class ConcurrentDelivery:
         if known is None:
             known = workers, Batches(most, wait, lambda found: self._submit(workers, [found]))
             self._batches[id(workers)] = known
-            if self._is_held(workers) and self._trial(workers) is None:
-                known[1].hold()
         return known[1]
 
     def _completion(self, workers: Workers) -> Completion:
@@ -317,12 +290,12 @@ class ConcurrentDelivery:
         return known
 
     def _keep(self, workers: Workers, message: Message) -> None:
-        """Its topic is about to be paused."""
+        """Its topic was stopped."""
         if self._given_up:
             self._left_behind += 1
             self._check_drained()
         else:
-            self._kept.append((workers, [message if workers.batch is None else [message]]))
+            self._submit(workers, [message if workers.batch is None else [message]])
 
     def _without_quarantined(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
         """The others. Those that are quarantined start when they have their turn, or are dead letters."""
@@ -346,14 +319,6 @@ class ConcurrentDelivery:
         if workers.batch is not None:
             # They may have been formed before there was another most.
             items = [part for item in items for part in cut(item, workers.batch[0])]
-        if (self._all_held or self._held_topics) and self._is_held(workers):
-            take = self._trial(workers)
-            is_tried = take is not None and take(workers.handler.name)
-            if rest := items[is_tried:]:
-                self._kept.append((workers, rest))
-            if not is_tried:
-                return
-            items = items[:1]
         if self._released is not None and not (items := self._without_running(workers, items, self._released)):
             return
         self._start(workers, items)
@@ -362,13 +327,13 @@ class ConcurrentDelivery:
         """The items that may start: not copies of messages whose first call still runs here."""
         free = []
         for item in items:
-            if not released.waits(item, self._submit_kept):
+            if not released.waits(item, self._submit_copies):
                 free.append(item)
             elif self._given_up:
                 self._left_behind += len(_messages(workers, [item]))
                 self._check_drained()
             else:
-                self._kept.append((workers, [item]))
+                self._copies.append((workers, [item]))
         return free
 
     def _new_work(self, items: list[Any], completion: Completion) -> Work:

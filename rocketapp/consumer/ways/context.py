@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.rollout.forward import Forwarding
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, no_prompt
@@ -28,6 +29,7 @@ class WayContext:
     stall_reasons: StallReasons
     waits: StallReasons
     """Queues that wait for a free call of their handler. They are pulled all the same."""
+    pausing: Pausing
     retries: RetryContext
     """Of messages that are tried again in place."""
     new_completion: NewCompletion

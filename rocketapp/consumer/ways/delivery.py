@@ -22,7 +22,6 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.queue_start import Begin
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
-from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
@@ -40,23 +39,11 @@ class Delivery(Protocol):
         """What was just put into the process queue, in offset order."""
         ...
 
-    def hold(self, topic: str | None = None) -> None:
-        """Start no message of this topic, or of any topic; messages that were pulled are kept."""
-        ...
+    def end(self, *, start_no_more: bool = False) -> None:
+        """Give up the queue: withdraw the messages that were not started; running calls may finish.
 
-    def try_one(self, take: Take, topic: str | None = None) -> None:
-        """During a hold: start one message, now or when there is one, if `take` says so for the name of its handler.
-
-        It ends with the next `hold` or `go_on` of the topic.
+        What lies below a started message may still start, for the sake of the offset, until `start_no_more`.
         """
-        ...
-
-    def go_on(self, topic: str | None = None) -> None:
-        """End the hold of this topic, or the hold of all topics."""
-        ...
-
-    def end(self) -> None:
-        """Give up the queue: withdraw the messages that were not started; running calls may finish."""
         ...
 
     async def drained(self) -> None:
@@ -167,6 +154,6 @@ def no_prompt(process_queue: ProcessQueue[Message]) -> None:
 
 
 Keep = Callable[[Message], None]
-"""Takes a message that was started and is not done: it is started again when its topic is resumed."""
+"""Takes a message that was started and is not done, because its topic was stopped: it starts again after that."""
 NewCompletion = Callable[[ProcessQueue[Message], Handler, Keep], Completion]
 """Makes what judges the calls of one handler in one session, and acknowledges its messages."""

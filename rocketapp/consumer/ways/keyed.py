@@ -26,7 +26,9 @@ class KeyedWay(WayByWorkers):
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
         self.needs_lock: bool = context.locked
         stats, retries, crashes = context.stats, context.retries, context.crashes
-        super().__init__(WorkersOfHandlers(context.observe, context.threads, crashes), context.forwarding)
+        super().__init__(
+            WorkersOfHandlers(context.observe, context.threads, context.pausing, crashes), context.forwarding
+        )
         watches = KeyWatches(context.group, context.observe)
         self._context = KeyedContext(
             stats, retries, context.prompt, self._workers.tasks, watches, self.unmatched, context.stall_reasons, crashes

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.member import GroupStats
@@ -25,7 +24,6 @@ from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContex
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.lease import Lease
-from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
@@ -71,9 +69,6 @@ class KeyedDelivery:
             self.record_of = crashes.recorder(group, process_queue.message_queue)
             self.quarantine = QueueQuarantine(crashes, group, process_queue, context.stalls) or None
         self._lanes: dict[int, Lane] = {}
-        self._is_held = False
-        self._take: Take | None = None
-        """Asked during a hold whether one message may start all the same."""
         self._is_scheduled = False
         self._asking: asyncio.Task[None] | None = None
         """Waits until the lock is certain again."""
@@ -102,33 +97,15 @@ class KeyedDelivery:
             else:
                 self._lane(workers).add(share)
 
-    def hold(self, topic: str | None = None) -> None:
-        """Start no further message; running calls go on. A keyed queue holds one topic: `topic` is ignored."""
-        self._is_held, self._take = True, None
-        for lane in self._lanes.values():
-            lane.keyed.hold()
-        self.check_drained()
-
-    def try_one(self, take: Take, topic: str | None = None) -> None:
-        """During a hold: start one message, now or when there is one."""
-        self._take = take
-        self.look_soon()
-
-    def go_on(self, topic: str | None = None) -> None:
-        """End the hold."""
-        self._is_held, self._take = False, None
-        if not self.ended.done():
-            for lane in self._lanes.values():
-                lane.keyed.go_on()
-            self.look_soon()
-
-    def end(self) -> None:
+    def end(self, *, start_no_more: bool = False) -> None:
         """Withdraw what was not started, except what lies below a started message; it gets a second to start.
 
         So the committed offset passes all that was started, and the queue's next owner repeats nothing. Running calls
         go on. Messages that rest after a failure are not waited for.
         """
         if self.ended.done():
+            if start_no_more:
+                self._finish_no_more()
             return
         for lane in self._lanes.values():
             lane.end()
@@ -139,7 +116,8 @@ class KeyedDelivery:
         if self._asking is not None:
             self._asking.cancel()
         self.retries.close()
-        if not (self._is_held or self.abandoned) and self.loop.time() < self.lease.trusted_until:
+        is_paused = any(lane.workers.is_paused for lane in self._lanes.values())
+        if not (is_paused or start_no_more or self.abandoned) and self.loop.time() < self.lease.trusted_until:
             self._finish()
         self.check_drained()
 
@@ -172,7 +150,7 @@ class KeyedDelivery:
         """Cancel the running calls; whether they have ended. A thread goes on, and so may a handler."""
         self.abandoned = True
         self.end()
-        self._finish_no_more()
+        self.end(start_no_more=True)
         await asyncio.gather(*(lane.cancel() for lane in self._lanes.values()))
         return not self._is_running()
 
@@ -181,7 +159,7 @@ class KeyedDelivery:
         self.process_queue.close()
         self.abandoned = True
         self.end()
-        self._finish_no_more()
+        self.end(start_no_more=True)
 
     # What lanes need.
 
@@ -212,8 +190,6 @@ class KeyedDelivery:
         known = self._lanes.get(id(workers))
         if known is None:
             known = self._lanes[id(workers)] = Lane(self, workers)
-            if self._is_held:
-                known.keyed.hold()
         return known
 
     def _look(self) -> None:
@@ -226,8 +202,6 @@ class KeyedDelivery:
         for lane in self._lanes.values():
             if lane.keyed.due:
                 lane.see_to_quarantined()
-            if self._take is not None:
-                lane.keyed.start_one(partial(self._take, lane.workers.handler.name))
             lane.hand_over()
 
     def _go_on_finishing(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stalls import OF_INTAKE, StallReasons
 from rocketapp.consumer.ways.context import WayContext
@@ -55,6 +56,7 @@ class PluggedWay(Pulled):
         """Brokers compare hashes of tags alone."""
         self.new_completion: NewCompletion = context.new_completion
         self.stall_reasons: StallReasons = context.stall_reasons
+        self.pausing: Pausing = context.pausing
         self.needs_lock: bool = self.plugged_in.way.locked
         self.run_on: float | None = None if self.needs_lock else RUN_ON
         self.takes_records: bool = self.plugged_in.way.records
@@ -148,6 +150,8 @@ class PluggedDelivery:
             )
         except Exception as error:
             self._broken(error)
+        way.pausing.watch(process_queue.message_queue.topic, self._look_at_pauses)
+        self._look_at_pauses()
 
     def deliver(self, messages: Sequence[Any]) -> None:
         if not self._way.takes_records:
@@ -156,21 +160,16 @@ class PluggedDelivery:
         self._kept.extend(messages)
         self._give()
 
-    def hold(self, topic: str | None = None) -> None:
-        """A queue of this way has messages of one topic alone: a hold of it is one of all."""
-        self._is_held, self._take = True, None
-
-    def try_one(self, take: Take, topic: str | None = None) -> None:
-        self._take = take
+    def _look_at_pauses(self) -> None:
+        """A queue of this mode has messages of one topic alone."""
+        pauses, topic = self._way.pausing.pauses, self._process_queue.message_queue.topic
+        self._is_held, self._take = pauses.is_paused(topic), pauses.leave(topic)
+        if not self._is_held:
+            self._kept.extendleft(reversed(self._stopped))
+            self._stopped.clear()
         self._give()
 
-    def go_on(self, topic: str | None = None) -> None:
-        self._is_held, self._take = False, None
-        self._kept.extendleft(reversed(self._stopped))
-        self._stopped.clear()
-        self._give()
-
-    def end(self) -> None:
+    def end(self, *, start_no_more: bool = False) -> None:
         self._is_ended = True
         if self._kept:
             self._process_queue.withdraw(self._kept[0].offset)
@@ -192,6 +191,7 @@ class PluggedDelivery:
     def discard(self) -> None:
         self._process_queue.close()
         self.end()
+        self._way.pausing.unwatch(self._process_queue.message_queue.topic, self._look_at_pauses)
         if self._intake is not None:
             try:
                 self._intake.discard()

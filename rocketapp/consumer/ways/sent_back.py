@@ -36,8 +36,8 @@ class SentBack(ByOffset):
         if self._process_queue.closed:
             return  # the next owner of the queue gets them again
         for message, failure in self.settle(item, result, raised):
+            self._stopping.failed(self._handler, failure)
             if failure.stop:
                 self._keep(message)
             else:
                 self._redelivery.fail(self._handler, self._process_queue, message, failure)
-            self._stopping.failed(self._handler, failure)

@@ -98,11 +98,11 @@ class SerialDelivery:
         self._executor: SerialExecutor | None = None
         """That of the last call, or of the one that runs."""
         self._changed = asyncio.Event()
-        """Messages came, a hold began or ended, or the delivery was ended."""
+        """Messages came, a pause began or ended, or the delivery was ended."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._held = False
         self._take: Take | None = None
-        """Asked during a hold whether one call may start all the same."""
+        """Asked during a pause whether one call may start all the same."""
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost, or after `end`. With an exception when it has failed."""
 
@@ -112,12 +112,15 @@ class SerialDelivery:
     def _start(self, calls: Coroutine[Any, Any, None], name: str) -> None:
         """Start the runner: `calls` calls handlers until the delivery is ended, or the lock is lost."""
         self._way.deliveries[self] = None
+        self._way.context.pausing.watch(self.queue.topic, self._look_at_pauses)
+        self._look_at_pauses()
         self._runner = self._way.tasks.start(calls, f"{name} {self.queue}")
         self._runner.add_done_callback(self._close)
 
     def _close(self, runner: asyncio.Task[None]) -> None:
         """The runner has ended."""
         self._way.deliveries.pop(self, None)
+        self._way.context.pausing.unwatch(self.queue.topic, self._look_at_pauses)
         error = None if runner.cancelled() else runner.exception()
         if error is None:
             self.over.set_result(None)
@@ -130,27 +133,17 @@ class SerialDelivery:
         executor, item = self._executor, self._permit.item
         return None if item is None or executor is None else (executor.handler, item)
 
-    # Holds. Its queue has messages of one topic: a hold of that topic is one of all.
+    # Pauses.
 
-    def hold(self, topic: str | None = None) -> None:
-        """Start nothing more; the running call goes on."""
-        self._held, self._take = True, None
-        self._permit.withheld = True
-        self._changed.set()
-
-    def try_one(self, take: Take, topic: str | None = None) -> None:
-        """During a hold: start one call, now or when it can."""
-        self._take = take
-        self._changed.set()
-
-    def go_on(self, topic: str | None = None) -> None:
-        """End the hold."""
-        self._held, self._permit.withheld, self._take = False, self._ended.done(), None
+    def _look_at_pauses(self) -> None:
+        pauses, topic = self._way.context.pausing.pauses, self.queue.topic
+        self._held, self._take = pauses.is_paused(topic), pauses.leave(topic)
+        self._permit.withheld = self._held or self._ended.done()
         self._changed.set()
 
     # The end.
 
-    def end(self) -> None:
+    def end(self, *, start_no_more: bool = False) -> None:
         """Start nothing more; the running call goes on with what it has."""
         self._permit.withheld = True
         self._changed.set()

@@ -16,6 +16,7 @@ from typing import Any
 
 from rocketapp.consumer.crashes import Crashes, Note
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import PausesOfHandler, Pausing
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.tasks import Tasks
 
@@ -40,9 +41,10 @@ class _InHand:
 class AsyncWorkers:
     """Up to `concurrency` calls of one async handler at once."""
 
-    def __init__(self, handler: Handler, tasks: Tasks, crashes: Crashes | None = None) -> None:
+    def __init__(self, handler: Handler, tasks: Tasks, pausing: Pausing, crashes: Crashes | None = None) -> None:
         """`crashes`: where workers note down what they have in hand."""
         self._crashes = crashes
+        self._pauses = PausesOfHandler(handler, pausing, self._pauses_changed)
         subscription = handler.subscription
         self.handler = handler
         self._tasks = tasks
@@ -61,10 +63,17 @@ class AsyncWorkers:
         self._yielding = False
         self._turn_end = 0.0
         self._cancelled = False
+        self._can_probe = False
+        """Its topic is paused, and one message may start."""
         self._running: dict[asyncio.Task[None], None] = {}
 
     def __repr__(self) -> str:
         return f"<AsyncWorkers {self._name}: {len(self._workers)} workers, {len(self._idle)} idle>"
+
+    @property
+    def is_paused(self) -> bool:
+        """Its topic is paused: what is handed over waits."""
+        return self._pauses.is_paused
 
     def submit(self, work: Work) -> None:
         """Hand over work; it starts at the loop's next turn. An endless one may be handed over again at any time."""
@@ -74,7 +83,7 @@ class AsyncWorkers:
             work.is_queued = True
             self._ready.append(work)
         # One worker is enough as long as no call suspends; it is awake already when others are to be looked for.
-        if not self._spreading and not self._yielding:
+        if not (self._spreading or self._yielding or self._pauses.is_paused):
             self._wake(1)
         self._ask_to_spread()
 
@@ -99,6 +108,7 @@ class AsyncWorkers:
     async def stop(self) -> None:
         """Cancel the running calls. A cancelled call is not a failed one: its message is not acknowledged."""
         self._cancelled = True
+        self._pauses.close()
         for work in self._ready:
             work.withdraw()
         self._ready.clear()
@@ -141,14 +151,19 @@ class AsyncWorkers:
 
     def _spread(self) -> None:
         self._spreading = False
-        if self._ready and not self._yielding:
+        if self._pauses.is_paused:
+            if left_of(self._ready, 1) and (self._can_probe or self._pauses.may_probe()):
+                self._can_probe = True
+                self._wake(1)
+        elif self._ready and not self._yielding:
             free = len(self._idle) + self._most - len(self._workers)
             self._wake(left_of(self._ready, free))
 
     async def _work(self, hand: _InHand) -> None:
         try:
             while True:
-                await self._drain(hand)
+                if not self._yielding:  # otherwise another worker lets the loop run, and goes on after that
+                    await self._drain(hand)
                 if hand.note is not None:
                     hand.note.clear()
                 if len(self._workers) > self._most:
@@ -169,15 +184,15 @@ class AsyncWorkers:
 
     async def _drain(self, hand: _InHand) -> None:
         """Work until nothing is left to start."""
-        if self._yielding:
-            return  # another worker lets the loop run, and goes on after that
-        ready, call, single, note = self._ready, self._call, self._single, hand.note
+        ready, call, single, note, pauses = self._ready, self._call, self._single, hand.note, self._pauses
         now = self._loop.time
         self._turn_end = now() + _TURN
         while ready and len(self._workers) <= self._most:
             work = ready[0]
+            if pauses.is_paused and work.startable and not self._takes_probe():
+                return
             done, judge = work.completion.done, work.completion.judge
-            for item in islice(work.items if note is None else work.noted(note), _CHUNK):
+            for item in islice(work.items if note is None else work.noted(note), 1 if pauses.is_paused else _CHUNK):
                 hand.item = item
                 try:
                     result = await call(item)
@@ -188,6 +203,8 @@ class AsyncWorkers:
                         done(item)
                     else:
                         judge(item, result, False)
+                if pauses.is_paused:
+                    break
             hand.item = None
             if ready and ready[0] is work:
                 if not work.startable:
@@ -196,6 +213,14 @@ class AsyncWorkers:
                     ready.rotate(-1)
             if now() >= self._turn_end:
                 await self._let_others_run()
+
+    def _pauses_changed(self) -> None:
+        self._can_probe = False
+        self._ask_to_spread()
+
+    def _takes_probe(self) -> bool:
+        taken, self._can_probe = self._can_probe, False
+        return taken
 
     async def _let_others_run(self) -> None:
         self._yielding = True

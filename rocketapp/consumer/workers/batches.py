@@ -16,7 +16,6 @@ class Batches:
         self._pending: list[Message] = []
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._held = False
 
     def add(self, messages: Sequence[Message]) -> None:
         """Messages in offset order."""
@@ -28,16 +27,6 @@ class Batches:
         self._most = most
         self._hand_over_full()
 
-    def hold(self) -> None:
-        """Keep all messages until `go_on`."""
-        self._held = True
-        self._stop_timer()
-
-    def go_on(self) -> None:
-        """Hand over full batches now, and the rest after `wait` seconds."""
-        self._held = False
-        self._hand_over_full()
-
     def close(self) -> list[Message]:
         """Hand over nothing more, and return the messages that are left."""
         left, self._pending = self._pending, []
@@ -45,8 +34,6 @@ class Batches:
         return left
 
     def _hand_over_full(self) -> None:
-        if self._held:
-            return
         while len(self._pending) >= self._most:
             self._flush()
         if self._pending and self._timer is None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 class WorkersOfHandlers:
     """Makes the workers of handlers, and owns them."""
 
-    def __init__(self, observe: Observe, threads: MakeThreads, crashes: Crashes | None = None) -> None:
+    def __init__(
+        self, observe: Observe, threads: MakeThreads, pausing: Pausing, crashes: Crashes | None = None
+    ) -> None:
         """`threads(name, most)` makes threads. `crashes`: where workers note down what they have in hand."""
-        self._observe, self._threads, self._crashes = observe, threads, crashes
+        self._observe, self._threads, self._pausing, self._crashes = observe, threads, pausing, crashes
         self.tasks: Tasks = Tasks(observe)
         self._all: list[Workers] = []
         self._rated: list[RatedWorkers] = []
@@ -84,15 +87,15 @@ class WorkersOfHandlers:
 
     def one(self, handler: Handler) -> Workers:
         """Workers of one more async handler, which runs no code of the user: what it has in hand ends no process."""
-        self._all.append(AsyncWorkers(handler, self.tasks))
+        self._all.append(AsyncWorkers(handler, self.tasks, self._pausing))
         return self._all[-1]
 
     def _of(self, handler: Handler) -> Workers:
         workers: Workers
         if handler.subscription.is_async:
-            workers = AsyncWorkers(handler, self.tasks, self._crashes)
+            workers = AsyncWorkers(handler, self.tasks, self._pausing, self._crashes)
         else:
-            workers = ThreadWorkers(handler, self._observe, self._threads, self._crashes)
+            workers = ThreadWorkers(handler, self._observe, self._pausing, self._threads, self._crashes)
         if (rate := handler.subscription.rate) is not None:
             from rocketapp.consumer.workers.rated import RatedWorkers
 

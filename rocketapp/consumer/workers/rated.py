@@ -120,6 +120,11 @@ class RatedWorkers:
         """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
         return self._workers.batch
 
+    @property
+    def is_paused(self) -> bool:
+        """Its topic is paused: what is handed over waits."""
+        return self._workers.is_paused
+
     def submit(self, work: Work) -> None:
         """Hand over work."""
         work.draw_through(lambda items: items if isinstance(items, Metered) else Metered(items, self._meter))

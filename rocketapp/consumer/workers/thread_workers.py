@@ -21,6 +21,7 @@ from typing import Any
 
 from rocketapp.consumer.crashes import Crashes, Note
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import PausesOfHandler, Pausing
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.model.event import LoopFailed, Observe
@@ -50,10 +51,18 @@ class ThreadWorkers:
     """Up to `concurrency` calls of one sync handler at once."""
 
     def __init__(
-        self, handler: Handler, observe: Observe, threads: MakeThreads = Threads, crashes: Crashes | None = None
+        self,
+        handler: Handler,
+        observe: Observe,
+        pausing: Pausing,
+        threads: MakeThreads = Threads,
+        crashes: Crashes | None = None,
     ) -> None:
         """`threads(name, most)` makes the threads; `crashes`: where they note down what they have in hand."""
         self._crashes = crashes
+        self._pauses = PausesOfHandler(handler, pausing, self._pauses_changed)
+        self._can_probe = False
+        """Its topic is paused, and one message may start."""
         subscription = handler.subscription
         self.handler = handler
         self._call, self._observe = handler.call, observe
@@ -79,6 +88,11 @@ class ThreadWorkers:
     def __repr__(self) -> str:
         return f"<ThreadWorkers {self.handler.name}: {self._active()} of {self._most} active>"
 
+    @property
+    def is_paused(self) -> bool:
+        """Its topic is paused: what is handed over waits."""
+        return self._pauses.is_paused
+
     def submit(self, work: Work) -> None:
         """Hand over work. An endless one may be handed over again at any time."""
         with self._lock:
@@ -88,9 +102,27 @@ class ThreadWorkers:
                 work.is_queued = True
                 self._open.append(work)
             asleep = not self._active()
+        if not self._may_start():
+            return
         has_thread = not asleep or self._wake(1)
         if self._looking is None:
             self._looking = self._loop.call_later(_STUCK_AFTER if has_thread else _THREAD_RETRY, self._look)
+
+    def _may_start(self) -> bool:
+        """On the loop: whether a thread may take something."""
+        if self._pauses.is_paused and not self._can_probe:
+            with self._lock:
+                is_any = left_of(self._open, 1) > 0
+            self._can_probe = is_any and self._pauses.may_probe()
+        return self._can_probe or not self._pauses.is_paused
+
+    def _pauses_changed(self) -> None:
+        self._can_probe = False
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._looking is None and self._open:
+            self._looking = self._loop.call_later(0.0, self._look)
 
     def in_hand(self) -> list[Any]:
         """Per thread what it works on, or None."""
@@ -103,8 +135,7 @@ class ThreadWorkers:
         """At most this number of calls at once from now on; what runs beyond that ends, with what it has taken."""
         self._most = most
         self._threads.resize(max(most, self.handler.subscription.concurrency_most))
-        if self._looking is None and self._open:
-            self._looking = self._loop.call_later(_STUCK_AFTER, self._look)
+        self._look_soon()
 
     def change_batch(self, most: int) -> None:
         """Another most of messages in a batch holds from now on."""
@@ -114,6 +145,7 @@ class ThreadWorkers:
         """Start nothing more. Calls that still run go on unwatched: their messages are not acknowledged."""
         if self._looking is not None:
             self._looking.cancel()
+        self._pauses.close()
         with self._lock:
             for work in self._open:
                 work.withdraw()
@@ -166,6 +198,10 @@ class ThreadWorkers:
     def _look(self) -> None:
         """Let others help when a call takes its time."""
         self._looking = None
+        if not self._may_start():
+            for worker in self._workers:
+                worker.seen = None
+            return
         active = stuck = 0
         with self._lock:
             for worker in self._workers:
@@ -188,35 +224,46 @@ class ThreadWorkers:
         while True:
             with self._lock:
                 if not works or self._active() > self._most:
-                    if worker.note is not None:
-                        worker.note.clear()
-                    worker.item, worker.seen, worker.active = None, None, False
+                    self._rests(worker)
                     return
-                work = works[0]
-            if not self._run(worker, work):
+                work, count = works[0], _CHUNK if works[0].is_endless else None
+                if self._pauses.is_paused and work.startable:
+                    if not self._can_probe:
+                        self._rests(worker)
+                        return
+                    self._can_probe, count = False, 1
+            if not self._run(worker, work, count):
                 return
             with self._lock:
                 if works and works[0] is work:
                     # The lock is ours: what becomes startable from now on hands an endless work over again.
-                    if not work.is_endless or not work.startable:
+                    if not work.startable:
                         works.popleft().is_queued = False
-                    else:
+                    elif work.is_endless:
                         works.rotate(-1)
 
-    def _run(self, worker: _Worker, work: Work) -> bool:
-        """In a thread: call the handler for every item that no other thread takes."""
-        call, single, append = self._call, self._single, work.finished.append
+    def _rests(self, worker: _Worker) -> None:
+        """In a thread, with the lock: it has nothing more to do."""
+        if worker.note is not None:
+            worker.note.clear()
+        worker.item, worker.seen, worker.active = None, None, False
+
+    def _run(self, worker: _Worker, work: Work, count: int | None) -> bool:
+        """In a thread: call the handler for at most `count` items that no other thread takes; False: no loop."""
+        pauses, call, single, append = self._pauses, self._call, self._single, work.finished.append
         items = work.items if worker.note is None else work.noted(worker.note)
         if work.is_alone and worker.note is not None:
             call = partial(self._call_alone, worker.note)
         try:
-            for item in islice(items, _CHUNK) if work.is_endless else items:
+            for item in items if count is None else islice(items, count):
                 worker.item = item
                 try:
                     result = call(item)
                 except BaseException as error:
                     self._judged.append((work, item, error, True))
                     self._collect_soon()
+                    if pauses.is_paused:
+                        break
                     continue
                 if result is None and single:
                     append(item)
@@ -227,6 +274,8 @@ class ThreadWorkers:
                 else:
                     self._judged.append((work, item, result, False))
                     self._collect_soon()
+                if pauses.is_paused:
+                    break
         except RuntimeError:
             return False  # the loop is closed
         worker.item = None

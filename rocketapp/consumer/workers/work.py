@@ -51,6 +51,11 @@ class Workers(Protocol):
         """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
         ...
 
+    @property
+    def is_paused(self) -> bool:
+        """Its topic is paused: what is handed over waits."""
+        ...
+
     def submit(self, work: Work) -> None:
         """Hand over work; an endless one may be handed over again at any time."""
         ...

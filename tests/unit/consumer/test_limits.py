@@ -14,6 +14,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.puller import PULL_EXPIRES
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.work import Work
@@ -186,7 +187,10 @@ def test_a_handler_in_threads_gets_more_of_them() -> None:
             raise AssertionError(result)
 
     async def story() -> None:
-        workers, done = ThreadWorkers(Handler(declared, lambda _: together.wait() * 0 or None), Events()), Done()
+        workers, done = (
+            ThreadWorkers(Handler(declared, lambda _: together.wait() * 0 or None), Events(), Pausing()),
+            Done(),
+        )
         workers.submit(Work([message(offset) for offset in range(3)], done))
         workers.resize(3)
         await asyncio.wait_for(done.all.wait(), 10)

@@ -185,7 +185,9 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
     assert len(called) == 1
     waiting = {queue.queue_id: reason for queue, reason in member.consumer.standing_still().items()}
     assert waiting.keys() == {0, 1, 2} - {called[0]}
-    reason = f"#0 may have ended a process: handler handles one such message at a time, now #0 of topic@broker-a:{called[0]}"
+    reason = (
+        f"#0 may have ended a process: handler handles one such message at a time, now #0 of topic@broker-a:{called[0]}"
+    )
     assert set(waiting.values()) == {reason}
     assert {one.queue.queue_id for one in member.events.of(StandingStill)} == set(waiting)
     await asyncio.sleep(PATIENCE - 5)

@@ -38,10 +38,10 @@ def test_one_message_may_start_when_every_reason_lets_one_through() -> None:
     pauses, taken = Pauses(), list[str]()
     pauses.pause("orders", "a")
     assert pauses.leave("orders") is None
-    pauses.let_one("orders", "a", Leave("settle", lambda: taken.append("a")))
+    pauses.probe("orders", "a", Leave("settle", lambda: taken.append("a")))
     pauses.pause("orders", "b")
     assert pauses.leave("orders") is None
-    pauses.let_one("orders", "b", Leave("ship", lambda: taken.append("b")))
+    pauses.probe("orders", "b", Leave("ship", lambda: taken.append("b")))
     take = pauses.leave("orders")
     assert take is not None
     assert [take("other"), take("ship"), take("ship"), take("settle"), take("settle")] == [
@@ -56,10 +56,10 @@ def test_one_message_may_start_when_every_reason_lets_one_through() -> None:
 
 def test_a_reason_that_is_gone_or_new_lets_nothing_through() -> None:
     pauses = Pauses()
-    pauses.let_one("orders", "a", Leave("settle", lambda: None))
+    pauses.probe("orders", "a", Leave("settle", lambda: None))
     pauses.pause("orders", "a")
     assert pauses.leave("orders") is None
-    pauses.let_one("orders", "a", Leave("settle", lambda: None))
+    pauses.probe("orders", "a", Leave("settle", lambda: None))
     pauses.resume("orders")
     pauses.pause("orders", "a")
     assert pauses.leave("orders") is None

@@ -108,7 +108,9 @@ async def test_stop_pauses_the_topic_with_a_reason_and_keeps_the_message(orderly
     assert (cluster.committed(queue) or 0) <= 1
     member.consumer.resume("topic")
     await eventually(lambda: member.consumer.counters.handled == 10, 10)
-    assert handler.calls[2][0] == "m"
+    again = [body for body, _ in handler.calls[2:]]
+    assert again.count("m") == 1
+    assert again[0] == "m" or not orderly
     assert member.consumer.counters.retried == 0
     assert member.consumer.standing_still() == {}
     assert await member.stop()

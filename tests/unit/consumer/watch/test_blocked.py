@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.watch import blocked
 from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
@@ -61,7 +62,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
     events = Events()
     watch = BlockedLoop(events, after=0.1)
     watch.join("consumer")
-    workers = AsyncWorkers(Handler(subscription("app:charge"), call), Tasks(events))
+    workers = AsyncWorkers(Handler(subscription("app:charge"), call), Tasks(events), Pausing())
     workers.submit(Work([message(0)], Reports()))
     during, after = await told(events)
     assert (during.handler, during.place) == (after.handler, after.place) == ("app:charge", LINE)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.watch.slow_calls import places_of_calls
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.serial import Permit, SerialInThreads, SerialOnLoop
@@ -60,7 +61,9 @@ async def test_the_users_line_is_found_by_the_item(call: Any, offset: int, one_b
         tasks.start(executor.run(iter([item]), permit(), Reports()), "run")
         stop = executor.stop
     else:
-        workers = AsyncWorkers(handler, tasks) if call is on_loop else ThreadWorkers(handler, Events())
+        workers = (
+            AsyncWorkers(handler, tasks, Pausing()) if call is on_loop else ThreadWorkers(handler, Events(), Pausing())
+        )
         workers.submit(Work([item], Reports()))
         stop = workers.stop
     place = f"test_places.py:{call.__code__.co_firstlineno + offset}"

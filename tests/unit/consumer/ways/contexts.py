@@ -13,14 +13,14 @@ from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.retries_in_place import RetryContext
-from rocketapp.state.pauses import Pauses
 from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import Events
 
 
 def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> WayContext:
     """`dead_letters` takes messages that failed for good."""
-    observe, stopping = Events(), Stopping(handlers, Pausing(Pauses()))
+    observe, pausing = Events(), Pausing()
+    stopping = Stopping(handlers, pausing)
     still = StallReasons("group", observe, asyncio.get_running_loop().time)
     values: dict[str, Any] = {
         "group": "group",
@@ -28,6 +28,7 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "observe": observe,
         "stall_reasons": still,
         "waits": still,
+        "pausing": pausing,
         "retries": RetryContext(member_alone(handlers, events=observe), cast(Any, dead_letters), stopping, suspend=1.0),
         "new_completion": None,
     }

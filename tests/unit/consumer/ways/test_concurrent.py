@@ -105,16 +105,16 @@ class Paused:
 
 
 @in_virtual_time
-async def test_a_held_delivery_starts_nothing_keeps_its_messages_and_goes_on_in_their_order() -> None:
+async def test_nothing_starts_during_a_pause_and_messages_go_on_in_their_order() -> None:
     paused = Paused()
     paused.deliver(*map(message, range(6)))
     await asyncio.sleep(0.5)
-    paused.delivery.hold()
+    paused.way.pausing.pause("topic", "test")
     paused.deliver(message(6))
     await asyncio.sleep(10)
     assert paused.called == [0, 1]
     assert paused.process_queue.commit_offset == 2
-    paused.delivery.go_on()
+    paused.way.pausing.resume("topic")
     await asyncio.sleep(10)
     assert paused.called == list(range(7))
     assert paused.process_queue.commit_offset == 7
@@ -122,41 +122,41 @@ async def test_a_held_delivery_starts_nothing_keeps_its_messages_and_goes_on_in_
 
 
 @in_virtual_time
-async def test_a_held_batch_waits_for_the_end_of_the_hold() -> None:
+async def test_a_batch_waits_for_the_end_of_the_pause() -> None:
     paused = Paused(batch=4)
     paused.deliver(*map(message, range(3)))
-    paused.delivery.hold()
+    paused.way.pausing.pause("topic", "test")
     paused.deliver(*map(message, range(3, 7)))
     await asyncio.sleep(10)
     assert paused.called == []
-    paused.delivery.go_on()
+    paused.way.pausing.resume("topic")
     await asyncio.sleep(10)
     assert paused.called == [[0, 1, 2, 3], [4, 5, 6]]
     await paused.way.stop()
 
 
 @in_virtual_time
-async def test_a_hold_of_one_topic_leaves_the_other_topics_of_a_retry_queue_alone() -> None:
+async def test_a_pause_of_one_topic_leaves_the_other_topics_of_a_retry_queue_alone() -> None:
     queue = MessageQueue("%RETRY%group", "broker-a", 0)
     paused = Paused(queue, "held", "other")
-    paused.delivery.hold("held")
+    paused.way.pausing.pause("held", "test")
     held = [message(offset, queue=queue, origin="held") for offset in (0, 2)]
     other = [message(offset, queue=queue, origin="other") for offset in (1, 3)]
     paused.deliver(held[0], other[0], held[1], other[1])
     await asyncio.sleep(10)
     assert paused.called == [1, 3]
-    paused.delivery.go_on("held")
+    paused.way.pausing.resume("held")
     await asyncio.sleep(10)
     assert paused.called == [1, 3, 0, 2]
     await paused.way.stop()
 
 
 @in_virtual_time
-async def test_a_held_queue_is_given_up_without_starting_what_it_kept() -> None:
+async def test_a_paused_queue_is_given_up_without_starting_what_waits() -> None:
     paused = Paused()
     paused.deliver(*map(message, range(6)))
     await asyncio.sleep(0.5)
-    paused.delivery.hold()
+    paused.way.pausing.pause("topic", "test")
     paused.delivery.end()
     async with asyncio.timeout(2):
         await paused.delivery.drained()
@@ -216,11 +216,11 @@ def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
                 messages = process_queue.put([message(first + index, tag) for index, tag in enumerate(argument)])
                 delivery.deliver(messages)
             elif kind == "hold":
-                delivery.hold()
+                way.pausing.pause("topic", "test")
                 is_held, was_held = True, was_held or is_given_up
             elif kind == "go_on":
                 is_held = False
-                delivery.go_on()
+                way.pausing.resume("topic")
             elif kind == "end" and not is_given_up:
                 is_given_up, was_held = True, is_held
                 delivery.end()

@@ -217,7 +217,7 @@ async def test_a_queue_that_is_released_while_it_is_suspended_waits_for_no_lock(
 
 
 @in_virtual_time
-async def test_a_held_queue_ends_its_running_call_and_starts_the_next_when_it_goes_on() -> None:
+async def test_a_paused_queue_ends_its_running_call_and_starts_the_next_when_it_goes_on() -> None:
     called: list[int] = []
 
     async def call(message: Message) -> None:
@@ -227,13 +227,13 @@ async def test_a_held_queue_ends_its_running_call_and_starts_the_next_when_it_go
     bench = Bench(call)
     bench.begin(0, 4)
     await asyncio.sleep(1.5)
-    bench.delivery.hold()
+    bench.way.context.pausing.pause("topic", "test")
     await asyncio.sleep(30)
     assert called == [0, 1]
     assert bench.process_queue.commit_offset == 2
-    bench.delivery.go_on()
+    bench.way.context.pausing.resume("topic")
     await eventually(lambda: bench.process_queue.commit_offset == 4)
-    bench.delivery.hold()
+    bench.way.context.pausing.pause("topic", "test")
     bench.delivery.end()
     async with asyncio.timeout(1):
         await bench.delivery.drained()
