@@ -29,6 +29,10 @@ from rocketapp.state.tag_table import TagTable
 from rocketapp.wire.record import Message
 
 
+_TURN = 0.005
+"""Seconds that a queue may keep the loop before it lets other tasks run."""
+
+
 class OrderlyDelivery(SerialDelivery):
     """The messages of one session on their way, one at a time."""
 
@@ -75,7 +79,8 @@ class OrderlyDelivery(SerialDelivery):
         super()._close(runner)
 
     async def _run(self) -> None:
-        while await self._has_more(None):
+        turn_end = self._loop.time() + _TURN
+        while (self._ready and not self._ended.done()) or await self._has_more(None):
             executor, messages = self._ready.popleft()
             if executor is None:
                 self._process_queue.finish_all(messages)
@@ -90,8 +95,10 @@ class OrderlyDelivery(SerialDelivery):
             if not self._ended.done():  # otherwise a message may be left that is not a dead letter yet
                 self._retries.done_below(self._process_queue.commit_offset)
             self._context.prompt(self._process_queue)
-            # A handler that never suspends must not keep the loop for itself, nor its offset from being committed.
-            await asyncio.sleep(0)
+            if not self._ready or self._loop.time() >= turn_end:
+                # Handlers that never suspend must not keep the loop for themselves, nor their offset from being told.
+                await asyncio.sleep(0)
+                turn_end = self._loop.time() + _TURN
 
     async def _has_more(self, until: float | None) -> bool:
         """Wait for messages; False when the delivery was ended, or the time is over."""
@@ -159,8 +166,7 @@ class OrderlyDelivery(SerialDelivery):
         while True:
             if upcoming is rest and len(items) <= 1:  # its mark
                 return True
-            # A free call is taken last: other queues use it meanwhile.
-            if not (await self._has_turn(executor) and await self._may_start() and await self._take_call(executor)):
+            if not (self._starts_at_once(executor) or await self._may_start(executor)):
                 return False
             is_trial, self._is_trial = self._is_trial, False
             try:
@@ -191,6 +197,16 @@ class OrderlyDelivery(SerialDelivery):
         rest = [message for item in items if item is not None for message in messages_of(item)]
         runs = [*self._uncommitted.take(), (executor, messages), (executor, rest)]
         self._ready.extendleft(reversed([run for run in runs if run[1]]))
+
+    def _starts_at_once(self, executor: SerialExecutor) -> bool:
+        """Take a free call, if nothing is to be waited for."""
+        if self._in_turn is not None or self._held or self._ended.done():
+            return False
+        return self._loop.time() < self._permit.lease.trusted_until and executor.free_calls.take()
+
+    async def _may_start(self, executor: SerialExecutor) -> bool:
+        """Wait for all that a call needs; False when there will be none. A free call comes last: others use it."""
+        return await self._has_turn(executor) and await self._is_time() and await self._take_call(executor)
 
     async def _has_turn(self, executor: SerialExecutor) -> bool:
         """Wait for the turn of the next message, if it is quarantined; False when the delivery ended before."""
@@ -238,8 +254,8 @@ class OrderlyDelivery(SerialDelivery):
             self._completions[id(executor)] = known
         return known
 
-    async def _may_start(self) -> bool:
-        """Wait for the end of a hold and for a lock that is certain; False when there will be none."""
+    async def _is_time(self) -> bool:
+        """Wait for the end of a pause and for a lock that is certain; False when there will be none."""
         while not self._ended.done():
             if self._held and not self._is_trial:
                 executor = self._executor

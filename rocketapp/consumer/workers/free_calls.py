@@ -23,10 +23,16 @@ class FreeCalls:
         """Whether `acquire` has to wait."""
         return self._taken >= self.most or bool(self._waiting)
 
+    def take(self) -> bool:
+        """Take a call, if one is free."""
+        if self.locked():
+            return False
+        self._taken += 1
+        return True
+
     async def acquire(self) -> bool:
         """Take a call, as soon as one is free."""
-        if not self.locked():
-            self._taken += 1
+        if self.take():
             return True
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
