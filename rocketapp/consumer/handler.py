@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,10 +11,68 @@ from rocketapp.model.decisions import Decisions
 from rocketapp.model.handler_kind import HandlerKind, kind_of
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData
+from rocketapp.state.token_bucket import TokenBucket
 
 
 def _the_handler(_error: BaseException) -> str:
     return ""
+
+
+class Tokens:
+    """The tokens of one handler with `rate=`. All that call it share them, also in threads.
+
+    Messages of one handler come several ways: from its queues, for a retry, and from other members.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._bucket = TokenBucket(rate, 0.0)
+        self._lock = threading.Lock()
+        self._last: object = None
+        """Who took a token last."""
+        self._refused: object = None
+        """Who had to wait last."""
+
+    @property
+    def most(self) -> float:
+        """Most messages that may start at once."""
+        return self._bucket.most
+
+    def change(self, rate: float, now: float) -> None:
+        """Another rate holds from now on."""
+        with self._lock:
+            self._bucket.change(rate, now)
+
+    def has_token(self, who: object, now: float) -> bool:
+        """Whether a message may start. Who took the last token lets another one that waits go first, once."""
+        with self._lock:
+            return self._is_open(who, now)
+
+    def take(self, who: object, now: float) -> bool:
+        """Start one message, if it may."""
+        with self._lock:
+            if not self._is_open(who, now):
+                return False
+            self._last = who
+            return self._bucket.take(now)
+
+    def _is_open(self, who: object, now: float) -> bool:
+        if who is self._last and self._refused not in (None, who):
+            self._refused = None
+            return False
+        if self._bucket.has_token(now):
+            return True
+        self._refused = who
+        return False
+
+    def spend(self, count: int) -> None:
+        """This many more started with it, a batch. Negative gives back."""
+        with self._lock:
+            self._bucket.spend(count)
+
+    def wait(self, now: float) -> float:
+        """Seconds until a message may start."""
+        with self._lock:
+            return self._bucket.wait(now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +95,12 @@ class Handler:
     decisions: Decisions | None = field(default=None, compare=False, repr=False)
     """What it says of commits, if it commits by hand; None: returning commits."""
 
+    tokens: Tokens | None = field(init=False, default=None, compare=False, repr=False)
+    """What its calls take that have a rate."""
+
     def __post_init__(self) -> None:
+        if self.subscription.rate is not None:
+            object.__setattr__(self, "tokens", Tokens(self.subscription.rate))
         if self.subscription.batch is not None:
             object.__setattr__(self, "call", _with_own_list(self.call))
 

@@ -196,6 +196,25 @@ async def test_a_rate_holds_for_forwarded_messages() -> None:
     await stage.end()
 
 
+@pytest.mark.parametrize("topic", [ORDERS, ORDERLY, KEYED], ids=["concurrent", "orderly", "keyed"])
+@scenario
+async def test_messages_of_own_queues_and_forwarded_ones_share_the_rate_of_their_handler(topic: Topic) -> None:
+    stage, calls = Groups(replace(topic, rate=5.0)), Calls(0.0)
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    old = await stage.member(orders="a")
+    await stage.member(orders="c", handle=calls)
+    await settled(stage)
+    began = stage.now
+    sent = {("c", await stage.sender.send("orders", f"k{n}", tag="c")) for n in range(100)}
+    await asyncio.sleep(6)
+    forwarded = old.consumer.snapshot("").forwarded
+    assert 5 <= forwarded <= len(calls.started) - 5, "neither waits until the other has ended"
+    await stage.all_taken(sent, 120)
+    assert stage.now - began > 19
+    await stage.end()
+
+
 @scenario
 async def test_a_member_that_leaves_while_its_messages_wait_makes_no_attempt() -> None:
     stage = Groups(replace(ORDERS, retries=0))

@@ -45,10 +45,10 @@ class SerialWay(Pulled):
     def new_executor(self, handler: Handler) -> SerialExecutor:
         """What calls this handler."""
         executor: SerialExecutor
-        is_async, rate = handler.subscription.is_async, handler.subscription.rate
+        is_async, tokens = handler.subscription.is_async, handler.tokens
         executor = SerialOnLoop(handler) if is_async else SerialInThreads(handler, self.context.threads)
-        if rate is not None:
-            executor = rated = RatedSerial(executor, rate)
+        if tokens is not None:
+            executor = rated = RatedSerial(executor, tokens)
             self._rated.append(rated)
         self._executors.append(executor)
         return executor

@@ -96,10 +96,10 @@ class WorkersOfHandlers:
             workers = AsyncWorkers(handler, self.tasks, self._pausing, self._crashes)
         else:
             workers = ThreadWorkers(handler, self._observe, self._pausing, self._threads, self._crashes)
-        if (rate := handler.subscription.rate) is not None:
+        if (tokens := handler.tokens) is not None:
             from rocketapp.consumer.workers.rated import RatedWorkers
 
-            workers = rated = RatedWorkers(workers, rate)
+            workers = rated = RatedWorkers(workers, tokens)
             self._rated.append(rated)
         self._all.append(workers)
         return workers

@@ -7,17 +7,15 @@ a token. So no call sleeps, messages stay where they can be withdrawn, and pulls
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from operator import length_hint
 from typing import Any
 
-from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.handler import Handler, Tokens
 from rocketapp.consumer.workers.free_calls import FreeCalls
 from rocketapp.consumer.workers.serial import NOT_STARTED, Permit, SerialExecutor, Stopped
 from rocketapp.consumer.workers.work import Acknowledge, Work, Workers
-from rocketapp.state.token_bucket import TokenBucket
 from rocketapp.wire.record import Message
 
 _SHORTEST_WAIT, _LONGEST_SLEEP = 0.02, 0.1
@@ -26,74 +24,38 @@ whether it is to end.
 """
 
 
-class Meter:
-    """The tokens of one handler, which threads take as well."""
-
-    def __init__(self, rate: float, dry: Callable[[], None], ended: Callable[[], None]) -> None:
-        """`dry` is called when a message could not start, `ended` with the last item; in the thread that draws."""
-        self.now: Callable[[], float] = asyncio.get_running_loop().time
-        self.dry: Callable[[], None] = dry
-        self.ended: Callable[[], None] = ended
-        self._bucket = TokenBucket(rate, self.now())
-        self._lock = threading.Lock()
-
-    @property
-    def most(self) -> float:
-        """Most messages that may start at once."""
-        return self._bucket.most
-
-    def change(self, rate: float) -> None:
-        """Another rate holds from now on."""
-        with self._lock:
-            self._bucket.change(rate, self.now())
-
-    def take(self) -> bool:
-        with self._lock:
-            return self._bucket.take(self.now())
-
-    def spend(self, count: int) -> None:
-        with self._lock:
-            self._bucket.spend(count)
-
-    def has_token(self) -> bool:
-        with self._lock:
-            return self._bucket.has_token(self.now())
-
-    def wait(self) -> float:
-        with self._lock:
-            return self._bucket.wait(self.now())
-
-
 class Metered(Iterator[Any]):
     """Items, as long as there are tokens. It goes on after it was dry."""
 
-    __slots__ = ("_items", "_meter", "is_dry")
+    __slots__ = ("_items", "_who", "is_dry")
 
-    def __init__(self, items: Iterator[Any], meter: Meter) -> None:
-        self._items, self._meter = items, meter
+    def __init__(self, items: Iterator[Any], who: RatedWorkers | RatedSerial) -> None:
+        """Tells `who` when a message could not start, and when the last item was drawn; in the thread that draws."""
+        self._items, self._who = items, who
         self.is_dry: bool = False
 
     def __next__(self) -> Any:
-        if not self._meter.take():
+        tokens = self._who.tokens
+        if not tokens.take(self._who, self._who.now()):
             self.is_dry = True
-            self._meter.dry()
+            self._who.dry()
             raise StopIteration
         try:
             item = next(self._items)
         except StopIteration:
-            self._meter.spend(-1)
+            tokens.spend(-1)
             raise
         if not length_hint(self._items):
-            self._meter.ended()
+            self._who.ended()
         if not isinstance(item, Message):
-            self._meter.spend(len(item) - 1)
+            tokens.spend(len(item) - 1)
         return item
 
     def __length_hint__(self) -> int:
         left = length_hint(self._items)
-        if left and not self._meter.has_token():
+        if left and not self._who.tokens.has_token(self._who, self._who.now()):
             # A free worker asks, draws nothing, and has to be woken for the next token.
-            self._meter.dry()
+            self._who.dry()
             return 0
         return left
 
@@ -101,11 +63,12 @@ class Metered(Iterator[Any]):
 class RatedWorkers:
     """Hands works over again when they went dry."""
 
-    def __init__(self, workers: Workers, rate: float) -> None:
+    def __init__(self, workers: Workers, tokens: Tokens) -> None:
         self._workers = workers
         self.handler: Handler = workers.handler
+        self.tokens: Tokens = tokens
         self._loop = asyncio.get_running_loop()
-        self._meter = Meter(rate, self._ask_to_wait, self._ask_for_others)
+        self.now: Callable[[], float] = self._loop.time
         self._works: deque[Work] = deque()
         """Those that may have items left, the next one first."""
         self._is_asked = False
@@ -127,7 +90,7 @@ class RatedWorkers:
 
     def submit(self, work: Work) -> None:
         """Hand over work."""
-        work.draw_through(lambda items: items if isinstance(items, Metered) else Metered(items, self._meter))
+        work.draw_through(lambda items: items if isinstance(items, Metered) else Metered(items, self))
         while self._works and not self._works[0].left:
             self._works.popleft()
         if not work.is_endless:
@@ -154,7 +117,7 @@ class RatedWorkers:
 
     def change_rate(self, rate: float) -> None:
         """Another rate holds from now on, also for what waits."""
-        self._meter.change(rate)
+        self.tokens.change(rate, self.now())
         if self._timer is not None:
             self._timer.cancel()
             self._wait()
@@ -175,7 +138,8 @@ class RatedWorkers:
         self._works.clear()
         self._workers.halt()
 
-    def _ask_to_wait(self) -> None:
+    def dry(self) -> None:
+        """A message could not start. May be called from a thread."""
         if not self._is_asked:
             self._is_asked = True
             try:
@@ -183,17 +147,17 @@ class RatedWorkers:
             except RuntimeError:
                 return  # the loop is closed
 
-    def _ask_for_others(self) -> None:
+    def ended(self) -> None:
         """One work has no item left: what waits behind it was perhaps not handed over."""
         if len(self._works) > 1:
-            self._ask_to_wait()
+            self.dry()
 
     def _wait(self) -> None:
-        self._timer = self._loop.call_later(max(self._meter.wait(), _SHORTEST_WAIT), self._go_on)
+        self._timer = self._loop.call_later(max(self.tokens.wait(self.now()), _SHORTEST_WAIT), self._go_on)
 
     def _go_on(self) -> None:
         self._is_asked, self._timer = False, None
-        enough, works = self._meter.most, self._works
+        enough, works = self.tokens.most, self._works
         given = list[Work]()
         for _ in range(len(works)):
             if enough <= 0:
@@ -211,12 +175,13 @@ class RatedWorkers:
 class RatedSerial:
     """Ends a run when it went dry, and waits for a token."""
 
-    def __init__(self, executor: SerialExecutor, rate: float) -> None:
+    def __init__(self, executor: SerialExecutor, tokens: Tokens) -> None:
         self._executor = executor
         self.handler: Handler = executor.handler
         self.free_calls: FreeCalls = executor.free_calls
         self.most: int = executor.most
-        self._meter = Meter(rate, _nothing, _nothing)
+        self.tokens: Tokens = tokens
+        self.now: Callable[[], float] = asyncio.get_running_loop().time
 
     @property
     def batch(self) -> int | None:
@@ -225,16 +190,22 @@ class RatedSerial:
 
     def change_rate(self, rate: float) -> None:
         """Another rate holds from now on."""
-        self._meter.change(rate)
+        self.tokens.change(rate, self.now())
 
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """See SerialExecutor."""
-        metered = Metered(items, self._meter)
+        metered = Metered(items, self)
         stopped = await self._executor.run(metered, permit, completion)
         if stopped is None and metered.is_dry:
-            await asyncio.sleep(min(max(self._meter.wait(), _SHORTEST_WAIT), _LONGEST_SLEEP))
+            await asyncio.sleep(min(max(self.tokens.wait(self.now()), _SHORTEST_WAIT), _LONGEST_SLEEP))
             return NOT_STARTED
         return stopped
+
+    def dry(self) -> None:
+        """A message could not start: a run that ends early is followed by another one."""
+
+    def ended(self) -> None:
+        """Nothing waits behind a run."""
 
     def resize(self, most: int) -> None:
         """See SerialExecutor."""
@@ -251,7 +222,3 @@ class RatedSerial:
     def halt(self) -> None:
         """See SerialExecutor."""
         self._executor.halt()
-
-
-def _nothing() -> None:
-    """A run that ends early is followed by another one."""
