@@ -12,7 +12,7 @@ from rocketapp.errors import BrokerError, NoRouteError, ProtocolError, RequestTi
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import RESERVED_GROUPS
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.roll_out import Difference, differences, said_of
+from rocketapp.state.roll_out import Difference, differences, wants_of
 from rocketapp.wire.requests.running_info import RunningInfo
 from rocketapp.wire.requests.statistics import ConnectedClient, ConsumedOffset, ConsumerConnection
 
@@ -83,11 +83,11 @@ async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
         await refuse_unknown(cluster, group)
     told = await at_once(partial(ask_member, cluster, group), [member.client_id for member in found.members])
     infos = {client_id: info for client_id, info in told if info is not None}
-    said = [said_of(client_id, info.subscriptions, info.pulled) for client_id, info in infos.items()]
+    wants = [wants_of(info.subscriptions) for info in infos.values()]
     return replace(
         found,
         told={name: {data.topic: data.expression for data in info.subscriptions} for name, info in infos.items()},
-        differ=any(differences(said[0].wants, one) for one in said[1:]),
+        differ=any(differences(wants[0], one, [group]) for one in wants[1:]),
     )
 
 
@@ -180,12 +180,11 @@ async def _check(
 ) -> CheckedGroup:
     members = [member.client_id for member in await live_members(cluster, group)]
     answers = dict(await at_once(partial(ask_member, cluster, group), members))
-    told = [(client_id, info) for client_id, info in answers.items() if info is not None]
-    said = [said_of(client_id, info.subscriptions, info.pulled) for client_id, info in told]
+    told = [(client_id, wants_of(info.subscriptions)) for client_id, info in answers.items() if info is not None]
     return CheckedGroup(
         group=group,
         members=tuple(members),
-        differences=tuple(difference for one in said for difference in differences(wants, one)),
+        differences=tuple(one for client_id, theirs in told for one in differences(wants, theirs, [client_id])),
         not_asked=tuple(client_id for client_id, info in answers.items() if info is None),
         missing=tuple(topic for topic in sorted(wants) if topic not in known),
     )

@@ -9,9 +9,10 @@ A subscription of another kind than tags cannot be united with others: it is com
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
+from math import inf
 
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import ALL_TAGS, TAGS, SubscriptionData
@@ -20,21 +21,48 @@ Wants = Mapping[str, SubscriptionData]
 """By topic; the retry topic is not among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What one member says of itself."""
-
-    client_id: str
-    wants: Wants
-    pulls: Mapping[str, str] | None = None
-    """By topic the expression that it pulls, of topics whose pulls it can widen; None: it takes part in no roll-out."""
-    equals: tuple[str, ...] = ()
-    """The client ids of other members that say the same."""
+Pulls = Mapping[str, str] | None
+"""By topic what a member pulls, of topics whose pulls it can widen; None: it takes part in no roll-out."""
 
 
-def said_of(client_id: str, subscriptions: Iterable[SubscriptionData], pulls: Mapping[str, str] | None) -> Said:
+def wants_of(subscriptions: Iterable[SubscriptionData]) -> Wants:
     """What a member's answer means. Retry topics are every member's."""
-    return Said(client_id, {data.topic: data for data in subscriptions if not is_retry_topic(data.topic)}, pulls)
+    return {data.topic: data for data in subscriptions if not is_retry_topic(data.topic)}
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of one other member."""
+
+    seen: float
+    """When a list of members last named it."""
+    pulls: Pulls = None
+    """What it pulled when it was asked: members of one kind take up the union one by one."""
+    has_said: bool = False
+    silent: str = ""
+    """Why it did not say what it subscribes, when it was last asked."""
+
+
+@dataclass(slots=True)
+class Kind:
+    """Other members that subscribe alike: what one of them says holds for all."""
+
+    members: dict[str, Known] = field(default_factory=dict)
+    """By client id."""
+    wants: Wants | None = None
+    """None: none of them has said it yet."""
+    pulls: Pulls = None
+    """What one of them pulled: all can widen the same topics."""
+    tries: int = 0
+    """How many of them did not answer since one has."""
+    not_before: float = -inf
+    """When it is asked again after nobody has answered."""
+    is_asked: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The client ids of its members, sorted."""
+        return sorted(self.members)
 
 
 def digest_of(wants: Iterable[tuple[str, SubscriptionData, bool]], mode: str) -> str:
@@ -88,15 +116,16 @@ def shown(data: SubscriptionData | None) -> str:
     return " || ".join(sorted(data.tags)) or ALL_TAGS
 
 
-def differences(mine: Wants, said: Said) -> list[Difference]:
-    """Every topic on which this member and we do not agree, sorted."""
-    if said.wants is mine:
+def differences(mine: Wants, theirs: Wants, members: Sequence[str]) -> list[Difference]:
+    """Every topic on which these members, which subscribe alike, do not agree with us, sorted."""
+    if theirs is mine:
         return []
-    pairs = [(topic, said.wants.get(topic), mine.get(topic)) for topic in sorted(mine.keys() | said.wants.keys())]
+    first, more = members[0], len(members) - 1
+    pairs = [(topic, theirs.get(topic), mine.get(topic)) for topic in sorted(mine.keys() | theirs.keys())]
     return [
-        Difference(said.client_id, topic, shown(theirs), shown(ours), len(said.equals))
-        for topic, theirs, ours in pairs
-        if theirs is None or ours is None or _meaning(theirs) != _meaning(ours)
+        Difference(first, topic, shown(other), shown(own), more)
+        for topic, other, own in pairs
+        if other is None or own is None or _meaning(other) != _meaning(own)
     ]
 
 
@@ -134,17 +163,15 @@ def _both(one: SubscriptionData, other: SubscriptionData) -> SubscriptionData:
     return SubscriptionData(one.topic, expression, tags, max(one.version, other.version))
 
 
-def not_yet_pulled(union: Wants, said: Said) -> list[str]:
-    """The topics of which this member does not pull yet what all want, and will."""
-    pulls = (said.pulls or {}).items()
-    return [topic for topic, pulled in pulls if topic in union and not _covers(pulled, union[topic])]
+def not_yet_pulled(union: Wants, pulls: Pulls) -> list[str]:
+    """The topics of which a member with these pulls does not pull yet what all want, and will."""
+    return [topic for topic, pulled in (pulls or {}).items() if topic in union and not _covers(pulled, union[topic])]
 
 
-def passed_over(union: Wants, said: Said) -> list[str]:
-    """The topics of which this member pulls only what it wants itself: in its queues the rest is lost."""
-    wants = said.wants.items()
-    pulls = said.pulls or {}
-    return [topic for topic, data in wants if topic not in pulls and _meaning(data) != _meaning(union[topic])]
+def passed_over(union: Wants, wants: Wants, pulls: Pulls) -> list[str]:
+    """The topics of which a member pulls only what it wants itself: in its queues the rest is lost."""
+    fixed = wants.keys() - (pulls or {}).keys()
+    return [topic for topic, data in wants.items() if topic in fixed and _meaning(data) != _meaning(union[topic])]
 
 
 def _covers(pulled: str, wanted: SubscriptionData) -> bool:
@@ -157,39 +184,33 @@ def _covers(pulled: str, wanted: SubscriptionData) -> bool:
 class Others:
     """Which members want messages that we have no handler for."""
 
-    def __init__(self, mine: Wants, others: Sequence[Said]) -> None:
-        self._by_topic: dict[str, tuple[dict[bytes, list[Said]], list[Said]]] = {}
-        for said in others:
-            for topic, data in said.wants.items() if said.wants is not mine else ():
+    def __init__(self, mine: Wants, kinds: Iterable[Kind]) -> None:
+        self._by_topic: dict[str, tuple[dict[bytes, list[Kind]], list[Kind]]] = {}
+        for kind in kinds:
+            for topic, data in kind.wants.items() if kind.wants is not None and kind.wants is not mine else ():
                 own = mine.get(topic)
                 if data.expression_type != TAGS or (own is not None and _meaning(own) == _meaning(data)):
                     continue
                 named, rest = self._by_topic.setdefault(topic, ({}, []))
                 for tag in data.tags:
-                    named.setdefault(tag.encode(), []).append(said)
+                    named.setdefault(tag.encode(), []).append(kind)
                 if not data.tags:
-                    rest.append(said)
-
-    def __bool__(self) -> bool:
-        return bool(self._by_topic)
-
-    def topics(self) -> list[str]:
-        """The topics that others subscribe otherwise than we do."""
-        return sorted(self._by_topic)
+                    rest.append(kind)
 
     def are_wanting(self, topic: str, tag: bytes | None) -> bool:
         """Whether any member wants it."""
-        known = self._by_topic.get(topic)
-        return known is not None and bool(known[1] or (tag is not None and tag in known[0]))
+        return bool(self._kinds(topic, tag))
 
     def takers(self, topic: str, tag: bytes | None) -> list[str]:
         """The client ids of the members that want a message of this topic and tag, which no handler of ours takes.
 
         Sorted: every owner of a queue asks the same member first, which calls its handler once.
         """
+        return sorted(chain.from_iterable(kind.members for kind in self._kinds(topic, tag)))
+
+    def _kinds(self, topic: str, tag: bytes | None) -> Sequence[Kind]:
         known = self._by_topic.get(topic)
         if known is None:
-            return []
+            return ()
         named, rest = known
-        found = named.get(tag, []) + rest if tag is not None else rest
-        return sorted(chain.from_iterable((said.client_id, *said.equals) for said in found))
+        return named.get(tag, []) + rest if tag is not None else rest

@@ -130,6 +130,23 @@ async def test_in_order_no_other_member_is_asked_while_one_that_is_not_seen_may_
     await stage.end()
 
 
+@pytest.mark.parametrize("topic", [ORDERS, Topic(name="orders", orderly=True)], ids=["concurrent", "orderly"])
+@scenario
+async def test_what_a_member_that_was_killed_had_taken_goes_to_another_one_that_subscribes_alike(topic: Topic) -> None:
+    stage, slow = Groups(topic), [Slow(8.0), Slow(8.0)]
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    await stage.member(orders="a")  # the queue of this key is its own
+    equals = [await stage.member(orders="b", handle=each) for each in slow]
+    sent = {("b", await stage.sender.send("orders", "D", tag="b")) for _ in range(4)}
+    await stage.until(lambda: any(each.running for each in slow))
+    killed = next(at for at, each in enumerate(slow) if each.running)
+    equals[killed].crash(silently=False)
+    stage.members.remove(equals[killed])
+    await stage.all_taken(sent, 180)
+    await stage.end()
+
+
 @scenario
 async def test_a_start_goes_on_waiting_for_a_member_while_the_broker_does_not_answer() -> None:
     stage = Groups(ORDERS, latency=0.05)

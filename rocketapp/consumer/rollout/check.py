@@ -18,7 +18,6 @@ import asyncio
 from bisect import bisect
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from operator import attrgetter
 
 from rocketapp.client.identity import subscribed_of
 from rocketapp.config.consumer import ConsumerConfig
@@ -31,18 +30,19 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import TAGS, SubscriptionData
 from rocketapp.state.roll_out import (
     Difference,
+    Kind,
+    Known,
     Others,
-    Said,
     Wants,
     differences,
     digest_of,
     not_yet_pulled,
     passed_over,
-    said_of,
     shared,
     shown,
     summary,
     united,
+    wants_of,
 )
 from rocketapp.wire.requests.running_info import AGREED, PULLED, RunningInfo, encode_pulled
 
@@ -94,22 +94,10 @@ class SubscriptionCheck:
         self._limit = member.config.rebalance_interval + 5.0
         self._loop = asyncio.get_running_loop()
         self._kind = _kind_of(member.client_id)
-        self._said: dict[str, Said] = {}
-        """By kind."""
-        self._ids: dict[str, dict[str, float]] = {}
-        """By kind the client ids of the other members, and the loop's time when a list last named them."""
-        self._pulls: dict[str, Said] = {}
-        """By client id what the member itself has said: those of one kind take up the union one by one."""
-        self._silent: dict[str, str] = {}
-        """By client id why it did not say what it subscribes; the last one asked of its kind."""
-        self._tries: dict[str, int] = {}
-        """By kind how many of its members did not answer."""
-        self._not_before: dict[str, float] = {}
-        """By kind that does not answer the loop's time when it is asked again."""
+        self._kinds: dict[str, Kind] = {}
+        """The other members, by the digest of their client id."""
         self._absent: set[str] = set()
         """Members without a digest that the last list did not name: when they are back, perhaps as another app."""
-        self._asking: set[str] = set()
-        """Kinds that are being asked, beside each other: one that does not answer must not keep others waiting."""
         self._unmatched: set[tuple[str, bytes | None]] = set()
         """Topics and tags that no member wanted when all were asked, since the members changed."""
         self._settling = asyncio.Lock()
@@ -183,10 +171,9 @@ class SubscriptionCheck:
             return
         # Once more: one that joined at the same time was asked by neither side. From now on each is seen by the other.
         await self._catch_up(await self._present())
-        if self._said:
-            self._tell_narrow()
+        self._tell_narrow()
         until = self._loop.time() + self._limit
-        while self._said and (behind := await self._behind()):
+        while self._said() and (behind := await self._behind()):
             if self._loop.time() >= until:
                 names = ", ".join(sorted(behind))
                 self._differs(f"{names} did not take up the union within {self._limit:g} s: messages may be lost there")
@@ -200,11 +187,12 @@ class SubscriptionCheck:
 
     async def _behind(self) -> list[str]:
         """Members that do not pull the union yet, or the one that looks it up for our kind."""
-        if equals := sorted(self._ids.get(self._kind, ())):
+        if self._kind in self._kinds:
+            equals = self._kinds[self._kind].names
             asked = self._looker if self._looker in equals else equals[0]
             if (info := await self._ask_one(asked)) is not None:
                 said = info.properties.get(AGREED, "")
-                if said == _YES and not not_yet_pulled(self._union(), self._pulls[asked]):
+                if said == _YES and not not_yet_pulled(self._union(), info.pulled):
                     return []
                 if said in equals:
                     self._looker = said
@@ -218,20 +206,19 @@ class SubscriptionCheck:
     def _unsure(self) -> list[str]:
         """Members of other kinds of which it is not known that they pull the union; silent ones do not count."""
         union, found = self._union(), list[str]()
-        for kind, said in self._said.items():
-            for name in self._ids.get(kind, ()):
-                own = self._pulls.get(name)
+        for kind, _ in self._said():
+            for name, known in kind.members.items():
                 # One that has answered before is waited for, though it does not answer now.
-                if not_yet_pulled(union, own) if own else said.pulls and name not in self._silent:
+                if not_yet_pulled(union, known.pulls) if known.has_said else kind.pulls and not known.silent:
                     found.append(name)
         return sorted(found)
 
     def _tell_narrow(self) -> None:
         """Name the queues in which messages are passed over all the same."""
-        union, mine = self._union(), Said("this app", self._own, self._pulled())
-        for said in (mine, *self._said.values()):
-            if topics := passed_over(union, said):
-                who = "this app" if said is mine else f"member {said.client_id}"
+        union, kinds = self._union(), self._said()
+        members = [("this app", self._own, self._pulled())] if kinds else []
+        for who, wants, pulls in (*members, *((f"member {kind.names[0]}", wants, kind.pulls) for kind, wants in kinds)):
+            if topics := passed_over(union, wants, pulls):
                 lost = "what only others want is lost in its queues"
                 self._differs(f"{who} cannot pull more of {', '.join(topics)} than it wants: {lost}")
 
@@ -248,33 +235,40 @@ class SubscriptionCheck:
         now = self._loop.time()
         self._see(members)
         back = self._absent & members
-        alone = {name for kind, ids in self._ids.items() for name in ids if kind == name}
-        self._absent = {name for name in alone - members if name in self._said}
-        gone = {name for ids in self._ids.values() for name, seen in ids.items() if now - seen > LINGER}
+        self._absent = {name for name, kind in self._kinds.items() if name in kind.members and kind.wants is not None}
+        self._absent -= members
+        gone = {
+            one for kind in self._kinds.values() for one, known in kind.members.items() if now - known.seen > LINGER
+        }
         if gone:
             self._forget(gone)
             self._adopt()
-        unknown = {kind for kind in self._unknown() if self._not_before.get(kind, now) <= now}
-        if unknown := (unknown | back) - self._asking:
-            self._asking |= unknown
+        unknown = {name for name in self._unknown() | back if not self._kinds[name].is_asked}
+        unknown = {name for name in unknown if name in back or self._kinds[name].not_before <= now}
+        if unknown:
             rank = bisect(sorted(members), self._member.client_id) / _A_SECOND
             self._member.tasks.start(self._look(unknown, rank), f"subscriptions of {self._member.name}")
 
-    async def _look(self, kinds: set[str], wait: float) -> None:
-        unknown = set(kinds)
+    async def _look(self, names: set[str], wait: float) -> None:
+        """Ask these kinds, beside others: one that does not answer must not keep others waiting."""
+        kinds = {name: self._kinds[name] for name in names}
+        for kind in kinds.values():
+            kind.is_asked = True
         try:
             await asyncio.sleep(wait)
             for pause in _PAUSES:
-                await self._ask(unknown)
+                await self._ask(names)
                 self._adopt()
-                unknown = {kind for kind in unknown if kind in self._tries and kind in self._ids}
-                if not unknown:
+                names = {name for name in names if name in self._kinds and self._kinds[name].tries}
+                if not names:
                     return
                 await asyncio.sleep(pause)
-            self._not_before.update(dict.fromkeys(unknown, self._loop.time() + _LONG_PAUSE))
+            for name in names & self._kinds.keys():
+                self._kinds[name].not_before = self._loop.time() + _LONG_PAUSE
             self._tell_silent()
         finally:
-            self._asking -= kinds
+            for kind in kinds.values():
+                kind.is_asked = False
 
     def is_wanted(self, topic: str, tag: bytes | None) -> bool:
         """Whether another member wants messages of this tag that no handler here takes, or may want them.
@@ -305,36 +299,37 @@ class SubscriptionCheck:
         now, is_news = self._loop.time(), False
         for name in members:
             if name != self._member.client_id:
-                ids = self._ids.setdefault(_kind_of(name), {})
-                is_news |= name not in ids
-                ids[name] = now
+                key = _kind_of(name)
+                kind = self._kinds.setdefault(key, Kind(wants=self._own if key == self._kind else None))
+                is_news |= name not in kind.members
+                kind.members.setdefault(name, Known(now)).seen = now
         if is_news:
             self._unmatched.clear()
-            self._name_others()
 
     def _forget(self, members: Iterable[str]) -> None:
         for name in members:
-            kind = _kind_of(name)
-            self._pulls.pop(name, None)
-            self._silent.pop(name, None)
-            ids = self._ids.get(kind, {})
-            ids.pop(name, None)
-            if not ids:
-                for table in (self._ids, self._said, self._tries, self._not_before):
-                    table.pop(kind, None)
+            kind = self._kinds.get(_kind_of(name), Kind())
+            kind.members.pop(name, None)
+            if not kind.members:
+                self._kinds.pop(_kind_of(name), None)
         self._name_others()
 
     def _count(self) -> int:
-        return sum(map(len, self._ids.values()))
+        return sum(len(kind.members) for kind in self._kinds.values())
+
+    def _said(self) -> list[tuple[Kind, Wants]]:
+        """The kinds but ours that have said what they want, and what that is; in an order that all members share."""
+        said = [(one, one.wants) for name, one in self._kinds.items() if name != self._kind and one.wants is not None]
+        return sorted(said, key=lambda each: min(each[0].members))
 
     def _unknown(self) -> set[str]:
-        """Kinds that have not said yet what they want. Ours is known."""
-        return self._ids.keys() - self._said.keys() - {self._kind}
+        """Kinds that have not said yet what they want."""
+        return {name for name, kind in self._kinds.items() if kind.wants is None}
 
     async def _catch_up(self, present: set[str]) -> None:
         """Ask kinds that have not said yet what they want, except those that do not answer."""
         self._see(present)
-        await self._ask(self._unknown() - self._tries.keys())
+        await self._ask({name for name in self._unknown() if not self._kinds[name].tries})
         self._adopt()
 
     async def _ask(self, kinds: Iterable[str]) -> None:
@@ -342,71 +337,60 @@ class SubscriptionCheck:
         left = set(kinds)
         for _ in range(_MOST_OF_A_KIND):
             chosen: dict[str, str] = {}
-            for kind in sorted(left):
-                ids, tries = sorted(self._ids.get(kind, ())), self._tries.get(kind, 0)
-                if ids:
-                    chosen[ids[(bisect(ids, self._member.client_id) + tries) % len(ids)]] = kind
-            await self._ask_each(chosen)
-            for name, kind in chosen.items():
-                said = None if name in self._silent else self._pulls.get(name)
-                if said is None:
-                    self._tries[kind] = self._tries.get(kind, 0) + 1
-                    continue
-                left.discard(kind)
-                self._tries.pop(kind, None)
-                self._said[kind] = said
-            left = {kind for kind in left if len(self._ids.get(kind, ())) > 1}
+            for name in sorted(left & self._kinds.keys()):
+                ids = self._kinds[name].names
+                chosen[ids[(bisect(ids, self._member.client_id) + self._kinds[name].tries) % len(ids)]] = name
+            answered = await self._ask_each(chosen)
+            for client_id, name in chosen.items():
+                kind = self._kinds.get(name, Kind())
+                kind.tries = 0 if client_id in answered else kind.tries + 1
+                if kind.tries == 0 or len(kind.members) < 2:
+                    left.discard(name)
         self._name_others()
 
-    async def _ask_each(self, client_ids: Iterable[str]) -> None:
-        """What these members say, within `ANSWER_TIMEOUT`."""
-        names, room = list(client_ids), asyncio.Semaphore(_AT_ONCE)
-        if not names:
-            return
-        for name in names:
-            self._silent[name] = f"it did not answer within {ANSWER_TIMEOUT:g} s"
+    async def _ask_each(self, client_ids: Iterable[str]) -> set[str]:
+        """Those of these members that have answered within `ANSWER_TIMEOUT`."""
+        names, room, answered = list(client_ids), asyncio.Semaphore(_AT_ONCE), set[str]()
 
         async def one(name: str) -> None:
             async with room:
-                await self._ask_one(name)
+                if await self._ask_one(name) is not None:
+                    answered.add(name)
 
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT):
-                await asyncio.gather(*map(one, names))
-        except TimeoutError:
-            pass
+        if names:
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT):
+                    await asyncio.gather(*map(one, names))
+            except TimeoutError:
+                pass
+        return answered
 
     async def _ask_one(self, name: str) -> RunningInfo | None:
+        kind = self._kinds.get(_kind_of(name), Kind())
+        known = kind.members.get(name, Known(0.0))
+        known.silent = f"it did not answer within {ANSWER_TIMEOUT:g} s"
         try:
             info = await self._member.brokers.subscribed(name, ANSWER_TIMEOUT)
         except RocketAppError as error:
-            self._silent[name] = str(error)
+            known.silent = str(error)
             return None
-        said = said_of(name, info.subscriptions, info.pulled)
         # Most members subscribe alike: what each says is neither kept nor compared anew.
-        known = {id(one): one for one in (self._own, *(said.wants for said in self._said.values()))}
-        self._pulls[name] = replace(said, wants=shared(said.wants, known.values()))
-        self._silent.pop(name, None)
+        alike = {id(one): one for one in (self._own, *(wants for _, wants in self._said()))}
+        kind.wants, kind.pulls = shared(wants_of(info.subscriptions), alike.values()), info.pulled
+        known.pulls, known.has_said, known.silent = info.pulled, True, ""
         return info
 
     def _name_others(self) -> None:
-        """Who says what has changed, or who says it beside them."""
-        for kind, said in self._said.items():
-            equals = tuple(sorted(self._ids.get(kind, {}).keys() - {said.client_id}))
-            if equals != said.equals:
-                self._said[kind] = replace(said, equals=equals)
-        self.others = Others(self._own, list(self._said.values()))
+        """Who says what has changed."""
+        self.others = Others(self._own, self._kinds.values())
 
     # What follows from it.
 
     def _differences(self) -> list[Difference]:
-        return [one for said in self._sorted() for one in differences(self._own, said)]
+        return [one for kind, wants in self._said() for one in differences(self._own, wants, kind.names)]
 
     def _union(self) -> Wants:
-        return united([self._own, *(said.wants for said in self._sorted())])
-
-    def _sorted(self) -> list[Said]:
-        return sorted(self._said.values(), key=attrgetter("client_id"))
+        return united([self._own, *(wants for _, wants in self._said())])
 
     def _adopt(self) -> None:
         """Pull and tell what all members want."""
@@ -439,8 +423,8 @@ class SubscriptionCheck:
             self._member.observe(RollOut(self._member.name, text))
 
     def _tell_silent(self) -> None:
-        if self._silent:
-            names = ", ".join(f"{name} ({why})" for name, why in sorted(self._silent.items()))
+        silent = [(one, known.silent) for kind in self._kinds.values() for one, known in kind.members.items()]
+        if names := ", ".join(f"{name} ({why})" for name, why in sorted(silent) if why):
             self._differs(f"not asked what they subscribe: {names}")
 
     def _differs(self, problem: str) -> None:

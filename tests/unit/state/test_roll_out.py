@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from rocketapp.model.subscription import SubscriptionData, parse_tags
 from rocketapp.state.roll_out import (
+    Kind,
+    Known,
     Others,
-    Said,
     differences,
     not_yet_pulled,
     passed_over,
@@ -24,8 +25,8 @@ def wants(**topics: str) -> dict[str, SubscriptionData]:
     return {topic: SubscriptionData(topic, tags, parse_tags(tags)) for topic, tags in topics.items()}
 
 
-def said(name: str = "m", pulls: dict[str, str] | None = None, **topics: str) -> Said:
-    return Said(name, wants(**topics), pulls)
+def kind(*names: str, **topics: str) -> Kind:
+    return Kind({name: Known(0.0) for name in names}, wants(**topics))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def said(name: str = "m", pulls: dict[str, str] | None = None, **topics: str) ->
 def test_a_difference_names_the_member_the_topic_and_both_sides(
     mine: dict[str, str], theirs: dict[str, str], told: list[str]
 ) -> None:
-    assert [str(one) for one in differences(wants(**mine), said(**theirs))] == told
+    assert [str(one) for one in differences(wants(**mine), wants(**theirs), ["m"])] == told
 
 
 def test_what_members_say_alike_is_kept_once() -> None:
@@ -54,7 +55,7 @@ def test_what_members_say_alike_is_kept_once() -> None:
 
 def test_members_that_differ_alike_are_told_together() -> None:
     mine = wants(t="b", u="*")
-    found = [one for name in "xyz" for one in differences(mine, said(name, t="a"))]
+    found = [one for name in "xyz" for one in differences(mine, wants(t="a"), [name])]
     assert summary(found, 2) == (
         "member x and 2 more subscribe t with a, this app with b; "
         "member x and 2 more do not subscribe u, this app does, with *"
@@ -63,20 +64,28 @@ def test_members_that_differ_alike_are_told_together() -> None:
 
 
 def test_another_kind_of_expression_differs_and_is_not_united() -> None:
-    sql = Said("m", {"t": SubscriptionData("t", "amount > 5", expression_type="SQL92")})
-    assert [str(one) for one in differences(wants(t="a"), sql)] == [
+    sql = {"t": SubscriptionData("t", "amount > 5", expression_type="SQL92")}
+    assert [str(one) for one in differences(wants(t="a"), sql, ["m"])] == [
         "member m subscribes t with SQL92 amount > 5, this app with a"
     ]
-    assert shown(united([wants(t="a"), sql.wants])["t"]) == "a"
-    assert not Others(wants(t="a"), [sql])
+    assert shown(united([wants(t="a"), sql])["t"]) == "a"
+    assert not Others(wants(t="a"), [Kind({"m": Known(0.0)}, sql)]).takers("t", b"b")
 
 
 def test_messages_that_another_member_wants_have_takers() -> None:
-    others = Others(wants(t="b||c"), [said("old", t="a||b"), said("new", t="b||c"), said("all", u="*")])
-    assert others.topics() == ["t", "u"]
+    old, new, every = kind("old", t="a||b"), kind("new", t="b||c"), kind("all", u="*")
+    others = Others(wants(t="b||c"), [old, new, every])
     assert others.takers("t", b"a") == ["old"]
     assert others.takers("t", b"x") == others.takers("t", None) == others.takers("v", b"a") == []
     assert others.takers("u", b"x") == others.takers("u", None) == ["all"]
+
+
+def test_members_that_subscribe_alike_come_and_go_as_takers() -> None:
+    old = kind("old-2", "old-1", t="a||b")
+    others = Others(wants(t="b"), [old])
+    assert others.takers("t", b"a") == ["old-1", "old-2"]
+    del old.members["old-1"]
+    assert others.takers("t", b"a") == ["old-2"]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +102,8 @@ def test_what_a_member_pulls_shows_what_it_passes_over(
     pulls: dict[str, str] | None, later: list[str], never: list[str]
 ) -> None:
     union = united([wants(t="b||c", u="*"), wants(t="a||b")])
-    assert not_yet_pulled(union, said(t="a||b", pulls=pulls)) == later
-    assert passed_over(union, said(t="a||b", pulls=pulls)) == never
+    assert not_yet_pulled(union, pulls) == later
+    assert passed_over(union, wants(t="a||b"), pulls) == never
 
 
 _TAGS = st.lists(st.sampled_from("abcd"), max_size=3).map(lambda tags: " || ".join(tags) or "*")
@@ -112,10 +121,10 @@ def test_the_union_takes_exactly_what_any_member_takes_and_others_know_who(
 
     union = united(each)
     assert takes(union.get(topic)) == any(takes(one.get(topic)) for one in each)
-    mine, others = each[0], [Said(str(at), one) for at, one in enumerate(each[1:])]
+    mine, others = each[0], Others(each[0], [Kind({str(at): Known(0.0)}, one) for at, one in enumerate(each)])
     if not takes(mine.get(topic)):
-        expected = [other.client_id for other in others if takes(other.wants.get(topic))]
-        assert sorted(Others(mine, others).takers(topic, tag)) == sorted(expected)
+        assert others.takers(topic, tag) == [str(at) for at, one in enumerate(each) if takes(one.get(topic))]
+        assert others.are_wanting(topic, tag) == any(takes(one.get(topic)) for one in each)
 
 
 @given(
