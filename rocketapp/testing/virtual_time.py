@@ -76,6 +76,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def _tick(self) -> None:
         self._virtual_now += _TICK
 
+    def stand_still(self, seconds: float) -> None:
+        """Let time pass at once, as when a callback computes or the process is frozen: timers come late."""
+        self._virtual_now += seconds
+
 
 class VirtualClock:
     """The time of day that belongs to a virtual loop; may be told to jump."""

@@ -32,7 +32,7 @@ from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
 from rocketapp.producer.producer import Producer
 from rocketapp.state.allocation import AVERAGE, Allocation
-from rocketapp.testing.virtual_time import VirtualClock
+from rocketapp.testing.virtual_time import VirtualClock, VirtualTimeLoop
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire import properties as names
@@ -83,7 +83,9 @@ class FakeCluster:
 
     def __init__(self, *, brokers: int = 1, network: MemoryNetwork | None = None) -> None:
         self.network = network or MemoryNetwork()
-        self.loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        self.loop: VirtualTimeLoop = loop
         self.clock = VirtualClock(self.loop)
         self.brokers: dict[str, Broker] = {}
         self.topics: dict[str, dict[str, int]] = {}
@@ -224,10 +226,15 @@ class FakeCluster:
                 if not isinstance(answer, Command):
                     return None
                 return Command.response(command, answer.code, remark=answer.remark, fields=answer.fields)
-        handler = getattr(self, f"_{RequestCode(command.code).name.lower()}")
-        answered: Command | None = handler(name, connection, command)
+        answered = self.answer(name, connection, command)
         if answered is not None:
             answered.version = self.version
+        return answered
+
+    def answer(self, name: str, connection: Connection, command: Command) -> Command | None:
+        """What the broker does with a request that it takes; None: it answers later, or never."""
+        handler = getattr(self, f"_{RequestCode(command.code).name.lower()}")
+        answered: Command | None = handler(name, connection, command)
         return answered
 
     def _heart_beat(self, name: str, connection: Connection, command: Command) -> Command:
@@ -494,14 +501,15 @@ class Member:
         allocation: Allocation = AVERAGE,
         offset_store: OffsetStore | None = None,
         client_id: str | None = None,
+        client: instance.ClientInstance | None = None,
     ) -> None:
-        """`client_id`: in place of one that nobody else has; "0" sorts before all of them."""
+        """`client_id`: in place of one that nobody else has; "0" sorts before all of them. `client`: of another one."""
         self.cluster, self.events = cluster, Events()
         random = Random(seed)
         with pytest.MonkeyPatch.context() as patch:
             if client_id is not None:
                 patch.setattr(instance, "make_client_id", lambda *_, **__: client_id)
-            self.client = instance.ClientInstance(
+            self.client = client or instance.ClientInstance(
                 config=client_config or ClientConfig(name_server=NAME_SERVER),
                 dial=cluster.network.dial,
                 clock=cluster.clock,

@@ -102,6 +102,10 @@ class SlaveCluster(FakeCluster):
 
     def _serve_slave(self, connection: Connection, command: Command) -> Command | None:
         self.slave.asked.append(Asked(self.loop.time(), command.code, command.fields or {}, connection.peer))
+        return self.answer_of_slave(connection, command)
+
+    def answer_of_slave(self, connection: Connection, command: Command) -> Command | None:
+        """What the slave does with a request; None: it answers later."""
         serve: dict[int, Any] = {
             RequestCode.HEART_BEAT: self._slave_heartbeat,
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._slave_members,

@@ -25,18 +25,18 @@ class Held:
 
     def __init__(self) -> None:
         self.calls: list[bytes] = []
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting: deque[asyncio.Future[None]] = deque()
 
     async def __call__(self, message: Message) -> None:
         self.calls.append(message.body)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(answer)
+        self.waiting.append(answer)
         await answer
 
     def end(self, count: int) -> None:
         """The oldest calls end."""
         for _ in range(count):
-            self._waiting.popleft().set_result(None)
+            self.waiting.popleft().set_result(None)
 
 
 def to_member(cluster: FakeCluster) -> Connection:
@@ -67,7 +67,7 @@ def test_a_group_that_is_moved_goes_on_there_and_nothing_of_the_old_position_is_
         assert {offset for _, _, offset in cluster.commits[commits:]} <= {6}
         assert cluster.committed(queue) == 6
         while cluster.committed(queue) != 10:
-            held.end(len(held._waiting))
+            held.end(len(held.waiting))
             await asyncio.sleep(1)
         assert held.calls[old:] == [b"6", b"7", b"8", b"9"]
         reasons = [event.reason for event in member.events.of(Released)]  # type: ignore[attr-defined]

@@ -191,7 +191,7 @@ async def test_a_handler_that_never_suspends_lets_the_loop_breathe() -> None:
                 tick()
             await super().__call__(message)
             turns.add(turn[0])
-            cluster.loop._virtual_now += 0.001  # type: ignore[attr-defined]  # it takes a millisecond
+            cluster.loop.stand_still(0.001)
 
     seen = Busy()
     member = await cluster.member(consumed(seen)).start()
@@ -812,8 +812,7 @@ async def test_a_second_consumer_of_the_same_group_in_one_client_is_refused() ->
     cluster = await started()
     cluster.create("topic")
     member = await cluster.member(consumed(Seen())).start()
-    other = cluster.member(consumed(Seen()))
-    other.consumer._client = member.client
+    other = cluster.member(consumed(Seen()), client=member.client)
     with pytest.raises(SetupError):
         await other.consumer.join()
     await member.stop()

@@ -171,15 +171,18 @@ async def test_a_broker_that_answers_offset_queries_slowly_still_gets_commits() 
     cluster, _, previous, member = await taken_over(0.05, 4000)
     await eventually(lambda: bool(member.events.of(Assigned)), 10)
     await asyncio.sleep(12)
-    answer = cluster._query_consumer_offset
+    answer = cluster.answer
 
-    def slowly(name: str, connection: Connection, command: Command) -> None:
+    def slowly(name: str, connection: Connection, command: Command) -> Command | None:
         response = answer(name, connection, command)
+        if command.code != RequestCode.QUERY_CONSUMER_OFFSET:
+            return response
         assert response is not None
         response.version = cluster.version
         cluster.loop.call_later(1.2, connection.reply, response)
+        return None
 
-    cluster._query_consumer_offset = slowly  # type: ignore[method-assign]
+    cluster.answer = slowly  # type: ignore[method-assign]
     del cluster.commits[:]
     for _ in range(5):
         before = len(cluster.commits)

@@ -13,6 +13,7 @@ from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.errors import RequestTimeoutError, TransportError
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.testing.virtual_time import VirtualTimeLoop
 from tests.unit.scripted import Events, eventually, in_virtual_time
 
 QUEUES = [MessageQueue("topic", "broker-a", queue_id) for queue_id in range(64)]
@@ -141,8 +142,9 @@ async def test_a_lock_is_lost_when_another_member_committed_while_it_was_in_doub
 @in_virtual_time
 async def test_a_lease_that_ran_out_while_the_loop_was_blocked_is_asked_for_before_it_is_given_up() -> None:
     locks, loop = Locks(), asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
     leases, found = await held(locks, Events())
-    loop._virtual_now += 40  # type: ignore[attr-defined]
+    loop.stand_still(40)
     assert not found[0].lease.held(loop.time())
     assert await found[0].usable()
     assert not found[0].lost.done()

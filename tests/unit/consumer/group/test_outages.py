@@ -131,7 +131,9 @@ async def test_a_look_asks_every_broker_once_and_a_silent_one_does_not_delay_it(
     await asyncio.sleep(0.5)
     assert len(cluster.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)) - before == 2
     cluster.network.hold(cluster.brokers[SICK].address)
-    assert await member.consumer._rebalancer.rebalance()
+    member.consumer.members_changed()
+    await asyncio.sleep(0.5)
+    assert not member.consumer.snapshot("").unassigned
     cluster.network.release(cluster.brokers[SICK].address)
     await member.stop()
     await cluster.stop()

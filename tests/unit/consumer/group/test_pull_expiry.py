@@ -67,7 +67,7 @@ async def test_a_queue_whose_process_stood_still_for_two_minutes_is_not_consumed
 
     member = await cluster.member(replace(consumed(take, retries=0), broadcast=True)).start()
     await eventually(lambda: len(taken) == 3)
-    cluster.loop._virtual_now += 130  # type: ignore[attr-defined]
+    cluster.loop.stand_still(130)
     await asyncio.sleep(60)
     assert member.events.of(Released) == []
     assert await member.stop()

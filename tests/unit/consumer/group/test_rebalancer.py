@@ -51,8 +51,8 @@ async def with_queues(count: int, messages: int = 0, *, brokers: int = 1) -> tup
 
 
 def owned(member: Member, topic: str = "topic") -> set[MessageQueue]:
-    assignments = member.consumer._rebalancer.owned.values()
-    return {each.queue for each in assignments if each.queue.topic == topic and not each.is_ending}
+    queues = member.consumer.running_info().queues.items()
+    return {queue for queue, info in queues if queue.topic == topic and not info.is_given_back}
 
 
 @in_virtual_time
@@ -351,14 +351,15 @@ async def test_a_list_without_us_is_not_believed_of_a_broker_that_refuses_our_he
     await asyncio.sleep(3)
     kept = owned(member)
     assert len(kept) == 2
-    forgetful, accept = cluster.brokers["broker-b"], cluster._heart_beat
+    forgetful, accept = cluster.brokers["broker-b"], cluster.answer
 
-    def refuse(name: str, connection: Connection, command: Command) -> Command:
-        if name == forgetful.name and Heartbeat.decode(command.body).client_id == member.client.client_id:
+    def refuse(name: str, connection: Connection, command: Command) -> Command | None:
+        is_beat = command.code == RequestCode.HEART_BEAT and name == forgetful.name
+        if is_beat and Heartbeat.decode(command.body).client_id == member.client.client_id:
             return Command.response(command, 1, remark="not now")
         return accept(name, connection, command)
 
-    cluster._heart_beat = refuse  # type: ignore[method-assign]
+    cluster.answer = refuse  # type: ignore[method-assign]
     for connection, beat in list(forgetful.members.items()):
         if beat.client_id == member.client.client_id:
             del forgetful.members[connection]
@@ -456,7 +457,7 @@ async def test_a_member_that_was_frozen_commits_nothing_before_it_knows_that_it_
     cluster.send_many(queue, 100)
     cluster.offsets["group", queue] = 170
     del cluster.commits[:]
-    cluster.loop._virtual_now += CONFIRMED_FOR + 80  # type: ignore[attr-defined]
+    cluster.loop.stand_still(CONFIRMED_FOR + 80)
     reasons = [SessionEnd.OVERTAKEN.value]
     await eventually(lambda: [event.reason for event in member.events.of(Released)] == reasons, 30)  # type: ignore[attr-defined]
     cluster.behave()
@@ -597,6 +598,6 @@ async def test_a_topic_that_the_strategy_leaves_out_is_told_once() -> None:
         told = sorted(event.error for event in member.events.of(LoopFailed))
         text = "allocation MACHINE_ROOM: by this process's settings no member gets a queue of {}, which is on broker-a"
         assert told == [text.format("%RETRY%group"), text.format("topic")]
-        assert member.consumer._rebalancer.is_complete
+        assert member.consumer.snapshot("").has_assigned
         await member.stop()
     await cluster.stop()

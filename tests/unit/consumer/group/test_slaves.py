@@ -236,15 +236,15 @@ async def test_the_first_list_of_a_slave_that_was_started_anew_is_not_acted_on()
     await asyncio.sleep(10)
     cluster.network.cut(cluster.slave.address)
     cluster.slave.members.clear()
-    serve = cluster._serve_slave
+    answer = cluster.answer_of_slave
 
     def late(connection: Connection, command: Command) -> Command | None:
         if command.code == RequestCode.HEART_BEAT and Heartbeat.decode(command.body).client_id == two.client.client_id:
-            cluster.loop.call_later(1.0, lambda: connection.reply(serve(connection, command) or command))
+            cluster.loop.call_later(1.0, lambda: connection.reply(answer(connection, command) or command))
             return None
-        return serve(connection, command)
+        return answer(connection, command)
 
-    cluster._slave_listener._serve = late
+    cluster.answer_of_slave = late  # type: ignore[method-assign]
     seen = set[tuple[int, ...]]()
     for _ in range(300):
         await asyncio.sleep(0.1)

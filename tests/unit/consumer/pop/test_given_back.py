@@ -6,12 +6,13 @@ import asyncio
 
 import pytest
 
-from rocketapp.consumer.pop.assignment import PopAssignment
+from rocketapp.client.calls import pop
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.assignment import ALL_QUEUES, POP, AssignedQueue, AssignmentQuestion, encode_assigned
+from rocketapp.wire.requests.pop import PopRequest
 from tests.unit.consumer.fake_cluster import Member, consumed
 from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
 from tests.unit.consumer.pop.test_pop import Seen, left, started
@@ -40,7 +41,7 @@ class ChosenMembers(PopCluster):
 
 
 def owns(member: Member) -> bool:
-    return any(queue.topic == "topic" for queue in member.consumer._rebalancer.owned)
+    return any(each.queue.topic == "topic" for each in member.consumer.snapshot("").queues)
 
 
 @in_virtual_time
@@ -52,7 +53,7 @@ async def test_an_answer_after_the_topic_went_to_another_member_is_given_back() 
     await asyncio.sleep(1)
     other = await cluster.member(popped(others)).start()
     cluster.newest_only = True
-    member.consumer._rebalancer.wake()
+    member.consumer.members_changed()
     await eventually(lambda: not owns(member), seconds=30)
     cluster.send(TOPIC, b"late")
     await eventually(lambda: others == [(b"late", 1)], seconds=HELD + 1)
@@ -110,24 +111,28 @@ async def test_a_stop_waits_for_a_broker_that_takes_nothing_back_as_long_as_for_
 
 
 @in_virtual_time
-async def test_an_answer_that_is_handed_on_after_the_end_is_not_started() -> None:
+async def test_an_answer_that_is_handed_on_after_the_end_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, seen = await started(queues=1), Seen()
+    asked: list[tuple[Connection, asyncio.Future[Command]]] = []
+    real = pop.start
+
+    def start(connection: Connection, request: PopRequest, timeout: float) -> asyncio.Future[Command]:
+        asked.append((connection, real(connection, request, timeout)))
+        return asked[-1][1]
+
+    monkeypatch.setattr(pop, "start", start)
     member = await cluster.member(popped(seen)).start()
     await asyncio.sleep(1)
-    (assignment,) = [each for queue, each in member.consumer._rebalancer.owned.items() if queue.topic == "topic"]
-    assert isinstance(assignment, PopAssignment) and assignment._consuming is not None
-    popper, *_ = assignment._consuming
-    coming = popper.coming
-    assert coming is not None
+    ((connection, coming),) = asked
 
     def lose(_: asyncio.Future[Command]) -> None:
-        cluster.network.hold(coming.connection.peer)
-        coming.connection.abort("lost")
+        cluster.network.hold(connection.peer)
+        connection.abort("lost")
 
     # Its connection is lost with the answer: before messages are handed on, the next request waits for another one.
-    coming.answer.add_done_callback(lose)
+    coming.add_done_callback(lose)
     cluster.send(TOPIC, b"late")
-    await eventually(coming.answer.done)
-    assert popper.coming is None and seen == []
+    await eventually(coming.done)
+    assert len(asked) == 1 and seen == []
     await member.stop()
     assert seen == []

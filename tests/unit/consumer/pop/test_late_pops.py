@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from rocketapp.state.pop_queue import hidden_since
 from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pop import PopRequest
 from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
@@ -22,9 +23,11 @@ class LatePops(PopCluster):
         self.held_for: set[float] = set()
         """For how many seconds requests may be held."""
 
-    def _pop_message(self, name: str, connection: Connection, command: Command) -> Command | None:
+    def answer(self, name: str, connection: Connection, command: Command) -> Command | None:
+        answer = super().answer(name, connection, command)
+        if command.code != RequestCode.POP_MESSAGE:
+            return answer
         self.held_for.add(PopRequest.from_fields(command.fields).poll_ms / 1000)
-        answer = super()._pop_message(name, connection, command)
         if answer is not None and answer.body and self.late:
             late, self.late = self.late, 0.0
             self.loop.call_later(late, connection.reply, answer)

@@ -28,12 +28,12 @@ class TwoBrokers(PopCluster):
     def __init__(self) -> None:
         super().__init__(brokers=2)
 
-    def _serve(self, name: str, connection: Connection, command: Command) -> Command | None:
+    def answer(self, name: str, connection: Connection, command: Command) -> Command | None:
         if name == "broker-b" and self.frozen:
             return None
         if name == "broker-b" and self.does_not_share and command.code == RequestCode.QUERY_ASSIGNMENT:
             return Command.response(command, ResponseCode.SYSTEM_ERROR, remark="not now")
-        return super()._serve(name, connection, command)
+        return super().answer(name, connection, command)
 
 
 async def started() -> TwoBrokers:

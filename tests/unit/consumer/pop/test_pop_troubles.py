@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from rocketapp.client.calls import pop
-from rocketapp.consumer.pop.popper import Popper
 from rocketapp.model.event import LoopFailed, StandingStill
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
@@ -18,7 +17,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
-from rocketapp.wire.requests.pop import decode_acks
+from rocketapp.wire.requests.pop import AckRequest, PopRequest, decode_acks
 from tests.unit.consumer.offsets.test_offset_store import MemoryOffsets, Rows
 from tests.unit.consumer.pop.pop_cluster import HandedOut, PopCluster, popped
 from tests.unit.consumer.pop.test_pop import TIMES, Seen, left, started
@@ -30,11 +29,11 @@ class LateCluster(PopCluster):
 
     late = 0.0
 
-    def _change_message_invisibletime(self, name: str, connection: Connection, command: Command) -> Command:
-        answer = super()._change_message_invisibletime(name, connection, command)
-        if self.late:
+    def answer(self, name: str, connection: Connection, command: Command) -> Command | None:
+        answer = super().answer(name, connection, command)
+        if self.late and answer is not None and command.code == RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
             self.loop.call_later(self.late, connection.reply, answer)
-            return None  # type: ignore[return-value]
+            return None
         return answer
 
 
@@ -129,20 +128,20 @@ async def test_the_look_for_retries_goes_on_after_an_error_that_was_not_expected
 ) -> None:
     cluster, seen = await started(queues=1, sent=1), Seen()
     failed = list[int]()
-    real = Popper._start
+    real = pop.start
 
-    async def start(popper: Popper, hold: float) -> Any:
-        if not hold and not failed:
+    def start(connection: Connection, request: PopRequest, timeout: float) -> asyncio.Future[Command]:
+        if not request.poll_ms and not failed:
             failed.append(1)
             raise ZeroDivisionError
-        return await real(popper, hold)
+        return real(connection, request, timeout)
 
     async def once(message: Message) -> None:
         await seen(message)
         if len(seen) < 3:
             raise OSError("the bank is away")
 
-    monkeypatch.setattr(Popper, "_start", start)
+    monkeypatch.setattr(pop, "start", start)
     member = await cluster.member(popped(once)).start()
     await eventually(lambda: len(seen) == 3, seconds=50)
     assert any("ZeroDivisionError" in one.error for one in member.events if isinstance(one, LoopFailed))
@@ -234,19 +233,19 @@ class PartlyDeaf(PopCluster):
     refuses: frozenset[int] = frozenset()
     """Offsets."""
 
-    def _batch_ack_message(self, name: str, connection: Connection, command: Command) -> Command:
-        for group, topic, (handle, offsets) in decode_acks(command.body):
-            if not self.refuses.isdisjoint(offsets):
-                return Command.response(command, self.code, remark="of a part of them")
-            out = HandedOut(group, topic, handle.kind, name, handle.queue_id, handle.start, handle.popped_ms)
-            self.acked(connection, out, offsets)
-        return Command.response(command, 0)
-
-    def _ack_message(self, name: str, connection: Connection, command: Command) -> Command:
-        _, request = self._named(name, command)
-        if request.handle.offset in self.refuses:
-            return Command.response(command, self.code, remark=f"of offset {request.handle.offset}")
-        return super()._ack_message(name, connection, command)
+    def answer(self, name: str, connection: Connection, command: Command) -> Command | None:
+        if command.code == RequestCode.ACK_MESSAGE:
+            offset = AckRequest.from_fields(command.fields).handle.offset
+            if offset in self.refuses:
+                return Command.response(command, self.code, remark=f"of offset {offset}")
+        if command.code == RequestCode.BATCH_ACK_MESSAGE:
+            for group, topic, (handle, offsets) in decode_acks(command.body):
+                if not self.refuses.isdisjoint(offsets):
+                    return Command.response(command, self.code, remark="of a part of them")
+                out = HandedOut(group, topic, handle.kind, name, handle.queue_id, handle.start, handle.popped_ms)
+                self.acked(connection, out, offsets)
+            return Command.response(command, 0)
+        return super().answer(name, connection, command)
 
 
 @in_virtual_time
