@@ -18,12 +18,16 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError, StoreError
 from rocketapp.model.event import RecordDamaged
 from rocketapp.model.names import DELAY_SECONDS, SCHEDULE_TOPIC
+from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.java import tags_code
 from rocketapp.wire.record import Record
+from rocketapp.wire.requests.send import SendRequest
 from tests.unit.broker.store.disk import Disk, Stopped
 from tests.unit.broker.store.stores import Events, SetClock, bodies, messages, open_store, record
-from tests.unit.scripted import eventually
+from tests.unit.scripted import FakeStream, eventually
 
 START = 1_700_000_000.0
 
@@ -125,7 +129,11 @@ def test_the_loop_does_not_wait_for_the_disk_that_keeps_the_offsets() -> None:
             pace=Pace(delay_offsets=0.001),
         )
         await broker.start("127.0.0.1:1")
-        broker._core.delays.schedule(record(b"late"), 1)
+        request = SendRequest("makers", "orders", properties="DELAY\x011\x02")
+        sender = Connection(serve=None, max_frame_bytes=1 << 20)
+        sender.attach(FakeStream())
+        send = broker.table()[RequestCode.SEND_MESSAGE_V2]
+        send(sender, Command(RequestCode.SEND_MESSAGE_V2, request.to_fields(), b"late"))
         clock.time += 1
         await eventually(lambda: DELAY_OFFSETS in files.renamed_by)
         await broker.stop()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from typing import Any
 
-from rocketapp.broker.store.files import File, MemoryFiles
+from rocketapp.broker.store.files import Bytes, File, MemoryFiles
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest
 from tests.unit.broker.asking import running
@@ -20,7 +21,22 @@ class FullDisk(MemoryFiles):
     def open(self, path: str, *, create: bool = False) -> File:
         if create and path.startswith(self.refused):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return super().open(path, create=create)
+        return FullFile(super().open(path, create=create), path, self)  # type: ignore[return-value]
+
+
+class FullFile:
+    """A file that grows no more while its disk has no room for it."""
+
+    def __init__(self, file: File, path: str, disk: FullDisk) -> None:
+        self._file, self._path, self._disk = file, path, disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: Bytes, at: int) -> None:
+        if self._path.startswith(self._disk.refused):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._file.write(data, at)
 
 
 @in_virtual_time
@@ -114,17 +130,9 @@ async def test_delayed_messages_wait_for_a_disk_that_has_room_again() -> None:
     async with running(files) as broker:
         client = await broker.client()
         await client.send("orders", b"late", "DELAY\x011\x02")
-        store = broker.broker._broker._core.store  # type: ignore[union-attr]
-        append, broken = store.append_batch, True
-
-        def refuse(records: object) -> object:
-            if broken:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return append(records)  # type: ignore[arg-type]
-
-        store.append_batch = refuse  # type: ignore[method-assign]
+        files.refused = "commitlog/"
         await asyncio.sleep(3)
         assert await client.messages("orders") == []
-        broken = False
+        files.refused = "nothing"
         await asyncio.sleep(1.1)
         assert [message.body for message in await client.messages("orders")] == [b"late"]

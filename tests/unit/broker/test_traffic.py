@@ -3,6 +3,7 @@
 import pytest
 
 from rocketapp.broker.traffic import Traffic
+from tests.unit.broker.memory import kept_by
 
 
 def test_without_samples_there_is_no_rate() -> None:
@@ -23,6 +24,9 @@ def test_rates_are_measured_over_their_windows() -> None:
 
 def test_old_samples_are_forgotten() -> None:
     traffic = Traffic()
-    for second in range(2_000):
-        traffic.sample(float(second))
-    assert len(traffic._samples) <= 602
+
+    def sample() -> None:
+        for second in range(20_000):
+            traffic.sample(float(second))
+
+    assert kept_by(sample) < 200_000

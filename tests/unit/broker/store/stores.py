@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rocketapp.broker.store.files import Files, MemoryFiles
+from typing import Any
+
+from rocketapp.broker.store.files import File, Files, MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.event import Event
@@ -29,6 +31,45 @@ class Events(list[Event]):
 
     def of(self, kind: type[Event]) -> list[Event]:
         return [event for event in self if isinstance(event, kind)]
+
+
+class Watched(MemoryFiles):
+    """Files that note down what is read from them, and which are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[tuple[str, int]] = []
+        """Path and bytes of each read."""
+        self.opened: list[str] = []
+        """Paths of the files that are open."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+        self.opened.append(path)
+        return _WatchedFile(file, path, self)  # type: ignore[return-value]
+
+    def bytes_read(self, directory: str) -> list[int]:
+        """How many bytes each read brought of a file below that directory; what was noted is forgotten."""
+        found = [size for path, size in self.reads if path.startswith(f"{directory}/")]
+        self.reads.clear()
+        return found
+
+
+class _WatchedFile:
+    def __init__(self, file: File, path: str, files: Watched) -> None:
+        self._file, self._path, self._files = file, path, files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int, at: int) -> bytes:
+        data = self._file.read(size, at)
+        self._files.reads.append((self._path, len(data)))
+        return data
+
+    def close(self) -> None:
+        self._files.opened.remove(self._path)
+        self._file.close()
 
 
 def config(*, flush: str = "async", segment_bytes: int = SEGMENT) -> BrokerConfig:

@@ -104,15 +104,16 @@ def test_a_damaged_file_is_replaced_by_the_content_before_and_never_backed_up(ha
         files.open(CONSUMER_OFFSETS).truncate(0 if harm == "empty" else 30)
     events = Events()
     fresh = ConfigFile(files, CONSUMER_OFFSETS, events)
-    without_loading = ConfigFile(files.clone(), CONSUMER_OFFSETS)
+    others = files.clone()
+    without_loading = ConfigFile(others, CONSUMER_OFFSETS)
     assert fresh.load() == table(1)
     (told,) = events.of(TableRestored)
     assert line_of(told).text.startswith(f"{fresh.place} cannot be used (")
     assert f"): {fresh.place}.bak was taken in its place" in line_of(told).text
-    for each in (fresh, without_loading):
+    for each, its_files in ((fresh, files), (without_loading, others)):
         each.save(table(3))
         assert each.load() == table(3)
-        bak = read_whole(each._files, f"{CONSUMER_OFFSETS}.bak")
+        bak = read_whole(its_files, f"{CONSUMER_OFFSETS}.bak")
         assert bak is not None
         assert decode(bak) == table(1)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rocketapp.broker.store.consume_queue import ENTRY, FILE_BYTES, FILE_ENTRIES, HOLE, ConsumeQueue, OpenFiles
 from rocketapp.broker.store.files import MemoryFiles
 from tests.unit.broker.store.disk import Disk
+from tests.unit.broker.store.stores import Watched
 
 FIRST = "consumequeue/T/0/00000000000000000000"
 SECOND = "consumequeue/T/0/00000000000006000000"
@@ -153,18 +154,18 @@ def test_what_the_disk_refuses_stays_in_memory() -> None:
 
 
 def test_few_files_are_open_at_once() -> None:
-    files = MemoryFiles()
+    files = Watched()
     opened = OpenFiles(files)
     queues = [ConsumeQueue("T", number, opened) for number in range(300)]
     for queue in queues:
         put(queue, 3)
         queue.write()
-    assert len(opened._open) <= 128
+    assert len(files.opened) <= 128
     assert all(listed(queue, 0, 3) == [0, 1, 2] for queue in queues)
     assert len(opened.take_unsynced()) == 300
     assert opened.take_unsynced() == []
     opened.close()
-    assert not opened._open
+    assert not files.opened
 
 
 def test_a_removed_queue_leaves_nothing() -> None:

@@ -9,7 +9,7 @@ from rocketapp.broker.store.store import MessageStore
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.event import RecordDamaged
 from rocketapp.wire.java import tags_code
-from tests.unit.broker.store.stores import Events, bodies, open_store, record
+from tests.unit.broker.store.stores import Events, Watched, bodies, open_store, record
 
 
 def read(store: MessageStore, offset: int, *, count: int = 32, max_bytes: int = 1 << 30, tag: str = "") -> ReadResult:
@@ -119,19 +119,13 @@ def test_records_are_exactly_those_of_the_log_across_queues_and_segments() -> No
 
 
 def test_neighbours_are_read_with_one_call() -> None:
-    store = filled(64)
-    calls = []
-    real = store._log.read
-
-    def counted(position: int, size: int) -> bytes:
-        calls.append(size)
-        return real(position, size)
-
-    store._log.read = counted  # type: ignore[method-assign]
+    files = Watched()
+    store = filled(64, files=files)
+    files.reads.clear()
     result = read(store, 0)
-    assert calls == [len(result.body)]
+    assert files.bytes_read("commitlog") == [len(result.body)]
     assert read(store, 0, tag="a").count == 32
-    assert len(calls) == 2
+    assert len(files.bytes_read("commitlog")) == 1
 
 
 def test_a_damaged_message_is_left_out_and_told() -> None:
@@ -164,17 +158,15 @@ def test_a_damaged_entry_costs_one_message(entry: bytes) -> None:
 
 
 def test_a_directory_serves_a_damaged_queue_without_reading_gigabytes() -> None:
-    files = MemoryFiles()
+    files = Watched()
     store = MessageStore.open(files, BrokerConfig(), _Clock())
     store.append(record(b"x"))
     store.append(record(bytes(2_000_000)))
-    sizes: list[int] = []
-    real = store._log.read
-    store._log.read = lambda position, size: (sizes.append(size), real(position, size))[1]  # type: ignore[method-assign,func-returns-value]
     store.flush()
     files.open("consumequeue/T/0/00000000000000000000").write((2_000_000).to_bytes(4, "big"), 8)
+    files.reads.clear()
     assert read(store, 0, count=1).count == 0
-    assert max(sizes) <= 88
+    assert max(files.bytes_read("commitlog")) <= 88
 
 
 class _Clock:

@@ -8,7 +8,7 @@ from rocketapp.broker.store.checkpoint import CHECKPOINT, HINT
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.model.event import LogCut, RecordDamaged, StoreRecovered
-from tests.unit.broker.store.stores import Events, bodies, open_store, record
+from tests.unit.broker.store.stores import Events, Watched, bodies, open_store, record
 
 LOG = "commitlog/00000000000000000000"
 
@@ -184,39 +184,12 @@ def test_an_unfinished_write_is_cut_and_told() -> None:
 
 
 def test_a_large_store_opens_without_reading_it() -> None:
-    files = MemoryFiles()
+    files = Watched()
     store = open_store(files, segment_bytes=1 << 26)
     for _ in range(40):
         store.append_batch([record(bytes(50_000))] * 20)
     store.close()
-    calls: list[int] = []
-    real = MemoryFiles.open
-
-    class Counting(MemoryFiles):
-        def open(self, path: str, *, create: bool = False):  # type: ignore[no-untyped-def]
-            file = real(files, path, create=create)
-            read = file.read
-
-            class Proxy:
-                def __getattr__(self, name: str) -> object:
-                    return getattr(file, name)
-
-                def read(self, size: int, at: int) -> bytes:
-                    data = read(size, at)
-                    calls.append(len(data))
-                    return data
-
-            return Proxy()
-
-        def names(self, directory: str) -> list[str]:
-            return files.names(directory)
-
-        def rename(self, old: str, new: str) -> None:
-            files.rename(old, new)
-
-        def remove(self, path: str) -> None:
-            files.remove(path)
-
-    store = open_store(Counting(), segment_bytes=1 << 26)
+    files.reads.clear()
+    store = open_store(files, segment_bytes=1 << 26)
     assert store.max_offset("T", 0) == 800
-    assert sum(calls) < 4 << 20
+    assert sum(size for _, size in files.reads) < 4 << 20
