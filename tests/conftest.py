@@ -13,7 +13,6 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -128,13 +127,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     callspec = getattr(item, "callspec", None)
     if "apache" in needs or (callspec is not None and callspec.params.get("cluster") == "apache"):
         item.add_marker("apache")
-    if not needs.isdisjoint({"peer", "backdrop", "apache", "java_classes"}):
+    if not needs.isdisjoint({"peer", "apache", "java_classes"}):
         item.add_marker("java")
 
 
 def _needs_real_parts(item: pytest.Item) -> bool:
     names = getattr(item, "fixturenames", ())
-    return not {"apache", "embedded", "cluster", "peer", "backdrop"}.isdisjoint(names)
+    return not {"apache", "embedded", "cluster", "peer"}.isdisjoint(names)
 
 
 _LONG = (
@@ -173,33 +172,6 @@ in one for 30 s."""
 _LOCKS = f"-Drocketmq.broker.rebalance.lockMaxLiveTime={LOCK_EXPIRY * 1000}"
 
 
-class _Backdrop:
-    """Starts the slow parts side by side, so that the second is ready when the first is."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._pool = ThreadPoolExecutor(2)
-        toolchain.classes()
-        self.apache: Future[Apache] = self._pool.submit(
-            Apache, directory / "apache", options=(*toolchain.BRIEF, _LOCKS)
-        )
-        self.peer: Future[Peer] = self._pool.submit(Peer, directory / "java")
-
-    def stop(self) -> None:
-        for part in (self.peer, self.apache):
-            if part.exception() is None:
-                part.result().stop()
-        self._pool.shutdown()
-
-
-@pytest.fixture(scope="session")
-def backdrop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Backdrop]:
-    _need_java()
-    parts = _Backdrop(tmp_path_factory.mktemp("peers"))
-    yield parts
-    parts.stop()
-
-
 @pytest.fixture(scope="session")
 def java_classes() -> Path:
     """Our compiled Java programs, for tests that need no broker."""
@@ -208,15 +180,21 @@ def java_classes() -> Path:
 
 
 @pytest.fixture(scope="session")
-def apache(backdrop: _Backdrop) -> Apache:
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     """Apache RocketMQ 5.5.0, one for the whole session."""
-    return backdrop.apache.result(300)
+    _need_java()
+    broker = Apache(tmp_path_factory.mktemp("apache"), options=(*toolchain.BRIEF, _LOCKS), conf=toolchain.CALM)
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture(scope="session")
-def peer(backdrop: _Backdrop) -> Peer:
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """The JVM with the Java client, one for the whole session."""
-    return backdrop.peer.result(300)
+    _need_java()
+    client = Peer(tmp_path_factory.mktemp("java"))
+    yield client
+    client.stop()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tests.faults import checker
 from tests.faults.checker import Event, Kill
+from tests.peers import toolchain
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import JavaClient, Load, Peer
 from tests.peers.running_app import RunningApp
@@ -323,7 +324,7 @@ def consumer_kills(cluster: Cluster, peer: Peer, directory: Path, size: Scale) -
 
 def bounce(peer: Peer, directory: Path, size: Scale, *, seconds: float = 5.0) -> Figures:
     """Apache RocketMQ's broker is stopped and started under a running app, which goes on by itself."""
-    apache, resumes = Apache(directory / "apache"), list[float]()
+    apache, resumes = Apache(directory / "apache", conf=toolchain.CALM), list[float]()
 
     def damage(app: RunningApp, progress: Progress, _chance: random.Random) -> None:
         apache.bounce(seconds)
