@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import multiprocessing
 import queue
 import threading
 from collections.abc import Iterator
@@ -267,20 +267,19 @@ def test_errors_of_plain_code_are_the_same(broker: str) -> None:
 
 def test_a_forked_child_is_told_to_make_its_own(broker: str) -> None:
     with SyncClient(broker) as client:
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
+        forking = multiprocessing.get_context("fork")
+        told = forking.SimpleQueue()
+
+        def publish() -> None:
             try:
                 client.publish("script-j", b"1")
             except SetupError as error:
-                os.write(write, str(error).encode())
-            finally:
-                os._exit(0)
-        os.close(write)
-        told = os.read(read, 1000).decode()
-        os.close(read)
-        os.waitpid(child, 0)
-        assert "forked" in told
+                told.put(str(error))
+
+        child = forking.Process(target=publish)
+        child.start()
+        child.join()
+        assert not told.empty() and "forked" in told.get()
         client.publish("script-j", b"1")
 
 

@@ -21,7 +21,12 @@ from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.model.event import DeadLettered, Event, Handled, Retried
 from rocketapp.plugin import hookimpl
 from rocketapp.plugins.telemetry.config import TelemetryConfig
+from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.properties import encode
+from rocketapp.wire.requests.send import SendRequest
 
 
 class Settled:
@@ -46,9 +51,21 @@ class Settled:
             self.all.set()
 
 
+class Sender:
+    """Another client of the same broker, which knows nothing of traces."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def send(self, topic: str, body: bytes, **properties: str) -> None:
+        request = SendRequest("others", topic, properties=encode(properties).decode())
+        command = Command(RequestCode.SEND_MESSAGE_V2, request.to_fields(), body)
+        assert (await self._connection.start_request(command, timeout=3.0)).code == 0
+
+
 @asynccontextmanager
-async def running(app: RocketApp, telemetry: TelemetryConfig, **of_app: Any) -> AsyncIterator[Lifecycle]:
-    """The app, started and stopped."""
+async def running(app: RocketApp, telemetry: TelemetryConfig, **of_app: Any) -> AsyncIterator[Sender]:
+    """The app, started and stopped, and a client without telemetry that sends to its broker."""
     network, clock = MemoryNetwork(), SystemClock()
     broker = EmbeddedBroker(
         config=BrokerConfig(listen="127.0.0.1:1"), memory=True, clock=clock, random=Random(1), observe=lambda _: None
@@ -63,7 +80,10 @@ async def running(app: RocketApp, telemetry: TelemetryConfig, **of_app: Any) -> 
     lifecycle = Lifecycle(app, settings, World(dial=network.dial, clock=clock, random=Random(2)))
     try:
         await lifecycle.start()
-        yield lifecycle
+        sender = Connection(serve=None, max_frame_bytes=1 << 20)
+        sender.attach(await network.dial(address, sender, 3.0))
+        yield Sender(sender)
+        sender.abort("the test is over")
     finally:
         await lifecycle.stop(asyncio.Event())
         await broker.stop()

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from rocketapp import DeadLetter, Message, RocketApp
 from rocketapp.plugin import AppSnapshot, Metric, ReadMetrics, hookimpl
 from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
+from rocketapp.plugins.telemetry import metrics
 from rocketapp.plugins.telemetry.config import TelemetryConfig
 from rocketapp.plugins.telemetry.metrics import Glances
 from tests.unit.plugins.telemetry.collector import Collector, values
@@ -127,10 +129,11 @@ class Looked:
         return AppSnapshot(cache_limit_bytes=1, groups=())
 
 
-async def test_a_snapshot_is_taken_on_the_loop_and_serves_a_whole_collection() -> None:
-    app = Looked()
+async def test_a_snapshot_is_taken_on_the_loop_and_serves_a_whole_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    app, now = Looked(), [0.0]
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now[0]))
     glances = Glances(app, asyncio.get_running_loop())  # type: ignore[arg-type]
-    glances._taken = float("-inf")
+    now[0] = 10.0
     await asyncio.to_thread(lambda: [glances.now() for _ in range(20)])
     assert app.threads == [threading.get_ident()] * 2
 

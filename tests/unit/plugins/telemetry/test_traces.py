@@ -137,9 +137,8 @@ async def test_the_java_client_s_trace_is_continued(collector: Collector, name: 
         assert trace.get_current_span().get_span_context().trace_state.get("vendor") == "x"
         app.publish_sync("parcels", b"p")
 
-    async with running(app, config(collector)) as lifecycle:
-        java = {name: f"00-{JAVA_TRACE}-{JAVA_SPAN}-01", "tracestate": "vendor=x"}
-        await lifecycle._producers[""].send_raw("orders", b"{}", java)
+    async with running(app, config(collector)) as java:
+        await java.send("orders", b"{}", **{name: f"00-{JAVA_TRACE}-{JAVA_SPAN}-01", "tracestate": "vendor=x"})
         await settled.all.wait()
     process, send = collector.spans
     assert (process.name, process.trace_id, process.parent) == ("process orders", JAVA_TRACE, JAVA_SPAN)
@@ -219,12 +218,11 @@ async def test_a_trace_that_is_not_kept_costs_no_span_and_stays_one(collector: C
         if len(seen) == 1:
             raise Skip
 
-    async with running(app, config(collector, sample=0.0)) as lifecycle:
-        producer = lifecycle._producers[""]
+    async with running(app, config(collector, sample=0.0)) as other:
         java = f"00-{JAVA_TRACE}-{JAVA_SPAN}-00"
-        await producer.send_raw("orders", b"{}", {"traceparent": java})
+        await other.send("orders", b"{}", traceparent=java)
         await settled_of(seen, 1)
-        await producer.send_raw("orders", b"{}", {})
+        await other.send("orders", b"{}")
         await settled_of(seen, 2)
     assert collector.spans == []
     assert seen[0] == java
