@@ -183,7 +183,7 @@ def java_classes() -> Path:
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     """Apache RocketMQ 5.5.0, one for the whole session."""
     _need_java()
-    broker = Apache(tmp_path_factory.mktemp("apache"), options=(*toolchain.BRIEF, _LOCKS), conf=toolchain.CALM)
+    broker = Apache(tmp_path_factory.mktemp("apache"), options=(*toolchain.BRIEF, _LOCKS))
     yield broker
     broker.stop()
 

@@ -37,7 +37,6 @@ class Secured:
                 "initAuthenticationUser=" + json.dumps({"username": ADMIN, "password": ADMIN_SECRET}),
                 "innerClientAuthenticationCredentials="
                 + json.dumps({"accessKey": "inner-client", "secretKey": "inner-secret-3"}),
-                *toolchain.CALM,
             ),
             options=(
                 *toolchain.BRIEF,

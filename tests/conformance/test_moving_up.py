@@ -59,7 +59,7 @@ def _move(peer: Peer, directory: Path, *, killed: bool) -> list[str]:
             embedded.kill_broker()
     finally:
         embedded.stop()
-    apache = Apache(directory / "apache", store=embedded.store, options=toolchain.BRIEF, conf=toolchain.CALM)
+    apache = Apache(directory / "apache", store=embedded.store, options=toolchain.BRIEF)
     try:
         java = JavaClient(peer, apache.name_server)
         _carry_on(java, directory, offsets)

@@ -21,9 +21,7 @@ QUEUES, OLD = 2, 60
 @pytest.fixture
 def aged(tmp_path: Path) -> Iterator[Apache]:
     """A broker with small files, which can forget the first of them."""
-    apache = Apache(
-        tmp_path / "aged", conf=("mappedFileSizeCommitLog=1048576", *toolchain.CALM), options=toolchain.BRIEF
-    )
+    apache = Apache(tmp_path / "aged", conf=["mappedFileSizeCommitLog=1048576"], options=toolchain.BRIEF)
     yield apache
     apache.stop()
 

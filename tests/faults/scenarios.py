@@ -324,7 +324,7 @@ def consumer_kills(cluster: Cluster, peer: Peer, directory: Path, size: Scale) -
 
 def bounce(peer: Peer, directory: Path, size: Scale, *, seconds: float = 5.0) -> Figures:
     """Apache RocketMQ's broker is stopped and started under a running app, which goes on by itself."""
-    apache, resumes = Apache(directory / "apache", conf=toolchain.CALM), list[float]()
+    apache, resumes = Apache(directory / "apache", options=toolchain.BRIEF), list[float]()
 
     def damage(app: RunningApp, progress: Progress, _chance: random.Random) -> None:
         apache.bounce(seconds)

@@ -83,9 +83,6 @@ def _alone(what: str) -> Iterator[None]:
 
 BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options for a JVM of tests, which lives for minutes: compiling for speed would cost more than it wins."""
-CALM = ("timerFlushIntervalMs=60000",)
-"""Configuration of a broker that stands idle most of the time: every second it would compare the 11 MB of its timer
-wheel byte by byte, which takes a third of a core."""
 
 
 def java_command(

@@ -36,7 +36,7 @@ def apache(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apa
     problem = toolchain.missing()
     if problem is not None:
         pytest.skip(f"Apache RocketMQ cannot run here: {problem}")
-    broker = Apache(tmp_path_factory.mktemp("apache"), options=toolchain.BRIEF, conf=toolchain.CALM)
+    broker = Apache(tmp_path_factory.mktemp("apache"), options=toolchain.BRIEF)
     yield broker
     broker.stop()
 
