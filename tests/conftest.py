@@ -80,14 +80,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def shares(nodeid: str) -> str:
-    """What a test runs together with: all conformance on one broker, all with Spark, otherwise its file.
+    """What a test runs together with: a part of conformance, all with Spark, otherwise its file.
 
-    Conformance has two such parts, so that both brokers are asked side by side. Those that end transactions are apart.
+    Parts of conformance are about equally long, and each needs one broker: Java members and long waits on Apache
+    RocketMQ, the same on the embedded broker, apps of ours on Apache RocketMQ, and what ends transactions.
     """
     if nodeid.startswith(_SPINNING):
         return "transactions"
     if nodeid.startswith("tests/conformance/"):
-        return "the embedded broker" if re.search(r"[\[-]embedded[\]-]", nodeid) else "Apache RocketMQ"
+        if re.search(r"[\[-]embedded[\]-]", nodeid):
+            return "the embedded broker"
+        return "apps on Apache RocketMQ" if nodeid.startswith(_APPS) else "Apache RocketMQ"
     return "Spark" if nodeid.startswith("contrib/rocketapp-pyspark/") else nodeid.partition("::")[0]
 
 
@@ -149,6 +152,14 @@ _LONG = (
     "tests/faults/",
 )
 """Rooms that take minutes, the longest first."""
+_APPS = tuple(
+    f"tests/conformance/test_{name}.py"
+    for name in (
+        *("admin", "batch", "broadcast", "command_line", "gathering", "keyed", "offsets", "poll", "rebalance"),
+        *("roll_out", "send", "stopping", "tags"),
+    )
+)
+"""Conformance mostly of our own apps; `send` is not `send_back`."""
 _SPINNING = tuple(f"tests/conformance/test_{name}.py" for name in ("transactions", "namespaces", "message_trace"))
 """They end transactions. 3 s later a broker of 5.5.0 keeps one core busy until it stops: TransactionalOpBatchService
 computes a wait in the past from a queue that has nothing to write."""
@@ -159,11 +170,14 @@ def ends_transactions(item: pytest.Item) -> bool:
     return item.nodeid.startswith(_SPINNING)
 
 
-def _length(item: pytest.Item) -> int:
-    """The place of its room among the long ones; after them come all others, and at the end what keeps a core busy."""
-    if ends_transactions(item):
-        return len(_LONG) + 1
-    return next((place for place, room in enumerate(_LONG) if item.nodeid.startswith(room)), len(_LONG))
+def _length(item: pytest.Item) -> tuple[int, bool]:
+    """The place of its room among the long ones; after them come all others, and at the end what keeps a core busy.
+
+    Within a room those come last that read what long waits have brought.
+    """
+    others = len(_LONG)
+    place = next((place for place, room in enumerate(_LONG) if item.nodeid.startswith(room)), others)
+    return others + 1 if ends_transactions(item) else place, "waits" in getattr(item, "fixturenames", ())
 
 
 LOCK_EXPIRY = 40
@@ -211,6 +225,13 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     """Each test that takes this runs twice: against Apache RocketMQ and against the embedded broker."""
     found: Cluster = request.getfixturevalue(request.param)
     return found
+
+
+on_apache = pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+"""For what our own side does with a broker: with the embedded one that is shown without the Java client, by
+tests/unit/app, tests/unit/cli and tests/simulation."""
+on_embedded = pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
+"""For what only that broker does, and for what would test Apache against Apache."""
 
 
 @pytest.fixture

@@ -8,37 +8,53 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.conformance.long_waits import LongWaits
-from tests.conftest import ends_transactions
-from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.conftest import shares
+from tests.peers.clusters import Cluster
 from tests.peers.java_client import Peer
 
 
+class _Stories:
+    """The long waits of each cluster, from the first test on that runs beside them."""
+
+    def __init__(self, peer: Peer, directories: pytest.TempPathFactory) -> None:
+        self._peer, self._directories = peer, directories
+        self._pool = ThreadPoolExecutor(2)
+        self._begun: dict[str, Future[LongWaits]] = {}
+
+    def on(self, cluster: Cluster) -> Future[LongWaits]:
+        """What is there when they have begun; the first call begins them."""
+        if cluster.name not in self._begun:
+            directory = self._directories.mktemp(f"waits-{cluster.name}")
+            self._begun[cluster.name] = self._pool.submit(LongWaits, cluster, self._peer, directory)
+        return self._begun[cluster.name]
+
+    def stop(self) -> None:
+        for story in self._begun.values():
+            if story.exception() is None:
+                story.result().stop()
+        self._pool.shutdown()
+
+
 @pytest.fixture(scope="session")
-def _all_waits(
-    apache: Apache, embedded: Embedded, peer: Peer, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Future[LongWaits]]]:
-    """The stories on both clusters at once."""
-    clusters: tuple[Cluster, ...] = (apache, embedded)
-    with ThreadPoolExecutor(2) as both:
-        starting = {
-            cluster.name: both.submit(LongWaits, cluster, peer, tmp_path_factory.mktemp(f"waits-{cluster.name}"))
-            for cluster in clusters
-        }
-        yield starting
-    for start in starting.values():
-        if start.exception() is None:
-            start.result().stop()
+def _stories(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Stories]:
+    stories = _Stories(peer, tmp_path_factory)
+    yield stories
+    stories.stop()
 
 
 @pytest.fixture(autouse=True)
 def _waits_begin(request: pytest.FixtureRequest) -> None:
-    """With the first test of these brokers: the stories wait while other tests run."""
-    wanted = any("waits" in getattr(item, "fixturenames", ()) for item in request.session.items)
-    if wanted and not {"peer", "apache"}.isdisjoint(request.fixturenames) and not ends_transactions(request.node):
-        request.getfixturevalue("_all_waits")
+    """They wait while other tests of the same process run."""
+    if "cluster" not in request.fixturenames:
+        return
+    part = shares(request.node.nodeid)
+    items = request.session.items
+    if any("waits" in getattr(item, "fixturenames", ()) and shares(item.nodeid) == part for item in items):
+        stories: _Stories = request.getfixturevalue("_stories")
+        stories.on(request.getfixturevalue("cluster"))
 
 
 @pytest.fixture
-def waits(cluster: Cluster, _all_waits: dict[str, Future[LongWaits]]) -> LongWaits:
+def waits(cluster: Cluster, _stories: _Stories) -> LongWaits:
     """What the long stories wrote on this cluster."""
-    return _all_waits[cluster.name].result(300)
+    return _stories.on(cluster).result(300)

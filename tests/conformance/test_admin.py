@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.clusters import Cluster
 from tests.peers.commands import Commands
 from tests.peers.java_client import JavaClient
@@ -40,6 +40,7 @@ def rocketapp(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return Commands(cluster.name_server)
 
 
+@on_apache
 def test_a_topic_is_created_listed_and_shown(rocketapp: Commands, java: JavaClient, topic: str, group: str) -> None:
     rocketapp.run("topic", "create", topic, "--queues", "3")
     wait_until(lambda: topic in rocketapp.run("topic", "list").out, within=20, what="the topic is listed", every=0.2)
@@ -57,6 +58,7 @@ def test_a_topic_is_created_listed_and_shown(rocketapp: Commands, java: JavaClie
     assert kinds["TBW102"] == kinds["broker-a"] == "system"
 
 
+@on_apache
 def test_a_group_is_shown_with_its_members_and_its_lag(
     rocketapp: Commands, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -88,6 +90,7 @@ def test_a_group_is_shown_with_its_members_and_its_lag(
     rocketapp.run("group", "show", f"{group}-missing", code=1)
 
 
+@on_apache
 def test_a_message_is_found_by_the_brokers_id(rocketapp: Commands, java: JavaClient, topic: str) -> None:
     (sent,) = java.send(topic, {"text": "hello", "keys": ["k-1"], "tag": "paid"})
     (found,) = rocketapp.json("message", sent["offset_id"])
@@ -96,6 +99,7 @@ def test_a_message_is_found_by_the_brokers_id(rocketapp: Commands, java: JavaCli
     rocketapp.run("message", sent["offset_id"][:-4] + "FFFF", "--topic", topic, code=1)
 
 
+@on_apache
 def test_a_message_is_found_by_the_producers_id_and_by_key(rocketapp: Commands, java: JavaClient, topic: str) -> None:
     sent = java.send(topic, {"text": "one", "keys": ["k-1"]}, {"text": "two", "keys": ["k-1", "k-2"]})
     wait_until(
@@ -110,6 +114,7 @@ def test_a_message_is_found_by_the_producers_id_and_by_key(rocketapp: Commands, 
     assert found["body"] == "two"
 
 
+@on_apache
 def test_an_offset_is_planned_reset_and_consumed_from(
     rocketapp: Commands, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -131,6 +136,7 @@ def test_an_offset_is_planned_reset_and_consumed_from(
     assert java.lag(topic, group) == 10
 
 
+@on_apache
 def test_a_live_group_is_moved_by_its_broker(
     rocketapp: Commands, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -144,6 +150,7 @@ def test_a_live_group_is_moved_by_its_broker(
     assert java.lag(topic, group) == 0
 
 
+@on_apache
 def test_dead_letters_are_listed_tried_and_replayed(
     rocketapp: Commands, java: JavaClient, run_app: RunApp, tmp_path: Path, topic: str, group: str
 ) -> None:

@@ -8,8 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
 from rocketapp.errors import AllocationError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import (
@@ -24,7 +22,7 @@ from rocketapp.state.allocation import (
     sorted_queues,
 )
 from tests.conformance.test_rebalance import send_round, take
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers import toolchain
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
@@ -149,7 +147,7 @@ class Mixed:
         return ours, {one["queue"] for one in self._consumer.poll() if one["body"].decode().startswith(name)}
 
 
-@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+@on_apache
 def test_in_a_group_with_java_every_queue_has_one_owner(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.java_client import JavaClient
 
 
@@ -56,6 +56,7 @@ def test_publish_many_stores_every_message_once(java: JavaClient, run_app: RunAp
     app.stop()
 
 
+@on_apache
 def test_a_batch_handler_gets_lists(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 1)
     java.send(topic, *(str(n) for n in range(25)), as_batch=True)

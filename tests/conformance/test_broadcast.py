@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.clusters import Cluster
 from tests.peers.commands import Commands
 from tests.peers.java_client import JavaClient
@@ -53,6 +53,7 @@ def test_members_of_both_clients_get_everything_also_one_that_comes_late(
     assert all(line["committed"] in (None, 0) for line in java.offsets(topic, group).values())
 
 
+@on_apache
 def test_a_member_goes_on_where_it_was_when_the_same_group_starts_again(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_member_goes_on_where_it_was_when_the_same_group_starts_again(
     assert sorted(app.texts()) == sorted(numbered("before") + numbered("while it is away"))
 
 
+@on_apache
 def test_queues_that_are_added_while_a_member_is_away_lose_nothing(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -79,6 +81,7 @@ def test_queues_that_are_added_while_a_member_is_away_lose_nothing(
     assert sorted(app.texts()) == numbered("away", 8)
 
 
+@on_apache
 def test_every_worker_is_a_member_and_keeps_its_own_offsets(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -91,6 +94,7 @@ def test_every_worker_is_a_member_and_keeps_its_own_offsets(
     assert app.wait(within=30) == (0, 0, 0, 0)
 
 
+@on_apache
 def test_a_failed_message_is_dropped_and_the_last_line_says_how_many(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -103,6 +107,7 @@ def test_a_failed_message_is_dropped_and_the_last_line_says_how_many(
     assert java.dead_letters(group) == []
 
 
+@on_apache
 def test_broadcast_in_order_needs_no_lock(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 1)
     java.send(topic, *numbered("ordered"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 
+from tests.conftest import on_apache
 from tests.peers import toolchain
 from tests.peers.clusters import Cluster
 
@@ -17,6 +18,7 @@ def rocketapp(*arguments: str, text: str = "") -> list[str]:
     return done.stdout.splitlines()
 
 
+@on_apache
 def test_what_is_sent_is_shown_as_it_was_stored(cluster: Cluster, topic: str) -> None:
     where = ("--name-server", cluster.name_server)
     (first,) = rocketapp("send", topic, "one", "--tag", "paid", "--key", "k", "--property", "p=v", *where)
@@ -34,6 +36,7 @@ def test_what_is_sent_is_shown_as_it_was_stored(cluster: Cluster, topic: str) ->
     assert by_body["one"]["properties"]["p"] == "v"
 
 
+@on_apache
 def test_tail_selects_by_tag(cluster: Cluster, topic: str) -> None:
     """`Aa` and `BB` have one hash, by which the broker selects."""
     where = ("--name-server", cluster.name_server)

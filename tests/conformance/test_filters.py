@@ -5,14 +5,10 @@ The cases that filter by SQL run on Apache's broker alone: the embedded one eval
 
 from __future__ import annotations
 
-import pytest
-
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache, on_embedded
 from tests.peers.java_client import JavaClient
 
 SQL = "amount > 5 AND TAGS = 'paid'"
-
-on_apache = pytest.mark.parametrize("cluster", ["apache"], indirect=True)
 
 
 def _sql_app(topic: str, group: str, sql: str, options: str = "") -> str:
@@ -78,7 +74,7 @@ def test_an_expression_that_is_wrong_is_refused_at_the_start(
     assert "correct it" in app.stderr
 
 
-@pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
+@on_embedded
 def test_a_broker_that_filters_by_no_sql_is_one_line_and_exit_code_2(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -90,6 +86,7 @@ def test_a_broker_that_filters_by_no_sql_is_one_line_and_exit_code_2(
     assert "set enablePropertyFilter=true there, or filter by tags=" in line
 
 
+@on_apache
 def test_a_predicate_of_a_plugin_decides_at_the_consumer(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from rocketapp import Client, MessageQueue, SendResult
+from tests.conftest import on_apache
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient
 
@@ -25,6 +26,7 @@ KEYS = [
 GATHERED = {"producer": {"gather": 0.01}}
 
 
+@on_apache
 def test_keys_go_to_the_queues_of_javas_selector(cluster: Cluster, java: JavaClient, topic: str) -> None:
     java.create_topic(topic, 7)
     theirs = [sent["queue"] for sent in java.send(topic, *({"text": "java", "order_key": key} for key in KEYS))]
@@ -37,6 +39,7 @@ def test_keys_go_to_the_queues_of_javas_selector(cluster: Cluster, java: JavaCli
     assert len(set(theirs)) == 7
 
 
+@on_apache
 @pytest.mark.parametrize("settings", [{}, GATHERED], ids=["each by itself", "gathered"])
 def test_a_queue_is_named_or_chosen_by_a_function(
     cluster: Cluster, java: JavaClient, topic: str, settings: dict[str, dict[str, float]]
@@ -61,6 +64,7 @@ def test_a_queue_is_named_or_chosen_by_a_function(
     ]
 
 
+@on_apache
 def test_gathered_messages_are_where_their_results_say_and_keys_keep_their_order(
     cluster: Cluster, java: JavaClient, topic: str
 ) -> None:

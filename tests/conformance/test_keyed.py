@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.java_client import JavaClient, texts
 
 TAKE = """
@@ -20,6 +20,7 @@ def take(topic: str, group: str) -> str:
     return TAKE.replace("{group}", group).replace("{topic}", topic)
 
 
+@on_apache
 def test_each_key_is_handled_in_its_order_and_many_keys_at_once(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -44,6 +45,7 @@ def test_each_key_is_handled_in_its_order_and_many_keys_at_once(
     assert java.lag(topic, group) == 0
 
 
+@on_apache
 def test_a_failed_message_holds_only_its_key_and_ends_in_the_dead_letters(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from rocketapp.wire.trace import PubRecord, SubAfterRecord, TraceRecord, decode
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.golden.traces import GOLDEN, RECORDS, asked
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, Peer
@@ -49,6 +47,7 @@ def test_records_are_those_that_java_makes_and_reads(peer: Peer) -> None:
     assert [one["type"] for one in read] == [asked(record)["type"] for record in RECORDS]
 
 
+@on_apache
 def test_all_that_is_sent_and_handled_is_traced(
     cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -132,7 +131,7 @@ async def begin() -> None:
 """
 
 
-@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+@on_apache
 def test_transactions_recalls_and_what_is_popped_or_orderly_are_shown(
     java: JavaClient, peer: Peer, run_app: RunApp, topic: str, group: str
 ) -> None:

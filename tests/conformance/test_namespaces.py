@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from rocketapp import Client
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
@@ -15,6 +13,7 @@ from tests.peers.waiting import wait_until
 NAMESPACE = "shop"
 
 
+@on_apache
 def test_handlers_see_bare_names_and_brokers_wrapped_ones(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -51,6 +50,7 @@ def test_handlers_see_bare_names_and_brokers_wrapped_ones(
     assert [one["body"] for one in java.read(f"{NAMESPACE}%{topic}-after", least=1)] == [b"7"]
 
 
+@on_apache
 def test_a_java_member_of_the_namespace_shares_the_queues(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -78,7 +78,7 @@ def test_a_java_member_of_the_namespace_shares_the_queues(
     assert {event["topic"] for event in app.events()} == {topic}
 
 
-@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+@on_apache
 def test_transactions_and_requests_stay_in_the_namespace(
     cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
@@ -26,6 +26,7 @@ def take(topic: str, group: str, start: str = '"first"') -> str:
     return TAKE.replace("{group}", group).replace("{topic}", topic).replace("{start}", start)
 
 
+@on_apache
 def test_first_takes_what_was_there_before(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.send(topic, *(f"old {n}" for n in range(50)))
     app = run_app(take(topic, group), "--exit-when-idle", "0.5")
@@ -41,6 +42,7 @@ def test_last_on_a_young_topic_takes_everything(java: JavaClient, run_app: RunAp
     assert app.wait(within=20).handled == 20
 
 
+@on_apache
 def test_last_on_an_empty_topic_takes_what_comes_after_the_start(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -64,6 +66,7 @@ def test_a_time_of_day_takes_what_was_stored_since(java: JavaClient, run_app: Ru
     assert sorted(app.texts()) == sorted(f"after {n}" for n in range(10))
 
 
+@on_apache
 def test_a_topic_that_is_created_later_is_consumed_from_its_first_message(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -74,6 +77,7 @@ def test_a_topic_that_is_created_later_is_consumed_from_its_first_message(
     assert app.stop().handled == 20
 
 
+@on_apache
 def test_start_positions_are_committed_before_anything_is_published(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -84,6 +88,7 @@ def test_start_positions_are_committed_before_anything_is_published(
     app.stop()
 
 
+@on_apache
 def test_offsets_committed_at_the_stop_equal_the_ends(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -98,6 +103,7 @@ def test_offsets_committed_at_the_stop_equal_the_ends(
     assert {line["max"] for line in offsets.values()} == {10}
 
 
+@on_apache
 def test_a_restart_repeats_nothing_and_skips_nothing(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     load = java.produce(topic, 10**9, rate=1000)
@@ -114,6 +120,7 @@ def test_a_restart_repeats_nothing_and_skips_nothing(java: JavaClient, run_app: 
     assert java.lag(topic, group) == 0
 
 
+@on_apache
 def test_a_group_with_offsets_ignores_its_start(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 2)
     java.send(topic, *(f"a{n}" for n in range(10)))

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.bare import Bare
 from tests.peers.clusters import Apache, Cluster
 from tests.peers.java_client import JavaClient
 from tests.peers.running_app import RunningApp
 from tests.peers.waiting import wait_until
-
-APACHE = pytest.mark.parametrize("cluster", ["apache"], indirect=True)
 
 TAKE = """
 app = RocketApp("{group}")
@@ -84,7 +82,7 @@ def test_the_tool_has_a_member_consume_a_message(
     assert consumed.texts().count("again") == 2
 
 
-@APACHE
+@on_apache
 def test_a_broker_is_told_how_far_a_member_is(
     java: JavaClient, cluster: Cluster, consumed: RunningApp, topic: str, group: str
 ) -> None:
@@ -126,7 +124,7 @@ def test_the_tool_moves_a_group_by_its_broker(java: JavaClient, consumed: Runnin
     assert moved(java, consumed, topic, group) == TWICE
 
 
-@APACHE
+@on_apache
 @pytest.mark.usefixtures("moved_by_members")
 def test_the_tool_moves_a_group_by_its_members(java: JavaClient, consumed: RunningApp, topic: str, group: str) -> None:
     assert moved(java, consumed, topic, group) == TWICE

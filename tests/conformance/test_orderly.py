@@ -8,7 +8,7 @@ from itertools import groupby
 import pytest
 
 from tests.conformance.long_waits import LongWaits
-from tests.conftest import LOCK_EXPIRY, RunApp
+from tests.conftest import LOCK_EXPIRY, RunApp, on_apache
 from tests.peers.java_client import JavaClient, texts
 from tests.peers.waiting import wait_until
 
@@ -27,6 +27,7 @@ def take(topic: str, group: str) -> str:
     return TAKE.replace("{group}", group).replace("{topic}", topic)
 
 
+@on_apache
 def test_each_queue_is_handled_in_its_order(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 8)
     load = java.produce(topic, 800, order_keys=32)
@@ -48,6 +49,7 @@ def test_each_queue_is_handled_in_its_order(java: JavaClient, run_app: RunApp, t
     assert sum(map(len, by_key.values())) == 800
 
 
+@on_apache
 def test_the_first_message_waits_for_no_round_of_locks(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -60,6 +62,7 @@ def test_the_first_message_waits_for_no_round_of_locks(
     app.stop()
 
 
+@on_apache
 def test_a_failed_message_is_retried_in_place_after_a_second(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -90,6 +93,7 @@ def test_a_failed_message_is_retried_in_place_after_a_second(
     assert (counts.handled, counts.retried, counts.dead_lettered) == (5, 3, 0)
 
 
+@on_apache
 def test_a_dead_letter_frees_the_queue(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 1)
     java.send(topic, "poison", *(f"good {n}" for n in range(10)))
@@ -114,6 +118,7 @@ def test_a_dead_letter_frees_the_queue(java: JavaClient, run_app: RunApp, topic:
     assert java.lag(topic, group) == 0
 
 
+@on_apache
 def test_a_clean_stop_hands_the_queues_over_before_the_next_rebalance(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -236,6 +241,7 @@ async def take(message: Message, context: Context) -> None:
 """
 
 
+@on_apache
 def test_commits_by_hand_and_attempts_that_the_next_member_counts_on(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.java_client import JavaClient
 
 WORK = """
@@ -26,6 +26,7 @@ def work(topic: str, group: str) -> str:
     return WORK.replace("{group}", group).replace("{topic}", topic)
 
 
+@on_apache
 def test_two_members_share_the_queues_and_each_message_is_done_once_in_its_order(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -50,6 +51,7 @@ def test_two_members_share_the_queues_and_each_message_is_done_once_in_its_order
     assert second.events("done")
 
 
+@on_apache
 def test_a_call_that_raised_is_repeated_and_a_restart_goes_on_at_the_commit(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

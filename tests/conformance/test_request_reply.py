@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rocketapp import Client, NoReply
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, JavaError
 
@@ -49,7 +49,7 @@ def test_we_get_javas_answer(cluster: Cluster, java: JavaClient, topic: str, gro
     assert asyncio.run(ask()) == ["java: one", "java: " + "x" * 10_000]
 
 
-@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+@on_apache
 def test_a_sync_handler_asks_before_it_answers(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     java.create_topic(f"{topic}-next", 4)
@@ -67,7 +67,7 @@ def test_a_sync_handler_asks_before_it_answers(java: JavaClient, run_app: RunApp
     assert java.request(topic, "one", timeout=JAVA_BEGINS + 5)["body"].decode() == "then java: one"
 
 
-@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+@on_apache
 def test_many_of_ours_ask_ours_at_once(
     cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -83,6 +83,7 @@ def test_many_of_ours_ask_ours_at_once(
     assert asyncio.run(ask()) == [f"re: {number}" for number in range(40)]
 
 
+@on_apache
 def test_who_is_not_answered_hears_it_in_time(
     cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

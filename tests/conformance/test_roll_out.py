@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.clusters import Cluster
 from tests.peers.commands import Commands
 from tests.peers.java_client import JavaClient
@@ -39,6 +39,7 @@ def everywhere(tags: str, queues: int = 4) -> list[dict[str, object]]:
     return [{"text": f"{tag}{queue}", "tag": tag, "queue": queue} for queue in range(queues) for tag in tags]
 
 
+@on_apache
 @pytest.mark.parametrize("options", ["", ", orderly=True"], ids=["concurrent", "orderly"])
 def test_old_and_new_members_take_what_they_want_from_the_queues_of_each_other(
     java: JavaClient, run_app: RunApp, topic: str, group: str, options: str
@@ -61,6 +62,7 @@ def test_old_and_new_members_take_what_they_want_from_the_queues_of_each_other(
     assert java.lag(topic, group) == 0
 
 
+@on_apache
 def test_a_java_member_is_handed_what_only_it_wants(
     java: JavaClient,
     run_app: RunApp,

@@ -6,7 +6,7 @@ import hashlib
 import random
 from pathlib import Path
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.java_client import JavaClient
 
 BODIES = {
@@ -81,6 +81,7 @@ def test_what_ours_publishes_arrives_unchanged_at_java(
     app.stop()
 
 
+@on_apache
 def test_a_body_above_four_mebibytes_is_refused_before_the_wire(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_body_above_four_mebibytes_is_refused_before_the_wire(
     assert java.read(topic) == []
 
 
+@on_apache
 def test_equal_order_keys_go_to_one_queue(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 8)
     app = run_app(

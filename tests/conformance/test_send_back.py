@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.long_waits import LongWaits
 from tests.conformance.mixed_waits import Attempt
+from tests.conftest import on_embedded
 from tests.peers.waiting import wait_until
 
 LEVELS = (1, 5, 10, 30, 60)
@@ -112,7 +113,7 @@ def test_what_fails_at_one_client_is_retried_at_the_other_and_its_attempts_count
     assert begun_by == {"java", "ours"}
 
 
-@pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
+@on_embedded
 def test_the_java_consumer_sees_the_same_times(waits: LongWaits) -> None:
     consumer = waits.java_ladder
     assert consumer is not None

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.java_client import JavaClient
 
 SLOW = """
@@ -42,6 +42,7 @@ def slow(kind: str, topic: str, group: str, seconds: float) -> str:
     return source
 
 
+@on_apache
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_in_hand_is_finished_and_never_repeated(
     java: JavaClient, run_app: RunApp, topic: str, group: str, kind: str
@@ -61,6 +62,7 @@ def test_what_is_in_hand_is_finished_and_never_repeated(
     assert sorted(map(int, done + second.texts("done"))) == list(range(40))
 
 
+@on_apache
 def test_a_drain_that_is_cut_commits_nothing_unfinished(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -75,6 +77,7 @@ def test_a_drain_that_is_cut_commits_nothing_unfinished(
     assert second.wait(within=30).handled == 5
 
 
+@on_apache
 def test_a_second_signal_cuts_the_drain(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.send(topic, "only one")
     app = run_app(slow("async", topic, group, 60))
@@ -86,6 +89,7 @@ def test_a_second_signal_cuts_the_drain(java: JavaClient, run_app: RunApp, topic
     assert java.lag(topic, group) == 1
 
 
+@on_apache
 def test_an_idle_app_does_not_wait_for_its_long_polls(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
-import pytest
-
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_embedded
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
@@ -20,7 +18,7 @@ def wait_until_committed(java: JavaClient, topic: str, group: str) -> None:
     wait_until(lambda: java.lag(topic, group) == 0, within=10, what="all is committed")
 
 
-@pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
+@on_embedded
 def test_a_java_push_consumer_takes_everything_once(java: JavaClient, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     consumer = java.consume(topic, group)
@@ -33,7 +31,7 @@ def test_a_java_push_consumer_takes_everything_once(java: JavaClient, topic: str
     wait_until_committed(java, topic, group)
 
 
-@pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
+@on_embedded
 def test_a_java_orderly_consumer_keeps_the_order_of_each_queue(java: JavaClient, topic: str, group: str) -> None:
     java.create_topic(topic, 8)
     java.produce(topic, 400, order_keys=20).wait(within=30)
@@ -47,7 +45,7 @@ def test_a_java_orderly_consumer_keeps_the_order_of_each_queue(java: JavaClient,
     assert {queue: list(range(len(offsets))) for queue, offsets in by_queue.items()} == by_queue
 
 
-@pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
+@on_embedded
 def test_a_java_orderly_consumer_retries_in_place(java: JavaClient, topic: str, group: str) -> None:
     java.create_topic(topic, 1)
     java.send(topic, *(str(n) for n in range(3)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.java_client import JavaClient
 
 
@@ -60,6 +60,7 @@ def test_every_expression_takes_exactly_its_messages(java: JavaClient, run_app: 
     assert counts.handled == sum(len(case.taken) for case in CASES)
 
 
+@on_apache
 def test_handlers_of_one_topic_are_told_apart_by_tag(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.send(topic, *({"text": f"{tag}{n}", "tag": tag} for tag in ("paid", "shipped", "lost") for n in range(5)))
     java.send(topic, "untagged")
@@ -89,6 +90,7 @@ def test_handlers_of_one_topic_are_told_apart_by_tag(java: JavaClient, run_app: 
     assert counts == (16, 0, 0, 0)
 
 
+@on_apache
 def test_filtered_messages_count_as_done_when_offsets_are_committed(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rocketapp import Client, Message
-from tests.conftest import RunApp
+from tests.conftest import RunApp, on_apache
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
@@ -71,7 +71,7 @@ def test_what_is_committed_is_seen_and_nothing_else(java: JavaClient, run_app: R
     assert app.stop().handled == 3
 
 
-@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+@on_apache
 def test_another_process_answers_for_one_that_died(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     first = run_app(source(group, topic, '["true"]', "None"))
@@ -83,7 +83,7 @@ def test_another_process_answers_for_one_that_died(java: JavaClient, run_app: Ru
     assert second.texts("local") == []
 
 
-@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+@on_apache
 def test_a_java_member_answers_for_ours(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     java.join_transactions(topic, group=group, check="commit")
@@ -95,7 +95,7 @@ def test_a_java_member_answers_for_ours(java: JavaClient, run_app: RunApp, topic
     assert java.checked(group) == ["true"]
 
 
-@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+@on_apache
 def test_a_script_commits_and_is_asked(cluster: Cluster, java: JavaClient, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     consumer = java.consume(topic, f"{group}-all", **{"from": "first"})

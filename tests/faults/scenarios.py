@@ -33,7 +33,7 @@ class Scale(NamedTuple):
     kill_rate: int
 
 
-SMALL = Scale(deliveries=5_000, order_rate=100, order_kills=1, kills=3, kill_rate=500)
+SMALL = Scale(deliveries=2_000, order_rate=100, order_kills=1, kills=2, kill_rate=300)
 FULL = Scale(deliveries=100_000, order_rate=150, order_kills=3, kills=10, kill_rate=1_000)
 
 
