@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.brokers import Brokers, Slaves
-from rocketapp.consumer.group.shared_attempts import SharedAttempts
 from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.items import first_of
 from rocketapp.consumer.limits import Limits
@@ -26,15 +25,15 @@ from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.shared_attempts import SharedAttempts
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.rollout.forward import Failures, Forwarding, Taking
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.consumer.watch.figures import Figures
 from rocketapp.consumer.watch.slow_calls import SlowCalls
+from rocketapp.consumer.ways.by_offset import SentBack
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep, Way
-from rocketapp.consumer.ways.retries_in_place import RetryContext
-from rocketapp.consumer.ways.sent_back import SentBack
 from rocketapp.consumer.ways.table import ways_of
 from rocketapp.model.handler_kind import ORDERLY, POPPED
 from rocketapp.model.message_queue import MessageQueue
@@ -73,8 +72,7 @@ def new_consumer(
     has_locks = not member.broadcast and any(topic.needs_lock for topic in topics)
     redelivery = Redelivery(member, parts.producer, has_locks=has_locks, app_version=parts.app_version)
     send_back = _slow_send_back(member, redelivery)
-    pausing = Pausing()
-    stopping = Stopping(member.stats.handlers, pausing)
+    stopping = Stopping(member.stats.handlers, member.pausing)
 
     owned: dict[MessageQueue, Owned] = {}
     check = SubscriptionCheck(member, topics, owned=owned)
@@ -91,22 +89,17 @@ def new_consumer(
     in_turn = [topic.topic for topic in topics if topic.kind is ORDERLY and not topic.broadcast]
     shared_attempts = SharedAttempts(topics=in_turn, brokers=member.brokers, attempts=attempts, tasks=member.tasks)
     context = WayContext(
-        group=group,
-        stats=member.stats,
-        observe=parts.observe,
-        stall_reasons=member.stalls,
-        waits=member.waits,
-        pausing=pausing,
-        retries=RetryContext(
-            member, redelivery, stopping, parts.config.suspend, attempts=attempts, tell=shared_attempts.failed
-        ),
+        member=member,
+        redelivery=redelivery,
+        stopping=stopping,
         new_completion=new_completion,
+        attempts=attempts,
+        tell_attempts=shared_attempts.failed,
         threads=parts.threads,
         crashes=parts.crashes,
         forwarding=forwarding,
         released=send_back,
         prompt=commits.prompt,
-        locked=not member.broadcast,
     )
     ways = ways_of(topics, context)
     concurrent, popped = ways.concurrently, _pop_way(topics, context)
@@ -115,7 +108,7 @@ def new_consumer(
     def in_flight() -> list[tuple[Handler, Any]]:
         return [call for mode in modes for call in mode.in_hand()]
 
-    taking = Taking(member, topics, mode=concurrent, new_completion=new_completion, pausing=pausing)
+    taking = Taking(member, topics, mode=concurrent, new_completion=new_completion, pausing=member.pausing)
 
     # The queues.
     leases = Leases(member, is_unchanged=commits.is_unchanged)
@@ -134,19 +127,18 @@ def new_consumer(
     others: dict[str, NewAssignments] = {}
     if popped is not None:
         from rocketapp.consumer.pop.assignment import PopAssignments
-        from rocketapp.consumer.pop.context import PopContext
 
-        pop_context = PopContext(
+        pop = PopAssignments(
+            popped,
             member,
             flow_control=parts.flow_control,
-            pausing=pausing,
             starts=starts,
             redelivery=redelivery,
             stopping=stopping,
             epochs=count(1),
             begun=begun,
         )
-        others = dict.fromkeys(popped.tables, PopAssignments(popped, pop_context))
+        others = dict.fromkeys(popped.tables, pop)
     assignments = Assignments(
         member,
         {topic: ways.of_topics.get(topic, concurrent) for topic in member.subscriptions},
@@ -154,7 +146,6 @@ def new_consumer(
         leases=leases,
         commits=commits,
         flow_control=parts.flow_control,
-        pausing=pausing,
         forwarding=forwarding,
         others=others,
         begun=begun,
@@ -194,7 +185,6 @@ def new_consumer(
         commits=commits,
         local=local,
         redelivery=redelivery,
-        pausing=pausing,
         stopping=stopping,
         check=check,
         taking=taking,
@@ -226,6 +216,7 @@ def _member(group: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts) -
         config=config,
         limits=limits,
         stats=GroupStats(handler for topic in topics for handler in topic.handlers),
+        pausing=Pausing(),
         stalls=StallReasons(group, observe, now),
         waits=StallReasons(group, observe, now),
         observe=observe,

@@ -13,6 +13,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.limits import Limits
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.event import Observe
 from rocketapp.model.stats import HandlerStats
@@ -44,6 +45,7 @@ class Member:
     """Why queues stand still."""
     waits: StallReasons
     """Queues that wait for a free call of their handler. They are pulled all the same."""
+    pausing: Pausing
     observe: Observe
     """Receives what happens, as events."""
     tasks: Tasks

@@ -20,7 +20,6 @@ from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.queues.assignment import Assignments
 from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
@@ -79,7 +78,6 @@ class PushConsumer:
         commits: Commits,
         local: LocalOffsets | None,
         redelivery: Redelivery,
-        pausing: Pausing,
         stopping: Stopping,
         check: SubscriptionCheck,
         taking: Taking,
@@ -92,7 +90,7 @@ class PushConsumer:
         self._member, self._topics, self._modes, self._popped = member, topics, modes, popped
         self._assignments, self._rebalancer, self._starts, self._leases = assignments, rebalancer, starts, leases
         self._commits, self._local, self._redelivery = commits, local, redelivery
-        self._pausing, self._stopping = pausing, stopping
+        self._stopping = stopping
         self._check, self._taking = check, taking
         self._figures, self._adjusting, self._blocked_loop = figures, adjusting, blocked_loop
         self._expected_members = expected_members
@@ -276,11 +274,11 @@ class PushConsumer:
 
         Its queues and locks are kept, and what was pulled as well. Messages of it that come back for a retry wait too.
         """
-        self._pausing.pause(topic, reason)
+        self._member.pausing.pause(topic, reason)
 
     def resume(self, topic: str, reason: str | None = None) -> None:
         """Lift this reason, or without one all reasons. The topic goes on when its last reason is lifted."""
-        self._pausing.resume(topic, reason)
+        self._member.pausing.resume(topic, reason)
 
     def adjust(self, changes: Mapping[str, Mapping[str, float | None]]) -> None:
         """From now on these limits hold, by topic of the group, or its retry topic."""

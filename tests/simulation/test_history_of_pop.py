@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.consumer.pop.judging import Judging
+from rocketapp.consumer.pop.acknowledging import Judging
 from rocketapp.state.pop_queue import PopQueue
 from tests.simulation import history as facts
 from tests.simulation import pop_checks

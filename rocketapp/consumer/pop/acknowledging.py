@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.brokers import Brokers
-from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
+from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.consumer.stalls import OF_ACK, StallReasons
+from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.errors import BrokerError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.popped import Acks
+from rocketapp.state.policy import delay_before
 from rocketapp.state.pop_queue import PopQueue
+from rocketapp.state.redelivery import Dead, Failure, concurrent_step
+from rocketapp.state.retry_times import LATE
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.pop import AckRequest, pop_retry_topic
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.pop.assignment import PopAssignments
+
 
 GATHER = 0.01
 """Seconds in which finished messages gather."""
@@ -143,3 +155,55 @@ class Acknowledging:
         if refused:
             # One that may pass comes first: then all are sent again.
             raise min(refused, key=_is_final)
+
+
+class Judging(ByOffset):
+    """Acknowledges messages one by one: offsets mean nothing here."""
+
+    __slots__ = ("_comes_again", "_group", "_hiding", "_keep", "_now", "_queue")
+
+    def __init__(
+        self,
+        queue: PopQueue[Message],
+        handler: Handler,
+        keep: Keep,
+        *,
+        hiding: Hiding,
+        comes_again: Callable[[float], None],
+        group: PopAssignments,
+    ) -> None:
+        """`keep` takes a message that is started again when its topic is resumed.
+
+        `comes_again(at)` is told when a failed message comes again, in the loop's time.
+        """
+        super().__init__(queue, handler)
+        self._queue, self._keep = queue, keep
+        self._hiding, self._comes_again, self._group = hiding, comes_again, group
+        self._now = asyncio.get_running_loop().time
+
+    def judge(self, item: Any, result: object, raised: bool) -> None:
+        """Acknowledge what one call has done; the other messages come again, or are dead."""
+        for message, failure in self.settle(item, result, raised):
+            self._group.stopping.failed(self._handler, failure)
+            if failure.stop:
+                self._keep(message)
+            else:
+                self._fail(message, failure)
+
+    def _fail(self, message: Message, failure: Failure) -> None:
+        about, times = self._handler.subscription, message.reconsume_times
+        delay = delay_before(about.retry, times)
+        step = concurrent_step(failure, reconsume_times=times, retries=about.retries, delay=delay)
+        group, handler = self._group, self._handler
+        if isinstance(step, Dead):
+            # It is acknowledged when its copy is stored, and stays hidden until then.
+            group.redelivery.send_to_dlq(handler, self._queue, message, failure)
+            return
+
+        def settled() -> None:
+            at = self._now() + step.delay
+            self._comes_again(at)
+            group.redelivery.due_until = max(group.redelivery.due_until, at + LATE)
+            count_retry(group.member, handler, message, failure, step.delay)
+
+        self._hiding.until_retry(message, step.delay, settled)

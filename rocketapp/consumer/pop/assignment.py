@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Iterator
 from functools import partial
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pop.acknowledging import Acknowledging
-from rocketapp.consumer.pop.context import PopContext
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.pop.acknowledging import Acknowledging, Judging
 from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
-from rocketapp.consumer.pop.judging import Judging
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pop.way import PopDelivery, PopWay
-from rocketapp.consumer.pull.flow import QueueFlow
+from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
+from rocketapp.consumer.queues.start import Starts
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
@@ -38,45 +41,64 @@ _LAST_ACKS = 2 * REQUEST_TIMEOUT
 
 
 class PopAssignments:
-    """Makes the assignments of popped topics."""
+    """Makes the assignments of popped topics, which share its parts."""
 
-    def __init__(self, way: PopWay, context: PopContext) -> None:
-        self._way, self._context = way, context
+    def __init__(
+        self,
+        way: PopWay,
+        member: Member,
+        *,
+        flow_control: FlowControl,
+        starts: Starts,
+        redelivery: Redelivery,
+        stopping: Stopping,
+        epochs: Iterator[int],
+        begun: asyncio.Future[None],
+    ) -> None:
+        """`begun`: done when messages may be asked for."""
+        self.way, self.member, self.flow_control, self.starts = way, member, flow_control, starts
+        self.redelivery, self.stopping, self.epochs, self.begun = redelivery, stopping, epochs, begun
 
     def new(self, queue: MessageQueue, *, handed_over: bool) -> PopAssignment:
         """One that does not run yet. Whoever else pops the queue, nothing has to be handed over."""
-        return PopAssignment(queue, self._context.member.subscriptions[queue.topic], self._way, self._context)
+        return PopAssignment(queue, self.member.subscriptions[queue.topic], self)
+
+    def queues_of(self, popped: MessageQueue) -> list[MessageQueue]:
+        """The queues behind one that stands for all of a broker."""
+        route = self.member.client.routes.get(popped.topic)
+        queues = () if route is None else route.readable_queues(popped.topic)
+        return [queue for queue in queues if queue.broker_name == popped.broker_name]
 
 
 class PopAssignment:
     """Consumes what one broker hands out of one topic."""
 
-    def __init__(self, queue: MessageQueue, subscription: SubscriptionData, way: PopWay, context: PopContext) -> None:
+    def __init__(self, queue: MessageQueue, subscription: SubscriptionData, group: PopAssignments) -> None:
         self.queue = queue
-        self._subscription, self._way, self._context = subscription, way, context
+        self._subscription, self._group, self._way = subscription, group, group.way
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._cut: asyncio.Future[None] = self._loop.create_future()
         """Done when no handler is waited for any more."""
         self._acks = Acknowledging(
-            group=context.member.name,
-            brokers=context.member.brokers,
-            stall_reasons=context.member.stalls,
-            observe=context.member.observe,
+            group=group.member.name,
+            brokers=group.member.brokers,
+            stall_reasons=group.member.stalls,
+            observe=group.member.observe,
         )
-        self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(context.epochs))
+        self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(group.epochs))
         self.popped: PopQueue[Message] | None = self._queue
         self.process_queue: ProcessQueue[Message] | None = None
         self.is_clean: bool = True
         self._retries = RetryTimes()
         self._hiding = Hiding(
             self._queue,
-            group=context.member.name,
-            brokers=context.member.brokers,
-            limits=context.member.limits,
-            stall_reasons=context.member.stalls,
-            tasks=context.member.tasks,
-            observe=context.member.observe,
+            group=group.member.name,
+            brokers=group.member.brokers,
+            limits=group.member.limits,
+            stall_reasons=group.member.stalls,
+            tasks=group.member.tasks,
+            observe=group.member.observe,
         )
         self._consuming: tuple[Popper, PopDelivery, QueueFlow] | None = None
 
@@ -118,46 +140,46 @@ class PopAssignment:
 
     async def run(self) -> None:
         """Until it has been given back."""
-        context = self._context
-        context.member.brokers.hold(self.queue.broker_name)
+        group = self._group
+        group.member.brokers.hold(self.queue.broker_name)
         try:
-            await asyncio.wait([context.begun, self._ended], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([group.begun, self._ended], return_when=asyncio.FIRST_COMPLETED)
             if await self._starts_are_fixed():
                 await self._consume()
         finally:
-            context.member.stalls.forget(self.queue)
-            context.member.brokers.release(self.queue.broker_name)
+            group.member.stalls.forget(self.queue)
+            group.member.brokers.release(self.queue.broker_name)
 
     async def _starts_are_fixed(self) -> bool:
         """Wait until the group has an offset in each queue: a broker would choose another one. False: given back."""
-        context = self._context
+        group = self._group
         while not self.is_ending:
             try:
-                for queue in context.queues_of(self.queue):
-                    await context.starts.fix(queue)
+                for queue in group.queues_of(self.queue):
+                    await group.starts.fix(queue)
                 return True
             except RocketAppError as error:
-                context.member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
+                group.member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
             except Exception as error:
-                context.member.observe(LoopFailed(f"start of {self.queue}", f"{type(error).__name__}: {error}"))
+                group.member.observe(LoopFailed(f"start of {self.queue}", f"{type(error).__name__}: {error}"))
             await asyncio.wait([self._ended], timeout=_TRY_AGAIN)
         return False
 
     async def _consume(self) -> None:
-        context, queue = self._context, self._queue
+        group, queue = self._group, self._queue
         delivery = self._way.begin(queue, self._judge, self._hiding.give_back)
-        config = context.member.limits.of(self.queue.topic)
-        flow = context.flow_control.open(context.member.name, queue, config, self._limits())
+        config = group.member.limits.of(self.queue.topic)
+        flow = group.flow_control.open(group.member.name, queue, config, self._limits())
         give_back = self._hiding.give_back
         popper = Popper(
-            queue, self._subscription, delivery.deliver, flow, context, give_back=give_back, retries=self._retries
+            queue, self._subscription, delivery.deliver, flow, group.member, give_back=give_back, retries=self._retries
         )
         self._consuming, self.process_queue = (popper, delivery, flow), queue
-        context.member.observe(Assigned(context.member.name, self.queue, 0, queue.epoch))
-        context.pausing.watch(self.queue.topic, self._look_at_pauses)
+        group.member.observe(Assigned(group.member.name, self.queue, 0, queue.epoch))
+        group.member.pausing.watch(self.queue.topic, self._look_at_pauses)
         self._look_at_pauses()
         loops = [
-            context.member.tasks.start(coroutine, f"{what} {self.queue}")
+            group.member.tasks.start(coroutine, f"{what} {self.queue}")
             for coroutine, what in (
                 (popper.run(), "pop"),
                 (popper.look_for_retries(), "look for retries of"),
@@ -177,14 +199,14 @@ class PopAssignment:
         finally:
             for each in loops:
                 each.cancel()
-            context.pausing.unwatch(self.queue.topic, self._look_at_pauses)
+            group.member.pausing.unwatch(self.queue.topic, self._look_at_pauses)
             self._way.over(queue)
             flow.close()
             self._consuming = self.process_queue = None
-        context.member.observe(Released(context.member.name, self.queue, "released"))
+        group.member.observe(Released(group.member.name, self.queue, "released"))
 
     def _limits(self) -> QueueLimits:
-        config, queue = self._context.member.limits.of(self.queue.topic), self._queue
+        config, queue = self._group.member.limits.of(self.queue.topic), self._queue
         most = config.pop_max_messages
 
         def is_full(share: float) -> str | None:
@@ -195,7 +217,7 @@ class PopAssignment:
 
     def _judge(self, handler: Handler, keep: Keep) -> Judging:
         return Judging(
-            self._queue, handler, keep, hiding=self._hiding, comes_again=self._comes_again, context=self._context
+            self._queue, handler, keep, hiding=self._hiding, comes_again=self._comes_again, group=self._group
         )
 
     def _comes_again(self, at: float) -> None:
@@ -205,7 +227,7 @@ class PopAssignment:
 
     def _look_at_pauses(self) -> None:
         if self._consuming is not None:
-            self._consuming[0].gate.follow(self._context.pausing.pauses, (self.queue.topic,))
+            self._consuming[0].gate.follow(self._group.member.pausing.pauses, (self.queue.topic,))
 
     async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""
@@ -213,7 +235,7 @@ class PopAssignment:
         delivery.end()
         for coming in filter(None, (popper.coming, popper.looking)):
             coming.answer.add_done_callback(partial(self._answered_late, popper, coming))
-        drained = self._context.member.tasks.start(delivery.drained(), f"drain {self.queue}")
+        drained = self._group.member.tasks.start(delivery.drained(), f"drain {self.queue}")
         await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
             drained.cancel()

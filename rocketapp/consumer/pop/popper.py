@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rocketapp.client.calls import pop
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.pop.context import PopContext
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.pop.handed_out import hand_outs
 from rocketapp.consumer.pop.way import GiveBack
 from rocketapp.consumer.pull.flow import QueueFlow
@@ -64,7 +64,7 @@ class Popper:
         subscription: SubscriptionData,
         deliver: Callable[[Sequence[Message]], None],
         flow: QueueFlow,
-        context: PopContext,
+        member: Member,
         *,
         give_back: GiveBack,
         retries: RetryTimes,
@@ -72,10 +72,10 @@ class Popper:
         """`retries`: when messages that we have failed on come again; call `look_soon` after each new one."""
         self._queue, self._subscription, self._deliver = queue, subscription, deliver
         self._give_back = give_back
-        self._flow, self._context, self._retries = flow, context, retries
+        self._flow, self._member, self._retries = flow, member, retries
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
-        self.gate: Gate = Gate(self._about, flow, context.member.stalls)
+        self.gate: Gate = Gate(self._about, flow, member.stalls)
         self.coming: Coming | None = None
         """The request under way."""
         self.looking: Coming | None = None
@@ -88,7 +88,7 @@ class Popper:
     @property
     def _config(self) -> ConsumerConfig:
         """The settings of the topic now."""
-        return self._context.member.limits.of(self._about.topic)
+        return self._member.limits.of(self._about.topic)
 
     async def run(self) -> None:
         """Until cancelled; then `coming` may still be answered."""
@@ -100,7 +100,7 @@ class Popper:
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the topic for good without a report.
-                self._context.member.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
+                self._member.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(self._config.pull_retry_delay)
 
     def look_soon(self) -> None:
@@ -127,7 +127,7 @@ class Popper:
                 except Exception as error:
                     # A bug must not end the looks for good without a report.
                     problem = f"{type(error).__name__}: {error}"
-                    self._context.member.observe(LoopFailed(f"look for retries of {self._about}", problem))
+                    self._member.observe(LoopFailed(f"look for retries of {self._about}", problem))
                     await asyncio.sleep(AGAIN)
 
     def _patience(self, error: RocketAppError) -> float:
@@ -143,9 +143,9 @@ class Popper:
             if error.code == ResponseCode.POLLING_FULL:
                 return _FULL_DELAY
             if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                self._context.member.brokers.heartbeat_soon()
+                self._member.brokers.heartbeat_soon()
             if error.code in _WRONG_BROKER:
-                self._context.member.client.routes.refresh_soon(self._about.topic)
+                self._member.client.routes.refresh_soon(self._about.topic)
         return delay
 
     async def _pop_on(self) -> None:
@@ -161,12 +161,12 @@ class Popper:
             self.coming = None
             self._flow.release()
             messages = self.took(coming)
-            self._context.member.stats.pulls += 1
+            self._member.stats.pulls += 1
             self.gate.moves()
             if not messages:
                 self._is_empty()
                 continue
-            self._context.member.stats.pulled[self._about.topic] += len(messages)
+            self._member.stats.pulled[self._about.topic] += len(messages)
             # What was just taken counts: the next request is sent before handlers have their turn.
             try:
                 if not self.gate.is_paused and self._flow.may_pull():
@@ -193,7 +193,7 @@ class Popper:
             result.body,
             self._about,
             at=self._hidden_since(coming),
-            max_inflated_bytes=self._context.member.max_inflated_bytes,
+            max_inflated_bytes=self._member.max_inflated_bytes,
         )
         for hand_out, share in found:
             queue.hand_out(hand_out, share)
@@ -218,12 +218,12 @@ class Popper:
 
     async def _start(self, hold: float) -> Coming:
         """`hold`: seconds that the broker may hold the request while there is nothing."""
-        context = self._context
-        connection = await context.member.brokers.connection(self._about.broker_name)
+        member = self._member
+        connection = await member.brokers.connection(self._about.broker_name)
         config = self._config  # only now: it may have changed meanwhile
-        wanted = context.member.brokers.carried(self._about.topic) or self._subscription
+        wanted = member.brokers.carried(self._about.topic) or self._subscription
         request = PopRequest(
-            group=context.member.name,
+            group=member.name,
             topic=self._about.topic,
             queue_id=self._about.queue_id,
             max_messages=config.pop_batch_size,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits, Session
 from rocketapp.consumer.owned import NewAssignments, Owned
-from rocketapp.consumer.pausing import EVERY, Pausing
+from rocketapp.consumer.pausing import EVERY
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.queues.leases import Leases, Lock
@@ -66,7 +66,6 @@ class Assignments:
         leases: Leases,
         commits: Commits,
         flow_control: FlowControl,
-        pausing: Pausing,
         forwarding: Forwarding,
         others: Mapping[str, NewAssignments],
         begun: asyncio.Future[None],
@@ -82,7 +81,6 @@ class Assignments:
         self.leases: Leases = leases
         self.commits: Commits = commits
         self.flow_control: FlowControl = flow_control
-        self.pausing: Pausing = pausing
         self.forwarding: Forwarding = forwarding
         self.epochs: count[int] = count(1)
         """Each session has the next one."""
@@ -230,7 +228,7 @@ class Assignment:
     def _look_at_pauses(self) -> None:
         """The pauses of the group have changed, or a session begins."""
         if self._consuming is not None:
-            self._consuming[0].gate.follow(self._group.pausing.pauses, self._topics)
+            self._consuming[0].gate.follow(self._group.member.pausing.pauses, self._topics)
 
     async def run(self) -> None:
         """Until it has been given back."""
@@ -288,7 +286,7 @@ class Assignment:
         """
         member, group, committer = self._member, self._group, self._committer
         config = member.limits.of(self.queue.topic)
-        limits, pauses = self._mode.limits(config), group.pausing.pauses
+        limits, pauses = self._mode.limits(config), group.member.pausing.pauses
         flow = self._flow = group.flow_control.open(member.name, process_queue, config, limits, pauses=pauses)
         try:
             delivery = self._mode.open(process_queue, lock, flow)
@@ -311,7 +309,7 @@ class Assignment:
             raise
         finally:
             committer.end(session)
-            group.pausing.unwatch(self._pauses_of, self._look_at_pauses)
+            group.member.pausing.unwatch(self._pauses_of, self._look_at_pauses)
             flow.close()
             self._consuming = self._flow = self.process_queue = self._session_offsets = None
         member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))
@@ -323,7 +321,7 @@ class Assignment:
         self, session: Session, delivery: Delivery, flow: QueueFlow, lock: Lock | None
     ) -> Correction | None:
         """Until the session is to end; where to go on when the broker moved the offset."""
-        pausing = self._group.pausing
+        pausing = self._group.member.pausing
         puller = Puller(
             self._member,
             session.process_queue,

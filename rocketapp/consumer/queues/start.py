@@ -11,11 +11,11 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.consumer.group.shared_attempts import SharedAttempts
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.consumer.queues.leases import Leases, Lock
+from rocketapp.consumer.retry.shared_attempts import SharedAttempts
 from rocketapp.consumer.ways.delivery import Way
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.handler_kind import POPPED

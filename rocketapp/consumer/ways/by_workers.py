@@ -7,7 +7,7 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.rollout.forward import Forwarding, Unmatched
-from rocketapp.consumer.ways.pulled import Pulled
+from rocketapp.consumer.ways.delivery import Pulled
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.flow_control import QueueLimits

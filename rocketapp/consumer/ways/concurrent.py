@@ -52,16 +52,14 @@ class ConcurrentWay(WayByWorkers):
         topics = list(topics)
         self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if not one.kind.by_message}
         """Handlers that are not called with messages."""
-        self.stats: GroupStats = context.stats
+        self.stats: GroupStats = context.member.stats
         self.new_completion: NewCompletion = context.new_completion
         self.released: SlowSendBack | None = context.released
-        self._group = context.group
-        self.pausing: Pausing = context.pausing
+        self._group = context.member.name
+        self.pausing: Pausing = context.member.pausing
         self.crashes: Crashes | None = context.crashes
-        self._stalls = context.stall_reasons
-        super().__init__(
-            WorkersOfHandlers(context.observe, context.threads, context.pausing, self.crashes), context.forwarding
-        )
+        self._stalls = context.member.stalls
+        super().__init__(WorkersOfHandlers(context.member, context.threads, self.crashes), context.forwarding)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
         self.deliveries: dict[ConcurrentDelivery, None] = {}

@@ -23,7 +23,7 @@ from rocketapp.model.queue_start import Begin
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.wire.record import Message
+from rocketapp.wire.record import Message, decode_records
 
 
 class Delivery(Protocol):
@@ -157,3 +157,14 @@ Keep = Callable[[Message], None]
 """Takes a message that was started and is not done, because its topic was stopped: it starts again after that."""
 NewCompletion = Callable[[ProcessQueue[Message], Handler, Keep], Completion]
 """Makes what judges the calls of one handler in one session, and acknowledges its messages."""
+
+
+class Pulled:
+    """Its process queues hold messages, from the offset that the group has committed."""
+
+    decode: Decode = staticmethod(decode_records)
+    new_queue: NewQueue = ProcessQueue
+
+    @property
+    def own_start(self) -> Begin | None:
+        return None

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.ways.by_offset import ByOffset
-from rocketapp.consumer.ways.key_watches import KeyWatches
+from rocketapp.consumer.ways.keyed import KeyWatches
 from rocketapp.consumer.ways.outcomes import text_of
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.workers.work import Work, Workers

@@ -15,9 +15,8 @@ from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stalls import OF_INTAKE, StallReasons
 from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import Keep, NewCompletion, NewQueue, QueueLock
+from rocketapp.consumer.ways.delivery import Keep, NewCompletion, NewQueue, Pulled, QueueLock
 from rocketapp.consumer.ways.intake import IntakeWay
-from rocketapp.consumer.ways.pulled import Pulled
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -50,13 +49,13 @@ class PluggedWay(Pulled):
         (handler,) = topic.handlers
         self.handler: Handler = handler
         self.plugged_in: PluggedIn = topic.plugged_in
-        self.observe: Observe = context.observe
-        self.stats: GroupStats = context.stats
+        self.observe: Observe = context.member.observe
+        self.stats: GroupStats = context.member.stats
         self.table: TagTable[Handler] = TagTable([(handler, handler.subscription.tags)])
         """Brokers compare hashes of tags alone."""
         self.new_completion: NewCompletion = context.new_completion
-        self.stall_reasons: StallReasons = context.stall_reasons
-        self.pausing: Pausing = context.pausing
+        self.stall_reasons: StallReasons = context.member.stalls
+        self.pausing: Pausing = context.member.pausing
         self.needs_lock: bool = self.plugged_in.way.locked
         self.run_on: float | None = None if self.needs_lock else RUN_ON
         self.takes_records: bool = self.plugged_in.way.records

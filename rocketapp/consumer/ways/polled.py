@@ -126,7 +126,7 @@ class PolledDelivery(SerialDelivery):
             else:
                 # Brokers compare hashes of tags alone.
                 self._process_queue.finish_all(share)
-                self._context.stats.count_unmatched(self.queue.topic, len(share))
+                self._context.member.stats.count_unmatched(self.queue.topic, len(share))
         self._changed.set()
 
     async def take(self, one: Round, most: int) -> list[Message]:
@@ -149,7 +149,7 @@ class PolledDelivery(SerialDelivery):
         one.extend(found)
         if found:
             # From now on the watch sees the call by its messages.
-            self._context.waits.moving(self.queue)
+            self._context.member.waits.moving(self.queue)
         return found
 
     @property
@@ -179,7 +179,7 @@ class PolledDelivery(SerialDelivery):
         if self._permit.item is not None and not self._permit.item:
             # The line about a cut drain tells of calls by their messages.
             text = f"handler {self._handler.name} is cut: it has pulled nothing"
-            self._context.observe(LoopFailed(f"poll {self.queue}", text))
+            self._context.member.observe(LoopFailed(f"poll {self.queue}", text))
         return await super().abandon()
 
     def in_hand(self) -> tuple[Handler, Any] | None:
@@ -195,12 +195,12 @@ class PolledDelivery(SerialDelivery):
             if not await self._take_call(executor):
                 return
             started, one = self._loop.time(), Round(self)
-            self._context.waits.blocked(self.queue, partial(self._standing, started), patience=CALL_PATIENCE)
+            self._context.member.waits.blocked(self.queue, partial(self._standing, started), patience=CALL_PATIENCE)
             try:
                 stopped = await executor.run(iter((one,)), self._permit, self)
             finally:
                 executor.free_calls.release()
-                self._context.waits.moving(self.queue)
+                self._context.member.waits.moving(self.queue)
                 one.end()
             if stopped is not None and stopped.item is None and not one.is_done:
                 continue  # it was not called
@@ -266,13 +266,13 @@ class PolledDelivery(SerialDelivery):
         if failure.after is not None and one.next_after is None:
             one.next_after = failure.after
         delay = one.next_after if one.next_after is not None else handler.subscription.every or 0.0
-        context.retries.stopping.failed(handler, failure)
+        context.stopping.failed(handler, failure)
         for message in one:
             if not failure.stop:
-                count_retry(context.retries.member, handler, message, failure, delay)
+                count_retry(context.member, handler, message, failure, delay)
                 message.reconsume_times += 1
         if not one:
-            context.observe(LoopFailed(f"poll {self.queue}", f"{handler.name} failed: {failure}"))
+            context.member.observe(LoopFailed(f"poll {self.queue}", f"{handler.name} failed: {failure}"))
 
 
 def _failure_of_call(

@@ -8,44 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.member import Member
-from rocketapp.consumer.retry.breaker import Stopping
-from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
+from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.wire.record import Message
 
+if TYPE_CHECKING:
+    from rocketapp.consumer.ways.context import WayContext
+
 TellAttempts = Callable[[MessageQueue, int, int], None]
 """(queue, offset of its message, how often that has failed; 0 when it is done)."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryContext:
-    """What all sessions of one group share."""
-
-    member: Member
-    redelivery: Redelivery
-    stopping: Stopping
-    suspend: float
-    """Seconds until a failed message is tried again, when neither its handler nor a policy says."""
-    attempts: FailedAttempts = field(default_factory=FailedAttempts)
-    tell: TellAttempts | None = None
-    """Tells the next owner of a queue; None: it counts from the first attempt."""
 
 
 class RetriesInPlace:
     """The failed messages of one session."""
 
-    def __init__(
-        self, process_queue: ProcessQueue[Message], ended: asyncio.Future[None], context: RetryContext
-    ) -> None:
+    def __init__(self, process_queue: ProcessQueue[Message], ended: asyncio.Future[None], context: WayContext) -> None:
         """`ended`: done when the session waits for no message any more."""
         self._process_queue, self._ended, self._context = process_queue, ended, context
         self.earlier: dict[int, int] = context.attempts.take(process_queue.message_queue, process_queue.end_offset)
@@ -84,9 +68,9 @@ class RetriesInPlace:
         return sorted((*again, *unchanged), key=attrgetter("offset")) if unchanged else again
 
     def _tell(self, message: Message) -> None:
-        if self._context.tell is not None:
+        if self._context.tell_attempts is not None:
             self._told = message.offset
-            self._context.tell(self._process_queue.message_queue, message.offset, message.reconsume_times + 1)
+            self._context.tell_attempts(self._process_queue.message_queue, message.offset, message.reconsume_times + 1)
 
     def delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
         """Seconds until the message is tried again, which is counted; None: it is to become a dead letter.
@@ -98,7 +82,7 @@ class RetriesInPlace:
         if failure.stop:
             return 0.0
         delay = delay_before(about.retry, times)
-        suspend = context.suspend if delay is None else delay
+        suspend = context.member.config.suspend if delay is None else delay
         step = orderly_step(failure, reconsume_times=times, retries=about.retries, suspend=suspend)
         if isinstance(step, Dead):
             return None
@@ -145,8 +129,8 @@ class RetriesInPlace:
         """Every message below this offset is done: the queue is committed up to it."""
         if self.failed:
             self.failed = {at: times for at, times in self.failed.items() if at >= offset}
-        if self._told is not None and self._told < offset and self._context.tell is not None:
-            self._context.tell(self._process_queue.message_queue, self._told + 1, 0)
+        if self._told is not None and self._told < offset and self._context.tell_attempts is not None:
+            self._context.tell_attempts(self._process_queue.message_queue, self._told + 1, 0)
             self._told = None
 
     def close(self) -> None:

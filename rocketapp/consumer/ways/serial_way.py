@@ -12,8 +12,7 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import QueueLock
-from rocketapp.consumer.ways.pulled import Pulled
+from rocketapp.consumer.ways.delivery import Pulled, QueueLock
 from rocketapp.consumer.workers.free_calls import call_before
 from rocketapp.consumer.workers.rated import RatedSerial
 from rocketapp.consumer.workers.serial import Permit, SerialExecutor, SerialInThreads, SerialOnLoop
@@ -34,8 +33,8 @@ class SerialWay(Pulled):
 
     def __init__(self, context: WayContext) -> None:
         self.context: WayContext = context
-        self.needs_lock: bool = context.locked
-        self.tasks: Tasks = Tasks(context.observe)
+        self.needs_lock: bool = not context.member.broadcast
+        self.tasks: Tasks = Tasks(context.member.observe)
         self.deliveries: dict[SerialDelivery, None] = {}
         """Those whose runner has not ended, in the order of their opening."""
         self._executors: list[SerialExecutor] = []
@@ -112,7 +111,7 @@ class SerialDelivery:
     def _start(self, calls: Coroutine[Any, Any, None], name: str) -> None:
         """Start the runner: `calls` calls handlers until the delivery is ended, or the lock is lost."""
         self._way.deliveries[self] = None
-        self._way.context.pausing.watch(self.queue.topic, self._look_at_pauses)
+        self._way.context.member.pausing.watch(self.queue.topic, self._look_at_pauses)
         self._look_at_pauses()
         self._runner = self._way.tasks.start(calls, f"{name} {self.queue}")
         self._runner.add_done_callback(self._close)
@@ -120,7 +119,7 @@ class SerialDelivery:
     def _close(self, runner: asyncio.Task[None]) -> None:
         """The runner has ended."""
         self._way.deliveries.pop(self, None)
-        self._way.context.pausing.unwatch(self.queue.topic, self._look_at_pauses)
+        self._way.context.member.pausing.unwatch(self.queue.topic, self._look_at_pauses)
         error = None if runner.cancelled() else runner.exception()
         if error is None:
             self.over.set_result(None)
@@ -136,7 +135,7 @@ class SerialDelivery:
     # Pauses.
 
     def _look_at_pauses(self) -> None:
-        pauses, topic = self._way.context.pausing.pauses, self.queue.topic
+        pauses, topic = self._way.context.member.pausing.pauses, self.queue.topic
         self._held, self._take = pauses.is_paused(topic), pauses.leave(topic)
         self._permit.withheld = self._held or self._ended.done()
         self._changed.set()
@@ -176,7 +175,7 @@ class SerialDelivery:
 
     async def _take_call(self, executor: SerialExecutor) -> bool:
         """Take a free call of its handler, perhaps after a wait; False, with none taken, when ended before."""
-        free_calls, waits = executor.free_calls, self._way.context.waits
+        free_calls, waits = executor.free_calls, self._way.context.member.waits
         if not free_calls.locked():
             return await free_calls.acquire()
         reason = f"waits for a free call of handler {executor.handler.name} (concurrency {free_calls.most})"

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.consumer.workers.work import Workers
-from rocketapp.model.event import Observe
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
 class WorkersOfHandlers:
     """Makes the workers of handlers, and owns them."""
 
-    def __init__(
-        self, observe: Observe, threads: MakeThreads, pausing: Pausing, crashes: Crashes | None = None
-    ) -> None:
+    def __init__(self, member: Member, threads: MakeThreads, crashes: Crashes | None = None) -> None:
         """`threads(name, most)` makes threads. `crashes`: where workers note down what they have in hand."""
-        self._observe, self._threads, self._pausing, self._crashes = observe, threads, pausing, crashes
-        self.tasks: Tasks = Tasks(observe)
+        self._observe, self._pausing = member.observe, member.pausing
+        self._threads, self._crashes = threads, crashes
+        self.tasks: Tasks = Tasks(member.observe)
         self._all: list[Workers] = []
         self._rated: list[RatedWorkers] = []
         """Those among them that have a rate."""

@@ -11,6 +11,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.member import GroupStats, Member
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.tasks import Tasks
@@ -45,6 +46,7 @@ def member_alone(
         "stats": GroupStats(handlers),
         "stalls": StallReasons("group", observe, loop.time),
         "waits": StallReasons("group", observe, loop.time),
+        "pausing": Pausing(),
         "observe": observe,
         "tasks": Tasks(observe),
         "clock": VirtualClock(loop),

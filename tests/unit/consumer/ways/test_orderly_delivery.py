@@ -10,8 +10,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.ways.orderly import OrderlyWay
-from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
+from rocketapp.consumer.ways.orderly import OrderlyDelivery, OrderlyWay
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.stats import HandlerStats
@@ -227,13 +226,13 @@ async def test_a_paused_queue_ends_its_running_call_and_starts_the_next_when_it_
     bench = Bench(call)
     bench.begin(0, 4)
     await asyncio.sleep(1.5)
-    bench.way.context.pausing.pause("topic", "test")
+    bench.way.context.member.pausing.pause("topic", "test")
     await asyncio.sleep(30)
     assert called == [0, 1]
     assert bench.process_queue.commit_offset == 2
-    bench.way.context.pausing.resume("topic")
+    bench.way.context.member.pausing.resume("topic")
     await eventually(lambda: bench.process_queue.commit_offset == 4)
-    bench.way.context.pausing.pause("topic", "test")
+    bench.way.context.member.pausing.pause("topic", "test")
     bench.delivery.end()
     async with asyncio.timeout(1):
         await bench.delivery.drained()
