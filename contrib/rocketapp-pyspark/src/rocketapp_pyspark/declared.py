@@ -6,23 +6,24 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, get_args
+from types import FrameType
+from typing import Any, Self, get_args
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from rocketapp import SetupError
+from rocketapp import DeadLetter, Message, SetupError, Topic
 from rocketapp.plugin import Start
 from rocketapp_pyspark.arrow_columns import arrow_columns
-from rocketapp_pyspark.batches import Limits
+from rocketapp_pyspark.batches import DEFAULTS, Limits
 from rocketapp_pyspark.columns import Columns
 from rocketapp_pyspark.ddl import schema_of_ddl
 from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions, missing
-from rocketapp_pyspark.pacing import Retries
+from rocketapp_pyspark.pacing import STUBBORN, Retries
 from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
 from rocketapp_pyspark.store import TARGET_FILE_SIZE
 from rocketapp_pyspark.transforming import Transform
@@ -41,36 +42,73 @@ LONGEST_NAME = 200
 
 @dataclass(slots=True, kw_only=True)
 class Sink:
-    """One sink of an app."""
+    """One sink of an app: what the keywords of `SinkOptions` gave, right or wrong, under the same names."""
 
     topic: str
-    group: str
     table: str | os.PathLike[str]
-    format: str
+    group: str
     name: str
-    schema: Any
-    codec: str | None
-    bad_rows: BadRows
-    bad_rows_topic: str | None
-    bad_rows_max_ratio: float | None
-    evolution: Evolution
-    partition_by: PartitionBy | None
-    sort_by: tuple[str, ...]
-    limits: Limits
-    on_offset_reset: OnOffsetReset
-    retries: Retries
-    max_buffer_bytes: int | None
-    compact_every: float | None
-    target_file_size: int
+    format: str = "parquet"
+    schema: Any = None
+    codec: str | None = None
+    tags: str = "*"
+    start: Start = "first"
+    cluster: str | None = None
+    flush_rows: int = DEFAULTS.rows
+    flush_bytes: int = DEFAULTS.bytes
+    flush_seconds: float = DEFAULTS.seconds
+    bad_rows: BadRows = "fail"
+    bad_rows_topic: str | None = None
+    bad_rows_max_ratio: float | None = None
+    evolution: Evolution = "fail"
+    partition_by: PartitionBy | None = None
+    sort_by: Any = None
+    """A tuple of names as soon as the sink is made."""
+    on_offset_reset: OnOffsetReset = "fail"
+    commit_retries: int = STUBBORN.most
+    retry_backoff: tuple[float, float] = (STUBBORN.first, STUBBORN.longest)
+    max_buffer_bytes: int | None = None
+    compact_every: float | None = None
+    target_file_size: int = TARGET_FILE_SIZE
     place: str
-    start: Start
-    cluster: str | None
     options: Mapping[str, Any] = field(repr=False)
     """The keywords that only this format takes; a password may be among them."""
     transform: Transform | None = field(default=None, init=False)
     """The user's function, when the sink is used as a decorator."""
     folder: Path = field(default_factory=Path.cwd, init=False)
     """Where the program is when it declares the sink."""
+
+    @classmethod
+    def of(cls, app: str, topic: str, given: Mapping[str, Any], place: str) -> Self:
+        """`app`: its name, which stands in the names that are not given."""
+        own = {one.name for one in fields(cls)} & SinkOptions.__annotations__.keys()
+        said = {"table": None, **{name: value for name, value in given.items() if name in own}}
+        if said.get("group") is None:
+            said["group"] = f"{app}-sink-{topic}"
+        if said.get("name") is None:
+            said["name"] = f"{app}/{topic}"
+        options = {name: value for name, value in given.items() if name not in own}
+        return cls(topic=topic, place=place, options=options, **said)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sort_by, str):
+            self.sort_by = (self.sort_by,)
+        elif isinstance(self.sort_by, Iterable):
+            self.sort_by = tuple(self.sort_by)
+        elif self.sort_by is None:
+            self.sort_by = ()
+
+    @property
+    def limits(self) -> Limits:
+        """When a batch is cut."""
+        return Limits(rows=self.flush_rows, bytes=self.flush_bytes, seconds=self.flush_seconds)
+
+    @property
+    def retries(self) -> Retries:
+        """What follows failed attempts; with a longest pause that no sink may have where the backoff is not a pair."""
+        backoff: Any = self.retry_backoff
+        first, longest = backoff if isinstance(backoff, tuple | list) and len(backoff) == 2 else (backoff, -1.0)
+        return Retries(most=self.commit_retries, first=first, longest=longest)
 
     def decorate(self, function: Transform) -> Transform:
         """Take the user's function. Raises SetupError, with the place of the sink."""
@@ -321,3 +359,30 @@ def codec_problem(codec: object, schema: object) -> str | None:
     if not isinstance(codec, str) or (codec not in CODECS and "/" not in codec):
         return f"codec={codec!r} is unknown: give {', '.join(map(repr, CODECS))}, or a content type"
     return f"codec={codec!r} needs a schema=" if schema is None else None
+
+
+def handler_of(name: str, caller: FrameType) -> Callable[..., Any]:
+    """The handler of a sink, named and described as it is for logs, errors and documents."""
+
+    async def came_back(message: Message) -> None:
+        # Nothing of a sink is ever sent back, so this was by hand, or by an earlier handler.
+        raise DeadLetter("a sink takes messages of the topic alone: a message of a retry topic would be there twice")
+
+    came_back.__module__, came_back.__qualname__ = caller.f_globals.get("__name__", "?"), f"sink {name}"
+    came_back.__doc__ = "Lands each message of the topic in a table, once."
+    return came_back
+
+
+def held(topic: str, schema: Any) -> str | Topic[Any]:
+    """The topic with the type of its payloads, where the schema is one: documents of the app tell it."""
+    try:
+        return Topic(topic, schema)
+    except (TypeError, ValueError):  # a schema in other words, or a name that is refused where it is subscribed
+        return topic
+
+
+def caller_of(frame: FrameType) -> FrameType:
+    """Of the user, who declares the sink."""
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rocketapp_pyspark."):
+        frame = frame.f_back
+    return frame

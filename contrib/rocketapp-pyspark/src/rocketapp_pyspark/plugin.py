@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rocketapp import RocketApp, SetupError
 from rocketapp.plugin import (
@@ -18,19 +18,16 @@ from rocketapp.plugin import (
     IntakeWay,
     Metric,
     ReadMetrics,
-    Start,
     Subscription,
     Surface,
     Tasks,
     hookimpl,
 )
-from rocketapp_pyspark.batches import DEFAULTS, Limits
 from rocketapp_pyspark.buffer import Buffer
-from rocketapp_pyspark.given import caller_of, columns_to_sort, handler_of, held, retries_of
-from rocketapp_pyspark.pacing import LARGEST, STUBBORN, Pace
+from rocketapp_pyspark.pacing import LARGEST, Pace
 from rocketapp_pyspark.session import Spark, is_there
 from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
-from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts
+from rocketapp_pyspark.store import Compacts
 from rocketapp_pyspark.worker import Worker
 
 if TYPE_CHECKING:
@@ -38,12 +35,9 @@ if TYPE_CHECKING:
     from rocketapp_pyspark.compaction import Compaction
     from rocketapp_pyspark.counts import Counts
     from rocketapp_pyspark.declared import Sink
-    from rocketapp_pyspark.evolution import Evolution
-    from rocketapp_pyspark.formats import PartitionBy
-    from rocketapp_pyspark.rows import BadRows
     from rocketapp_pyspark.store import Store
     from rocketapp_pyspark.transforming import Transform
-    from rocketapp_pyspark.writer import OnOffsetReset, Writer
+    from rocketapp_pyspark.writer import Writer
 
 DRAIN_SHARE = 0.8
 """Of `app.drain_timeout`: what is left is for the offsets and the locks."""
@@ -164,70 +158,17 @@ class SparkPlugin:
             await worker.run(spark.stop)
             worker.stop()
 
-    def _declare(
-        self,
-        app: RocketApp,
-        topic: str,
-        *,
-        table: str | os.PathLike[str] | None = None,
-        format: str = "parquet",
-        schema: Any = None,
-        codec: str | None = None,
-        name: str | None = None,
-        group: str | None = None,
-        tags: str = "*",
-        start: Start = "first",
-        cluster: str | None = None,
-        flush_rows: int = DEFAULTS.rows,
-        flush_bytes: int = DEFAULTS.bytes,
-        flush_seconds: float = DEFAULTS.seconds,
-        bad_rows: BadRows = "fail",
-        bad_rows_topic: str | None = None,
-        bad_rows_max_ratio: float | None = None,
-        evolution: Evolution = "fail",
-        partition_by: PartitionBy | None = None,
-        sort_by: str | Sequence[str] | None = None,
-        on_offset_reset: OnOffsetReset = "fail",
-        commit_retries: int = STUBBORN.most,
-        retry_backoff: tuple[float, float] = (STUBBORN.first, STUBBORN.longest),
-        max_buffer_bytes: int | None = None,
-        compact_every: float | None = None,
-        target_file_size: int = TARGET_FILE_SIZE,
-        **options: Any,
-    ) -> Callable[[Transform], Transform]:
+    def _declare(self, app: RocketApp, topic: str, **options: Any) -> Callable[[Transform], Transform]:
         """`app.sink(...)`: see `rocketapp_pyspark.sink`."""
-        from rocketapp_pyspark.declared import Sink
+        from rocketapp_pyspark.declared import Sink, caller_of, handler_of, held
 
         caller = caller_of(sys._getframe(1))
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-        sink = Sink(
-            topic=topic,
-            group=f"{app.name}-sink-{topic}" if group is None else group,
-            table=cast("str", table),  # one that is not given is refused with the rest
-            format=format,
-            name=f"{app.name}/{topic}" if name is None else name,
-            schema=schema,
-            codec=codec,
-            bad_rows=bad_rows,
-            bad_rows_topic=bad_rows_topic,
-            bad_rows_max_ratio=bad_rows_max_ratio,
-            evolution=evolution,
-            partition_by=partition_by,
-            sort_by=columns_to_sort(sort_by),
-            limits=Limits(rows=flush_rows, bytes=flush_bytes, seconds=flush_seconds),
-            on_offset_reset=on_offset_reset,
-            retries=retries_of(commit_retries, retry_backoff),
-            max_buffer_bytes=max_buffer_bytes,
-            compact_every=compact_every,
-            target_file_size=target_file_size,
-            place=place,
-            start=start,
-            cluster=cluster,
-            options=options,
-        )
+        sink = Sink.of(app.name, topic, options, place)
         self._check(app, sink)
         try:
-            subscribe = app.subscribe(held(topic, schema), group=sink.group, tags=tags, start=start, cluster=cluster)
+            about = held(topic, sink.schema)
+            subscribe = app.subscribe(about, group=sink.group, tags=sink.tags, start=sink.start, cluster=sink.cluster)
             subscribe(handler_of(sink.name, caller))
         except SetupError as error:
             raise SetupError(place, error.problem) from None

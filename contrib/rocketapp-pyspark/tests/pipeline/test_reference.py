@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,9 +17,9 @@ from pyspark_rocketmq import columns, outgoing
 from pyspark_rocketmq.option_table import OPTIONS, Option
 from rocketapp import RocketApp
 from rocketapp.cli.main import cli
-from rocketapp_pyspark import SinkOptions, SparkConfig, SparkPlugin
+from rocketapp_pyspark import SinkOptions, SparkConfig
 from rocketapp_pyspark.commands import command as sink_command
-from rocketapp_pyspark.declared import MOST_BAD
+from rocketapp_pyspark.declared import MOST_BAD, Sink
 from rocketapp_pyspark.formats import BUILT_IN
 
 Table = list[list[str]]
@@ -54,8 +53,7 @@ STANDS_FOR = {
 
 def arguments() -> dict[str, Any]:
     """Every keyword of `app.sink` with its default."""
-    own = inspect.signature(SparkPlugin._declare).parameters.values()
-    found = {one.name: one.default for one in own if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    found = {one.name: one.default for one in dataclasses.fields(Sink) if one.name in SinkOptions.__annotations__}
     for format in BUILT_IN.values():
         if format.options is not None:
             found |= {field.name: field.default for field in dataclasses.fields(format.options)}
@@ -63,7 +61,7 @@ def arguments() -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    if value in (inspect.Parameter.empty, dataclasses.MISSING):
+    if value is dataclasses.MISSING:
         return "required"
     if isinstance(value, str):
         return f'`"{value}"`'
