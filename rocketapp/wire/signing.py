@@ -36,10 +36,3 @@ class Keys:
         mac.update(body)
         whole[SIGNATURE] = base64.b64encode(mac.digest()).decode()
         return whole
-
-
-def signed(
-    fields: Mapping[str, str] | None, body: bytes, *, access_key: str, secret_key: str, security_token: str = ""
-) -> dict[str, str]:
-    """The fields of a single request, as `Keys` signs them."""
-    return Keys(access_key, secret_key, security_token).sign(fields, body)

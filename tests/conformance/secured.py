@@ -6,7 +6,7 @@ import json
 import ssl
 from pathlib import Path
 
-from rocketapp.wire.signing import signed
+from rocketapp.wire.signing import Keys
 from tests.peers import toolchain
 from tests.peers.bare import Bare
 from tests.peers.clusters import Apache
@@ -81,7 +81,7 @@ class Secured:
         """As the administrator."""
         body = json.dumps(content).encode()
         with Bare(self.apache.broker_address, tls=self._context) as asking:
-            answer = asking.ask(code, body, **signed(fields, body, access_key=ADMIN, secret_key=ADMIN_SECRET))
+            answer = asking.ask(code, body, **Keys(access_key=ADMIN, secret_key=ADMIN_SECRET).sign(fields, body))
         assert answer.code == 0, (code, answer)
 
     def stop(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import random
 
-from rocketapp.wire.signing import signed
+from rocketapp.wire.signing import Keys
 from tests.peers.java_client import Peer
 
 _NAMES = (
@@ -35,7 +35,7 @@ def test_generated_requests_get_the_signature_of_java(peer: Peer) -> None:
         if number % 3 == 0:
             keys["security_token"] = "STS.token"
         asked.append({"code": 10, "fields": fields, "base64": base64.b64encode(body).decode(), **keys})
-        ours.append(signed(fields, body, **keys))
+        ours.append(Keys(**keys).sign(fields, body))
     java = peer.call("sign", requests=asked)
     assert len(java) == 200
     assert ours == java

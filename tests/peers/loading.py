@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from pyspark_rocketmq.access import Access
+from pyspark_rocketmq.options import Access
 from pyspark_rocketmq.remoting import Connection
 from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch

@@ -16,7 +16,7 @@ from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.routes import encode_cluster_info
-from rocketapp.wire.signing import signed
+from rocketapp.wire.signing import Keys
 from tests.unit.client.test_instance import Member, make
 from tests.unit.scripted import Cluster, Events, in_virtual_time, ok, outcome, refuse
 
@@ -48,7 +48,7 @@ def test_a_signature_is_the_last_thing_that_a_request_gets_and_the_caller_keeps_
     access.complete(command)
     access.complete(command)
     assert fields == {"topic": "t"}
-    assert command.fields == signed(fields, b"body", **KEYS)
+    assert command.fields == Keys(**KEYS).sign(fields, b"body")
 
 
 @in_virtual_time
@@ -69,7 +69,7 @@ async def test_every_request_is_signed_one_way_ones_and_heartbeats_too() -> None
         one.code for one in asked
     }
     for one in asked:
-        assert one.fields == signed(one.fields, one.body, **KEYS), one.code
+        assert one.fields == Keys(**KEYS).sign(one.fields, one.body), one.code
 
 
 @in_virtual_time

@@ -2,37 +2,37 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.wire.signing import signed
+from rocketapp.wire.signing import Keys
 
 GOLDEN = {"consumerGroup": "G1", "queueId": "0", "topic": "T1"}
 
 
 def test_the_signature_is_the_one_that_java_computes() -> None:
-    found = signed(GOLDEN, b"", access_key="AK", secret_key="SKSKSKSK")
+    found = Keys(access_key="AK", secret_key="SKSKSKSK").sign(GOLDEN, b"")
     assert found == {**GOLDEN, "AccessKey": "AK", "Signature": "O+64igEAZXFJMRRpi48kY8g97LE="}
 
 
 def test_an_older_signature_is_replaced_and_not_signed() -> None:
-    once = signed(GOLDEN, b"", access_key="AK", secret_key="SKSKSKSK")
-    assert signed(once, b"", access_key="AK", secret_key="SKSKSKSK") == once
+    once = Keys(access_key="AK", secret_key="SKSKSKSK").sign(GOLDEN, b"")
+    assert Keys(access_key="AK", secret_key="SKSKSKSK").sign(once, b"") == once
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        signed(GOLDEN, b"x", access_key="AK", secret_key="SKSKSKSK"),
-        signed(GOLDEN, b"", access_key="AK", secret_key="other"),
-        signed(GOLDEN, b"", access_key="AK", secret_key="SKSKSKSK", security_token="T"),
-        signed({**GOLDEN, "queueId": "1"}, b"", access_key="AK", secret_key="SKSKSKSK"),
+        Keys(access_key="AK", secret_key="SKSKSKSK").sign(GOLDEN, b"x"),
+        Keys(access_key="AK", secret_key="other").sign(GOLDEN, b""),
+        Keys(access_key="AK", secret_key="SKSKSKSK", security_token="T").sign(GOLDEN, b""),
+        Keys(access_key="AK", secret_key="SKSKSKSK").sign({**GOLDEN, "queueId": "1"}, b""),
     ],
     ids=["body", "secret", "token", "field"],
 )
 def test_body_secret_token_and_fields_are_signed(other: dict[str, str]) -> None:
-    assert other["Signature"] != signed(GOLDEN, b"", access_key="AK", secret_key="SKSKSKSK")["Signature"]
+    assert other["Signature"] != Keys(access_key="AK", secret_key="SKSKSKSK").sign(GOLDEN, b"")["Signature"]
 
 
 def test_a_request_without_fields_is_signed_too() -> None:
-    assert set(signed(None, b"body", access_key="AK", secret_key="S", security_token="T")) == {
+    assert set(Keys(access_key="AK", secret_key="S", security_token="T").sign(None, b"body")) == {
         "AccessKey",
         "SecurityToken",
         "Signature",

@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from pyspark_rocketmq.access import Access
 from pyspark_rocketmq.offsets import Queue
-from pyspark_rocketmq.options import Reach
+from pyspark_rocketmq.options import Access, Reach
 from pyspark_rocketmq.remoting import Connection
 from rocketapp import BrokerError, NoRouteError, RocketAppError, TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode

@@ -1,4 +1,4 @@
-"""The options of a read or a write as one value, checked together. Pure."""
+"""The options of a read or a write as one value, checked together. What is secret is in no `repr`. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,37 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pyspark_rocketmq import option_table
-from pyspark_rocketmq.access import Access, Tls
 from pyspark_rocketmq.columns import BY_NAME, PLAIN, PROPERTIES
 from pyspark_rocketmq.offsets import Queue, from_tree
 from pyspark_rocketmq.problems import OptionError
 
 EARLIEST, LATEST = -2, -1
 """Places in a queue; other values are offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """How servers are checked, and how this client names itself."""
+
+    ca_file: str = ""
+    """Certificates that are trusted; empty: those of the system."""
+    cert_file: str = ""
+    key_file: str = ""
+    key_password: str = field(default="", repr=False)
+    verify: bool = True
+    """False: any certificate is accepted."""
+    check_host: bool = True
+    """Whether the certificate has to name the address that was dialled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What every connection needs: keys and TLS."""
+
+    access_key: str = ""
+    secret_key: str = field(default="", repr=False)
+    security_token: str = field(default="", repr=False)
+    tls: Tls | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ import ssl
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from pyspark_rocketmq.access import Access, Tls
+from pyspark_rocketmq.options import Access, Tls
 from rocketapp import TransportError
 from rocketapp.wire.command import Command, encode
 from rocketapp.wire.frame import FrameReader
-from rocketapp.wire.signing import signed
+from rocketapp.wire.signing import Keys
 
 _LARGEST_FRAME = 64 * 1024 * 1024
 _READ = 65_536
@@ -29,6 +29,8 @@ class Connection:
 
     def __init__(self, address: str, access: Access, *, timeout: float) -> None:
         self.address, self.access = address, access
+        named = bool(access.access_key)
+        self._keys = Keys(access.access_key, access.secret_key, access.security_token) if named else None
         self._opaques = itertools.count(1)
         self._frames, self._arrived = FrameReader(_LARGEST_FRAME), deque[Command]()
         self.in_flight = 0
@@ -45,7 +47,8 @@ class Connection:
         opaques, frames = [], []
         for code, fields, body in requests:
             opaque = next(self._opaques)
-            frames.append(encode(Command(code, self._signed(fields, body), body, opaque=opaque)))
+            own = dict(fields or {}) if self._keys is None else self._keys.sign(fields, body)
+            frames.append(encode(Command(code, own, body, opaque=opaque)))
             opaques.append(opaque)
         try:
             self._stream.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
@@ -53,18 +56,6 @@ class Connection:
             raise TransportError(self.address, f"the connection broke while sending: {error}") from None
         self.in_flight += len(opaques)
         return opaques
-
-    def _signed(self, fields: Mapping[str, str] | None, body: bytes) -> dict[str, str]:
-        access = self.access
-        if not access.access_key:
-            return dict(fields) if fields else {}
-        return signed(
-            fields,
-            body,
-            access_key=access.access_key,
-            secret_key=access.secret_key,
-            security_token=access.security_token,
-        )
 
     def receive(self, timeout: float) -> Command:
         """The next reply, whichever request it belongs to."""

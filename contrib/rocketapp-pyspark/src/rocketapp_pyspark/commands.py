@@ -10,7 +10,7 @@ import click
 from rocketapp.plugin import RocketAppError
 from rocketapp_pyspark.operating import JARS, NAME, TABLE, URL, USER, compact, files, rebase
 from rocketapp_pyspark.records import Commit
-from rocketapp_pyspark.showing import Shown, left_over, meant, shown
+from rocketapp_pyspark.showing import Shown, database_of, left_over, meant, shown, shown_in_database
 
 
 class Told(click.Group):
@@ -55,8 +55,6 @@ def show(*, table: str, name: str | None, commits: int, url: str | None, user: s
     if url is None:
         found, staged = shown(table, name), left_over(table)
     else:
-        from rocketapp_pyspark.showing_jdbc import database_of, shown_in_database
-
         with database_of(url, user, jars) as database:
             all_sinks, staged = shown_in_database(table, database)
         found = meant(table, all_sinks, name)

@@ -24,9 +24,8 @@ from rocketapp_pyspark.ddl import schema_of_ddl
 from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions, missing
 from rocketapp_pyspark.pacing import STUBBORN, Retries
-from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
+from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows, Transform
 from rocketapp_pyspark.store import TARGET_FILE_SIZE
-from rocketapp_pyspark.transforming import Transform
 from rocketapp_pyspark.typed import SinkOptions
 from rocketapp_pyspark.typed_columns import is_generated, protobuf_columns, typed_columns
 from rocketapp_pyspark.writer import OnOffsetReset

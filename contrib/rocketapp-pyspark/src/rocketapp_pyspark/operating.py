@@ -9,11 +9,12 @@ from pathlib import Path
 import click
 
 from rocketapp_pyspark.formats import BUILT_IN
+from rocketapp_pyspark.jdbc import JdbcStore
 from rocketapp_pyspark.lanes import Lane
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.rebasing import lane_from
 from rocketapp_pyspark.rebasing import rebase as set_positions
-from rocketapp_pyspark.showing import is_delta, is_iceberg, meant, shown
+from rocketapp_pyspark.showing import database_of, is_delta, is_iceberg, meant, shown, shown_in_database
 from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts, Store
 
 MIB = 1024 * 1024
@@ -104,9 +105,6 @@ def rebase(
     if url is None:
         _rebase(table, names_of(table, name), store_of, to, dry_run=dry_run)
         return
-    from rocketapp_pyspark.jdbc import JdbcStore
-    from rocketapp_pyspark.showing_jdbc import database_of, shown_in_database
-
     with database_of(url, user, jars) as database:
         names = [one.name for one in meant(table, shown_in_database(table, database)[0], name)]
         _rebase(table, names, lambda path, sink: JdbcStore(path, sink, database), to, dry_run=dry_run)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rocketapp import RocketApp, SetupError
 from rocketapp.plugin import (
-    AppConfig,
     AppSnapshot,
-    ConsumerConfig,
     IntakeWay,
     Metric,
     ReadMetrics,
@@ -23,28 +19,15 @@ from rocketapp.plugin import (
     Tasks,
     hookimpl,
 )
-from rocketapp_pyspark.buffer import Buffer
-from rocketapp_pyspark.pacing import LARGEST, Pace
 from rocketapp_pyspark.session import Spark, is_there
 from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
-from rocketapp_pyspark.store import Compacts
 from rocketapp_pyspark.worker import Worker
 
 if TYPE_CHECKING:
     # Arrow takes a while to import: an app without a sink does without it.
-    from rocketapp_pyspark.compaction import Compaction
-    from rocketapp_pyspark.counts import Counts
     from rocketapp_pyspark.declared import Sink
-    from rocketapp_pyspark.store import Store
-    from rocketapp_pyspark.transforming import Transform
+    from rocketapp_pyspark.rows import Transform
     from rocketapp_pyspark.writer import Writer
-
-DRAIN_SHARE = 0.8
-"""Of `app.drain_timeout`: what is left is for the offsets and the locks."""
-BUFFER_SHARE = 2
-"""A sink holds at most this part of `consumer.cache_max_bytes`, as one topic does."""
-QUEUE_BATCHES = 2
-"""Batches that one queue may pull ahead: one is written while the next one is gathered."""
 
 
 class SparkPlugin:
@@ -88,50 +71,17 @@ class SparkPlugin:
         sink = self._sinks.get((subscription.cluster, subscription.topic, subscription.group))
         if sink is None or self._surface is None:
             return None
-        from rocketapp_pyspark.counts import Counts
-        from rocketapp_pyspark.parts import Parts, wall_clock
-        from rocketapp_pyspark.writer import Writer
+        from rocketapp_pyspark.assembly import assembled
 
         surface = self._surface
         if self._tasks is None:
             self._tasks = Tasks(surface.observe)
             self._spark = spark_of(surface.options(SparkConfig))
         assert self._spark is not None
-        buffer = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE
-        if sink.max_buffer_bytes is not None:
-            buffer = min(buffer, sink.max_buffer_bytes)
-        most = max(1, buffer // QUEUE_BATCHES)
-        limits = replace(sink.limits, bytes=min(sink.limits.bytes, most))
-        counts = Counts()
-        parts = Parts(sink, surface, self._spark)
-        writer = Writer(
-            sink.name,
-            parts.store,
-            to_table=parts.rows.table,
-            aside=parts.aside if sink.sets_aside else None,
-            evolution=sink.evolution,
-            compaction=_compaction(sink, parts.stores, self._tasks, counts),
-            pace=Pace(limits, most),
-            buffer=Buffer(buffer, asyncio.get_running_loop().time),
-            counts=counts,
-            retries=sink.retries,
-            bad_rows=lambda: parts.rows.bad_count,
-            on_offset_reset=sink.on_offset_reset,
-            drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
-            tasks=self._tasks,
-            wall_clock=wall_clock,
-        )
+        writer, way = assembled(sink, surface, self._spark, self._tasks)
         self._writers.append(writer)
         self._watched.append(writer)
-        return IntakeWay(
-            new_intake=writer.new_intake,
-            records=True,
-            locked=True,
-            begin=writer.begin,
-            max_messages=QUEUE_BATCHES * limits.rows * LARGEST,
-            max_bytes=QUEUE_BATCHES * min(limits.bytes * LARGEST, most),
-            is_full=writer.buffer.is_full,
-        )
+        return way
 
     @hookimpl
     def app_startup(self) -> None:
@@ -199,26 +149,3 @@ class SparkPlugin:
                 problem = f"the sink at {other.place} has the same topic and group: give one of them another group="
         if problem is not None:
             raise SetupError(sink.place, problem)
-
-
-def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> Compaction | None:
-    """Raises SetupError for tables that cannot be compacted."""
-    from rocketapp_pyspark.compaction import Compaction
-    from rocketapp_pyspark.formats import known
-
-    if sink.compact_every is None:
-        return None
-    tables = [store for store in stores if isinstance(store, Compacts)]
-    if len(tables) < len(stores):
-        instead = known()[sink.format].compaction
-        raise SetupError(
-            sink.place, f"compact_every={sink.compact_every:g} does nothing with format={sink.format!r}: {instead}"
-        )
-    return Compaction(
-        sink.name,
-        tables,
-        every=sink.compact_every,
-        target_file_size=sink.target_file_size,
-        tasks=tasks,
-        counts=counts,
-    )

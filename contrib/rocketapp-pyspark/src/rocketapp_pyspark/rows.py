@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,13 +18,14 @@ from rocketapp.plugin import Message, RocketAppError, StoredRecords
 from rocketapp.wire.properties import KEYS, TAGS, keys_of
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
-from rocketapp_pyspark.errors import SinkError
+from rocketapp_pyspark.errors import SinkError, TransformError
 from rocketapp_pyspark.lanes import Lane
-from rocketapp_pyspark.transforming import Transform, transformed
 
 BadRows = Literal["fail", "column", "table", "topic"]
 SET_ASIDE = ("table", "topic")
 """The kinds of `BadRows` that keep bad rows out of the table."""
+Transform = Callable[[pa.Table], "pa.Table | None"]
+"""The user's function of a sink: it takes the rows of a batch, and returns those to store."""
 Read = Callable[[Message], Any]
 """A message → its payload. Raises ValueError with the reason for a bad row."""
 
@@ -307,3 +311,24 @@ def _marked(texts: pa.Array) -> list[int]:
     has = pc.match_substring(texts, NUL)
     numbers: list[int] = pc.indices_nonzero(pc.fill_null(has, False)).to_pylist()
     return numbers
+
+
+def transformed(transform: Transform, table: pa.Table) -> pa.Table | None:
+    """What the function makes of the rows. Raises TransformError, with its line, when it fails."""
+    try:
+        answer: object = transform(table)
+    except SinkError:
+        raise
+    except (Exception, SystemExit) as error:  # the loop would end with what ends a thread, and the batch be lost
+        failure = f"{type(error).__name__}: {error}"
+        raise TransformError(f"the function of the sink failed{_place(transform, error)}: {failure}") from error
+    if answer is None or isinstance(answer, pa.Table):
+        return answer
+    raise SinkError(f"the function of the sink returned {type(answer).__name__}: return a pyarrow.Table, or None")
+
+
+def _place(transform: Transform, error: BaseException) -> str:
+    """The innermost line of its file that the error came through."""
+    code = getattr(inspect.unwrap(transform), "__code__", None)
+    lines = [line for line in extract_tb(error.__traceback__) if code and line.filename == code.co_filename]
+    return f" at {Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else ""

@@ -1,18 +1,24 @@
-"""Where the sinks of a table stand, read from the table alone."""
+"""Where the sinks of a table stand, read from the table alone. For one of a database that needs a JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 import click
 
+from rocketapp_pyspark.database import Database, DatabaseError, JdbcOptions
+from rocketapp_pyspark.errors import SinkError
+from rocketapp_pyspark.jdbc import JdbcStore
 from rocketapp_pyspark.lanes import Vector
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.parquet_log import LOG
 from rocketapp_pyspark.records import Commit
+from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.staging import STAGING
 
 DELTA_LOG = "_delta_log"
@@ -108,3 +114,36 @@ def _iceberg(name: str) -> list[Shown]:
         Shown(sink, newest.sequence, newest.vector, commits.get(sink, [newest])[::-1])
         for sink, newest in newest_of(table).items()
     ]
+
+
+PASSWORD = "ROCKETAPP_SINK_PASSWORD"
+"""The variable of the environment with the password: others see the arguments of a command."""
+
+
+@contextmanager
+def database_of(url: str, user: str | None, jars: str) -> Iterator[Database]:
+    """Within: a database for a command. `jars`: its driver, several with commas.
+
+    Raises ClickException when the database cannot be asked.
+    """
+    try:
+        options = JdbcOptions(url=url, user=user, password=os.environ.get(PASSWORD))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    spark = Spark("local[1]", {"spark.jars": jars})
+    try:
+        yield Database(spark, options)
+    except (DatabaseError, SinkError) as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        spark.stop()
+
+
+def shown_in_database(table: str, database: Database) -> tuple[Sequence[Shown], int]:
+    """The sinks of a table, and how many batches are staged."""
+    any_sink = JdbcStore(table, "", database)
+    found = []
+    for store in (JdbcStore(table, name, database) for name in any_sink.sinks()):
+        head = store.load()
+        found.append(Shown(store.sink, head.sequence, head.vector, store.log()))
+    return found, any_sink.left_over()

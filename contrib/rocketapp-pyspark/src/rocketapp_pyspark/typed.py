@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from rocketapp.plugin import Start
     from rocketapp_pyspark.evolution import Evolution
     from rocketapp_pyspark.formats import PartitionBy, WrittenBy
-    from rocketapp_pyspark.rows import BadRows
-    from rocketapp_pyspark.transforming import Transform
+    from rocketapp_pyspark.rows import BadRows, Transform
     from rocketapp_pyspark.writer import OnOffsetReset
 
 

@@ -23,7 +23,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.requests.pull import PullResponse
-from rocketapp.wire.signing import signed
+from rocketapp.wire.signing import Keys
 
 if TYPE_CHECKING:
     from conftest import Scripted
@@ -62,8 +62,8 @@ def test_every_request_is_signed_with_the_access_key(script: Start) -> None:
     assert read(server.address, accessKey="AK", secretKey="SK", securityToken="T") == list(range(100))
     assert {request.code for request in server.requests} == {105, 11}
     for request in server.requests:
-        assert request.fields == signed(
-            request.fields, request.body, access_key="AK", secret_key="SK", security_token="T"
+        assert request.fields == Keys(access_key="AK", secret_key="SK", security_token="T").sign(
+            request.fields, request.body
         )
 
 
