@@ -84,6 +84,12 @@ class Returning(Protocol[T]):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _written() -> tuple[str, dict[str, Any]]:
+    """Where the user's call stands, and the local names there."""
+    frame = calling_frame(sys._getframe())
+    return place_at(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+
+
 class Polling(Transacting):
     """Where polled handlers are declared."""
 
@@ -114,8 +120,7 @@ class Polling(Transacting):
         name = topic.name if isinstance(topic, Topic) else topic
         if callable(name):
             raise SetupError(place_of_call(), 'poll needs a topic: write @app.poll("the-topic", every=5.0)')
-        frame = calling_frame(sys._getframe())
-        place, names = place_at(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+        place, names = _written()
         given = {**options_given("poll", options, POLLED, place), "every": every}
 
         def decorate(function: F) -> F:
@@ -181,8 +186,7 @@ class Subscribing(Polling):
         name, kind = (topic.name, topic.kind) if isinstance(topic, Topic) else (topic, None)
         if callable(name):
             raise SetupError(place_of_call(), 'subscribe needs a topic: write @app.subscribe("the-topic")')
-        frame = calling_frame(sys._getframe())
-        place, names = place_at(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+        place, names = _written()
         given = options_given("subscribe", options, KNOWN, place)
 
         def decorate(function: F) -> F:
@@ -279,10 +283,6 @@ class Subscribing(Polling):
         router.feed(self._take)
         for transaction, prefix in router._transactions:
             self._take_transaction(transaction, prefix)
-
-    @abstractmethod
-    def _take(self, declaration: Declaration) -> None:
-        """Accept one declaration, or raise SetupError."""
 
     @abstractmethod
     def _may_declare(self, what: str) -> None:

@@ -54,32 +54,47 @@ def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return sorted({name for name in names if name.startswith(incomplete)})
 
 
+def traceback_option(command: F) -> F:
+    """--traceback: what goes wrong is shown with all that led to it."""
+
+    @functools.wraps(command)
+    def call(*, traceback: bool, **options: Any) -> int:
+        try:
+            code: int = command(**options)
+        except CommandError as error:
+            error.traceback = traceback
+            raise
+        return code
+
+    text = "Show the whole traceback of what went wrong."
+    return click.option("--traceback", is_flag=True, help=text)(cast(F, call))
+
+
+def settings_option(command: F) -> F:
+    """--settings: the file."""
+    return click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(command)
+
+
 def app_command(command: F) -> F:
     """APP, --settings and --traceback, for a command about an app.
 
     The command is called with the app and its settings, in which its own --name-server and --http count.
     """
 
+    @traceback_option
     @functools.wraps(command)
-    def load_and_call(*, app: str, settings: str | None, traceback: bool, **options: Any) -> int:
+    def load_and_call(*, app: str, settings: str | None, **options: Any) -> int:
         from rocketapp.cli.loader import load_app
         from rocketapp.cli.settings import read_settings
 
         overriding = {name: options.pop(name) for name in _OVERRIDES if name in options}
         refuse_empty({f"--{name.replace('_', '-')}": value for name, value in overriding.items()})
-        try:
-            loaded = load_app(app)
-            read = read_settings(overrides_of(overriding), file=settings, app=loaded)
-            code: int = command(app=loaded, settings=read, **options)
-        except CommandError as error:
-            error.traceback = traceback
-            raise
+        loaded = load_app(app)
+        read = read_settings(overrides_of(overriding), file=settings, app=loaded)
+        code: int = command(app=loaded, settings=read, **options)
         return code
 
-    loading = cast(F, load_and_call)
-    loading = click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")(loading)
-    loading = click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(loading)
-    return click.argument("app", shell_complete=apps)(loading)
+    return click.argument("app", shell_complete=apps)(settings_option(cast(F, load_and_call)))
 
 
 def app_named() -> str:

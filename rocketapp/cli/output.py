@@ -99,6 +99,14 @@ def print_items(columns: Sequence[Column], items: Iterable[Any]) -> None:
     print_table(heads, [[column.of(item) for column in shown] for item in items])
 
 
+def show_items(columns: Sequence[Column], items: Iterable[Any], *, as_json: bool) -> None:
+    """All that a command says: one document, or a table."""
+    if as_json:
+        print_json(items_as_json(columns, items))
+    else:
+        print_items(columns, items)
+
+
 def items_as_json(columns: Sequence[Column], items: Iterable[Any]) -> list[dict[str, Any]]:
     """A list with an object for each item."""
     return [{column.key: column.of(item) for column in columns if column.key is not None} for item in items]

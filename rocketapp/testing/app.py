@@ -12,7 +12,7 @@ stands still. So it does not matter whether the test has a loop, nor which plugi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
@@ -192,33 +192,25 @@ class _Tested:
     def _publishing(
         self, topic: str | Topic[Any], body: Any, options: PublishOptions
     ) -> Coroutine[Any, Any, SendResult]:
-        self._check_running()
-
-        async def publish() -> SendResult:
-            BY_TEST.set(True)
-            return await self._stage.app.publish(topic, body, **options)
-
-        return _within(_LIMIT, publish(), "publish")
+        return self._by_test("publish", lambda: self._stage.app.publish(topic, body, **options))
 
     def _publishing_many(
         self, topic: str | Topic[Any], items: Iterable[Any], options: SendOptions
     ) -> Coroutine[Any, Any, list[SendResult]]:
-        self._check_running()
-
-        async def publish() -> list[SendResult]:
-            BY_TEST.set(True)
-            return await self._stage.app.publish_many(topic, items, **options)
-
-        return _within(_LIMIT, publish(), "publish_many")
+        return self._by_test("publish_many", lambda: self._stage.app.publish_many(topic, items, **options))
 
     def _requesting(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Coroutine[Any, Any, Message]:
+        return self._by_test("request", lambda: self._stage.app.request(topic, body, **options))
+
+    def _by_test(self, what: str, call: Callable[[], Awaitable[T]]) -> Coroutine[Any, Any, T]:
+        """What is published meanwhile is the test's, and not the app's."""
         self._check_running()
 
-        async def request() -> Message:
+        async def run() -> T:
             BY_TEST.set(True)
-            return await self._stage.app.request(topic, body, **options)
+            return await call()
 
-        return _within(_LIMIT, request(), "request")
+        return _within(_LIMIT, run(), what)
 
     def _running(self, call: Awaitable[T]) -> Coroutine[Any, Any, T]:
         self._check_running()

@@ -22,7 +22,7 @@ from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
 from rocketapp.model.payload import CONTENT_TYPE
 from rocketapp.model.subscription import Subscription
 from rocketapp.testing.driver import Driver
-from rocketapp.testing.prepared import collecting, prepared
+from rocketapp.testing.prepared import Collecting, prepared
 from rocketapp.testing.records import Done, Published, outcomes_of
 from rocketapp.wire.message import Message
 
@@ -115,7 +115,7 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
         subscription = bound.subscription
         if is_batch != (subscription.batch is not None):
             raise LookupError(f"{subscription.handler_name} takes {'one message' if is_batch else 'a list: a batch'}")
-        publisher = collecting(app, [] if publishing is None else publishing)
+        publisher = Collecting(app, [] if publishing is None else publishing).publishing
         found = handler_of(bound, declared_of(app).plugins, publisher)
         messages = [_message(one, subscription, app) for one in (item if is_batch else [item])]
         given = messages if is_batch else messages[0]

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of, is_running, kept
-from rocketapp.app.payloads.payloads import Payloads
-from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.run.inside import Alone
 from rocketapp.app.run.reading import policed_subscriptions
 from rocketapp.app.run.surface import AppSurface, Periodic
 from rocketapp.app.run.user_code import UserCode
 from rocketapp.app.settings.settings import Settings
-from rocketapp.errors import SetupError
-from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
-from rocketapp.producer.producer import Producer
 from rocketapp.testing.records import Published, published_of
 from rocketapp.testing.stage import settings_of
-from rocketapp.wire.record import Message
-from rocketapp.wire.requests.replies import reply_to
 
 
 @dataclass(slots=True)
@@ -71,7 +64,7 @@ def _plugins_of(app: RocketApp, settings: Settings, subscriptions: Sequence[Subs
         app,
         settings,
         subscriptions,
-        publishing=collecting(app, []),
+        publishing=Collecting(app, []).publishing,
         periodic=Periodic(),
         plugins=plugins,
         snapshot=lambda: snapshot,
@@ -79,58 +72,13 @@ def _plugins_of(app: RocketApp, settings: Settings, subscriptions: Sequence[Subs
     return UserCode(app, plugins, surface, patience=settings.app.drain_timeout)
 
 
-def collecting(app: RocketApp, published: list[Published]) -> Publishing:
-    """Publishes into this list."""
-    payloads = declared_of(app).payloads
-    running = _Collecting(asyncio.get_running_loop(), published, payloads, declared_of(app).options)
-    return Publishing(lambda: running, payloads=payloads)
+class Collecting(Alone):
+    """Keeps what is published as records."""
 
+    def __init__(self, app: RocketApp, published: list[Published]) -> None:
+        super().__init__(app)
+        self._published, self._payloads = published, declared_of(app).payloads
 
-class _Collecting:
-    """Stands for a running app, as far as publishing needs one."""
-
-    send_timeout = 3.0
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        published: list[Published],
-        payloads: Payloads,
-        options: Callable[[type[Any]], Any],
-    ) -> None:
-        self.loop, self.published, self.payloads, self.options = loop, published, payloads, options
-
-    def sender(self, cluster: str) -> _Sender:
-        return _Sender(self, cluster)
-
-    def replying(self, cluster: str) -> _Sender:
-        return _Sender(self, cluster)
-
-    def producer(self, cluster: str) -> Producer:
-        raise SetupError("", "a handler is called without a cluster: it cannot ask, nor begin a transaction")
-
-
-class _Sender:
-    """The producer of one cluster."""
-
-    def __init__(self, collecting: _Collecting, cluster: str) -> None:
-        self._collecting, self._cluster = collecting, cluster
-
-    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        into, now = self._collecting.published, self._collecting.loop.time()
-        into.append(published_of(message, self._cluster, now, self._collecting.payloads))
-        number = len(into)
-        return SendResult(f"TEST{number:028X}", "", MessageQueue(message.topic, "broker-a", 0), number - 1)
-
-    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
-        return [await self.send(message) for message in messages]
-
-    async def send_one_way(self, message: Outgoing) -> None:
-        await self.send(message)
-
-    async def reply(
-        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
-    ) -> None:
-        to = reply_to(request.properties)
-        topic = request.topic if to is None else to.topic
-        await self.send(Outgoing(topic=topic, body=body, properties=properties))
+    def keep(self, message: Outgoing, cluster: str) -> int:
+        self._published.append(published_of(message, cluster, self.loop.time(), self._payloads))
+        return len(self._published)

@@ -172,19 +172,10 @@ class Recorder:
             message = event.message  # its handler was not called, for example because order_by= failed
         if message is None:
             return
-        handler, attempt, at = event.handler, event.attempt, self._loop.time()
+        about: dict[str, Any] = {"handler": event.handler, "message": message, "error": error, "at": self._loop.time()}
         if isinstance(event, events.Retried):
-            delay, reason = event.delay, event.error
-            self.retried.append(
-                Retried(
-                    handler=handler, message=message, attempt=attempt, delay=delay, reason=reason, error=error, at=at
-                )
-            )
+            self.retried.append(Retried(attempt=event.attempt, delay=event.delay, reason=event.error, **about))
         elif isinstance(event, events.Dropped):
-            self.dropped.append(
-                Dropped(handler=handler, message=message, attempts=attempt, reason=event.reason, error=error, at=at)
-            )
+            self.dropped.append(Dropped(attempts=event.attempt, reason=event.reason, **about))
         else:
-            self.dead.append(
-                Dead(handler=handler, message=message, attempts=attempt, reason=event.reason, error=error, at=at)
-            )
+            self.dead.append(Dead(attempts=event.attempt, reason=event.reason, **about))

@@ -61,27 +61,25 @@ class Retried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dead:
+class _GivenUp:
+    handler: str
+    message: Message
+    attempts: int
+    reason: str
+    error: BaseException | None
+    at: float
+
+
+class Dead(_GivenUp):
     """A message went to the dead letters of its group."""
 
-    handler: str
-    message: Message
-    attempts: int
-    reason: str
-    error: BaseException | None
-    at: float
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class Dropped(_GivenUp):
     """A member of a broadcast group gave a message up."""
 
-    handler: str
-    message: Message
-    attempts: int
-    reason: str
-    error: BaseException | None
-    at: float
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

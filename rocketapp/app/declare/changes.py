@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 from rocketapp.app.declare.declaration import option_problem
-from rocketapp.app.declare.registry import GroupPlan
+from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.settings.values import checked, fields_of, nearest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
@@ -42,7 +42,7 @@ class TopicChange:
     def refuse(self, problem: str) -> NoReturn:
         raise SetupError(self.place, f"app.{self.kind}: {problem}")
 
-    def named_in(self, plans: Sequence[GroupPlan]) -> list[tuple[int, str]]:
+    def named_in(self, plans: Sequence[ConsumedGroup]) -> list[tuple[int, str]]:
         """The topics that it names, each with the index of its group's plan. Raises SetupError for unknown names."""
         found = [
             (index, topic.topic)
@@ -54,7 +54,7 @@ class TopicChange:
             self._refuse_names(plans)
         return found
 
-    def _refuse_names(self, plans: Sequence[GroupPlan]) -> NoReturn:
+    def _refuse_names(self, plans: Sequence[ConsumedGroup]) -> NoReturn:
         groups = {plan.group for plan in plans}
         if self.group is not None and self.group not in groups:
             self.refuse(f"no handler of this app is in group {self.group!r}: {nearest(self.group, groups)}")
@@ -176,7 +176,7 @@ class LimitChange(TopicChange):
 def of_groups(
     change: LimitChange,
     named: Sequence[tuple[int, str]],
-    plans: Sequence[GroupPlan],
+    plans: Sequence[ConsumedGroup],
     own: Mapping[tuple[int, str], Collection[str]],
 ) -> dict[int, dict[str, dict[str, Any]]]:
     """By index of its group's plan, and by topic, what is changed. Raises SetupError for what no topic can have.
@@ -206,7 +206,9 @@ def of_groups(
     return found
 
 
-def _add_retries(change: LimitChange, found: dict[int, dict[str, dict[str, Any]]], plans: Sequence[GroupPlan]) -> None:
+def _add_retries(
+    change: LimitChange, found: dict[int, dict[str, dict[str, Any]]], plans: Sequence[ConsumedGroup]
+) -> None:
     """What is changed for everything that a group consumes holds for its retries too; those are pulled."""
     values = {name: value for name, value in change.values.items() if name in _OF_PULLS}
     if change.topic is not None or not values:

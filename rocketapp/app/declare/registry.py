@@ -76,7 +76,7 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlan:
+class ConsumedGroup:
     """One consumer to be: a group of one cluster with all its topics."""
 
     cluster: str

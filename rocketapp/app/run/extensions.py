@@ -175,23 +175,15 @@ def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Plugg
         raise PluginError(answer.plugin, f"consuming_way: plugin {found[1][1].plugin} wants to consume {where} as well")
     if not callable(answer.value) and not isinstance(answer.value, IntakeWay):
         answer.refuse("a function, an IntakeWay")
-    if len(subscriptions) > 1:
-        raise PluginError(
-            answer.plugin,
-            f"consuming_way: {where} has other handlers in its group, by tag: leave one",
-        )
-    if kind_of(subscription).in_order:
-        raise PluginError(
-            answer.plugin, f"consuming_way: {where} is declared in order: remove that, a plugin's way has its own order"
-        )
-    if subscription.broadcast:
-        raise PluginError(
-            answer.plugin, f"consuming_way: {where} is broadcast: remove that, a plugin's way takes each message once"
-        )
-    if subscription.mode == "pop":
-        raise PluginError(
-            answer.plugin, f'consuming_way: {where} has mode="pop": remove that, the queues of a plugin are pulled'
-        )
+    problems = (
+        (len(subscriptions) > 1, "has other handlers in its group, by tag: leave one"),
+        (kind_of(subscription).in_order, "is declared in order: remove that, a plugin's way has its own order"),
+        (subscription.broadcast, "is broadcast: remove that, a plugin's way takes each message once"),
+        (subscription.mode == "pop", 'has mode="pop": remove that, the queues of a plugin are pulled'),
+    )
+    for is_so, problem in problems:
+        if is_so:
+            raise PluginError(answer.plugin, f"consuming_way: {where} {problem}")
     way = answer.value if isinstance(answer.value, IntakeWay) else IntakeWay(new_intake=answer.value)
     return PluggedIn(answer.plugin, way)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 
 from rocketapp.app.declare.changes import LimitChange, PauseChange
 from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end
-from rocketapp.app.declare.registry import GroupPlan
+from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.container import World
@@ -107,21 +108,21 @@ async def _embedded_broker(settings: Settings) -> str:
 @asynccontextmanager
 async def handlers_alone(
     app: TwoPhases, settings: Settings, published: list[Outgoing]
-) -> AsyncIterator[tuple[GroupPlan, ...]]:
+) -> AsyncIterator[tuple[ConsumedGroup, ...]]:
     """Within: plugins, resources and startup functions have run. Gives the groups with the chains of their handlers.
 
     `published` receives what they publish. Raises SetupError, PluginError and ConfigError, and what startup raises.
     """
     prepare(app, settings.app)
     settings = complete(app, settings)
-    declared, running = declared_of(app), _Alone(app, published)
+    declared, running = declared_of(app), _Listing(app, published)
     snapshot = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
     assembly = assemble(
         app,
         settings,
         World(dial=_refuse, clock=SystemClock(), random=Random()),
         declared.plugins,
-        publishing=Publishing(lambda: running, payloads=declared.payloads),
+        publishing=running.publishing,
         periodic=Periodic(),
         snapshot=lambda: snapshot,
     )
@@ -144,43 +145,50 @@ async def _refuse(address: str, receiver: Receiver, timeout: float, tls: Tls | N
     raise ConnectError(address, "nothing is connected while a handler is tried")
 
 
-class _Alone:
-    """Stands for a running app. It sends nothing."""
+class Alone(ABC):
+    """Stands for a running app and its producers where nothing is connected: what is published is kept."""
 
     send_timeout = 3.0
 
-    def __init__(self, app: TwoPhases, published: list[Outgoing]) -> None:
+    def __init__(self, app: TwoPhases) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._app, self._sender = app, _Collects(published)
+        self._declared = declared_of(app)
 
-    def sender(self, cluster: str) -> _Collects:
-        return self._sender
+    @abstractmethod
+    def keep(self, message: Outgoing, cluster: str) -> int:
+        """Take what is published to this cluster; returns how many messages that were by now."""
+
+    @property
+    def publishing(self) -> Publishing:
+        """What handlers publish with."""
+        return Publishing(lambda: self, payloads=self._declared.payloads)
+
+    def sender(self, cluster: str) -> _Keeping:
+        return _Keeping(self, cluster)
+
+    replying = sender
 
     def producer(self, cluster: str) -> Producer:
-        raise SetupError("", "nothing is connected while a handler is tried: it cannot ask, nor begin a transaction")
-
-    def replying(self, cluster: str) -> _Collects:
-        return self._sender
+        raise SetupError("", "a handler is called without a cluster: it cannot ask, nor begin a transaction")
 
     def options(self, kind: type[Any]) -> Any:
-        return declared_of(self._app).options(kind)
+        return self._declared.options(kind)
 
-    def change_pauses(self, change: PauseChange) -> None:
+    def change_pauses(self, change: PauseChange) -> None:  # noqa: B027 - nothing is to be done here
         """There is nothing to pause."""
 
-    def adjust(self, change: LimitChange) -> None:
+    def adjust(self, change: LimitChange) -> None:  # noqa: B027 - nothing is to be done here
         """There is nothing to limit."""
 
 
-class _Collects:
-    """Stands for the producers."""
+class _Keeping:
+    """Stands for the producer of one cluster."""
 
-    def __init__(self, published: list[Outgoing]) -> None:
-        self._published = published
+    def __init__(self, alone: Alone, cluster: str) -> None:
+        self._alone, self._cluster = alone, cluster
 
     async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        self._published.append(message)
-        number = len(self._published)
+        number = self._alone.keep(message, self._cluster)
         return SendResult(f"NOTSENT{number:025X}", "", MessageQueue(message.topic, "none", 0), number - 1)
 
     async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
@@ -194,4 +202,16 @@ class _Collects:
     ) -> None:
         to = reply_to(request.properties)
         topic = request.topic if to is None else to.topic
-        self._published.append(Outgoing(topic=topic, body=body, properties=properties))
+        await self.send(Outgoing(topic=topic, body=body, properties=properties))
+
+
+class _Listing(Alone):
+    """Keeps the messages as they are."""
+
+    def __init__(self, app: TwoPhases, published: list[Outgoing]) -> None:
+        super().__init__(app)
+        self._published = published
+
+    def keep(self, message: Outgoing, cluster: str) -> int:
+        self._published.append(message)
+        return len(self._published)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, PauseChange, of_groups
 from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end, pauses_of
-from rocketapp.app.declare.registry import UNNAMED, GroupPlan
+from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
 from rocketapp.app.publish.publishing import Publishing, Sender, WrappedSender, fold_publish, running_loop
 from rocketapp.app.run.container import World
 from rocketapp.app.run.extensions import own_limits, tell_allocation
@@ -184,8 +184,6 @@ class Lifecycle:
 
     async def idle(self) -> Idle:
         """Whether anything is left to do, over all consumers."""
-        from rocketapp.app.run.lifecycle import merge_idle
-
         reports = await asyncio.gather(*(consumer.idle() for consumer in self._consumers))
         plans = self._plans()[: len(reports)]
         # The same in every worker of a group: their reports are put together.
@@ -323,7 +321,7 @@ class Lifecycle:
                 await client.check_keys()
             return
 
-    def _plans(self) -> Sequence[GroupPlan]:
+    def _plans(self) -> Sequence[ConsumedGroup]:
         return () if self._assembly is None else self._assembly.groups
 
     def _change_pauses(self, change: PauseChange) -> None:

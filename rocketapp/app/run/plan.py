@@ -12,7 +12,7 @@ from functools import partial
 from rocketapp.app.call.chain import fold
 from rocketapp.app.call.signature import Kind
 from rocketapp.app.declare.phases import TwoPhases, declared_of
-from rocketapp.app.declare.registry import Bound, GroupPlan, union_of
+from rocketapp.app.declare.registry import Bound, ConsumedGroup, union_of
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.container import Wiring, World
 from rocketapp.app.run.extensions import check_clusters, plugged_in
@@ -33,12 +33,12 @@ from rocketapp.model.subscription import Subscription
 class Assembly:
     """The parts of one run."""
 
-    groups: tuple[GroupPlan, ...]
+    groups: tuple[ConsumedGroup, ...]
     surface: AppSurface
     wiring: Wiring
 
     @property
-    def shared(self) -> list[GroupPlan]:
+    def shared(self) -> list[ConsumedGroup]:
         """The groups whose members share the queues: all but broadcast ones."""
         return [plan for plan in self.groups if not plan.topics[0].broadcast]
 
@@ -68,14 +68,14 @@ def assemble(
 
 def plans_of(
     bound: Iterable[Bound], plugins: Plugins, publishing: Publishing, *, version: int
-) -> tuple[GroupPlan, ...]:
+) -> tuple[ConsumedGroup, ...]:
     """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
     by_group: dict[tuple[str, str], dict[str, list[Bound]]] = {}
     for one in bound:
         topics = by_group.setdefault((one.subscription.cluster, one.subscription.group), {})
         topics.setdefault(one.subscription.topic, []).append(one)
     return tuple(
-        GroupPlan(cluster, group, tuple(_consumed(same, plugins, publishing, version) for same in topics.values()))
+        ConsumedGroup(cluster, group, tuple(_consumed(same, plugins, publishing, version) for same in topics.values()))
         for (cluster, group), topics in by_group.items()
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +13,7 @@ from rocketapp.cli.cluster import ask_cluster, cluster_options, json_time, local
 from rocketapp.cli.commands.completion import groups, topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import GROUP, TOPIC
-from rocketapp.cli.output import Column, items_as_json, print_items, print_json, print_table, say
+from rocketapp.cli.output import Column, items_as_json, print_items, print_json, print_table, say, show_items
 from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -24,9 +26,19 @@ if TYPE_CHECKING:
     from rocketapp.wire.requests.statistics import ConsumedOffset
 
 PERMS = {6: "read, write", 4: "read", 2: "write"}
+
+
+def _queue_columns(queue_of: Callable[[Any], MessageQueue]) -> tuple[Column, ...]:
+    """The topic, the broker and the id of the queue that a row is about."""
+    return (
+        Column("TOPIC", "topic", lambda row: queue_of(row).topic),
+        Column("BROKER", "broker", lambda row: queue_of(row).broker_name),
+        Column("QUEUE", "queue_id", lambda row: queue_of(row).queue_id),
+    )
+
+
 HELD = (
-    Column("BROKER", "broker", lambda held: held[0].broker_name),
-    Column("QUEUE", "queue_id", lambda held: held[0].queue_id),
+    *_queue_columns(itemgetter(0))[1:],
     Column("FIRST", "first_offset", lambda held: held[1].min_offset),
     Column("NEXT", "next_offset", lambda held: held[1].max_offset),
     Column("LAST STORED", None, lambda held: local_time(held[1].updated_ms)),
@@ -38,15 +50,8 @@ GROUPS = (
     Column("MEMBERS", "members", lambda one: len(one.members)),
     Column("LAG", "lag", lambda one: one.lag),
 )
-_OF_QUEUE = (
-    Column("TOPIC", "topic", lambda one: one.queue.topic),
-    Column("BROKER", "broker", lambda one: one.queue.broker_name),
-    Column("QUEUE", "queue_id", lambda one: one.queue.queue_id),
-)
 CONSUMED = (
-    Column("TOPIC", "topic", lambda done: done[0].topic),
-    Column("BROKER", "broker", lambda done: done[0].broker_name),
-    Column("QUEUE", "queue_id", lambda done: done[0].queue_id),
+    *_queue_columns(itemgetter(0)),
     Column("COMMITTED", "committed_offset", lambda done: done[1].consumer_offset),
     Column("NEXT", "next_offset", lambda done: done[1].broker_offset),
     Column("LAG", "lag", lambda done: _lag_of(done[1])),
@@ -55,14 +60,14 @@ CONSUMED = (
 )
 """Of a queue of a group, and how far the group is in it."""
 OFFSETS = (
-    *_OF_QUEUE,
+    *_queue_columns(attrgetter("queue")),
     Column("FIRST", "first_offset", lambda one: one.held.start),
     Column("NEXT", "next_offset", lambda one: one.held.stop),
     Column("COMMITTED", "committed_offset", lambda one: one.committed),
     Column("LAG", "lag", lambda one: one.lag),
 )
 MOVES = (
-    *_OF_QUEUE,
+    *_queue_columns(attrgetter("queue")),
     Column("FROM", "from", lambda move: move.before),
     Column("", None, lambda move: "->"),
     Column("TO", "to", lambda move: move.after),
@@ -192,11 +197,7 @@ def list_groups_command(*, every: bool, as_json: bool) -> int:
     """Show the groups with the number of their members and their lag."""
     from rocketapp.admin.groups import list_groups
 
-    found = ask_cluster(lambda cluster: list_groups(cluster, every=every))
-    if as_json:
-        print_json(items_as_json(GROUPS, found))
-    else:
-        print_items(GROUPS, found)
+    show_items(GROUPS, ask_cluster(lambda cluster: list_groups(cluster, every=every)), as_json=as_json)
     return DONE
 
 
@@ -306,11 +307,7 @@ def show_offsets_command(*, group: str, topic: str | None, as_json: bool) -> int
             await refuse_unknown(cluster, group)
         return found
 
-    found = ask_cluster(look)
-    if as_json:
-        print_json(items_as_json(OFFSETS, found))
-        return DONE
-    print_items(OFFSETS, found)
+    show_items(OFFSETS, ask_cluster(look), as_json=as_json)
     return DONE
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.failure import DONE, USAGE, CommandError, one_line, shown_path
-from rocketapp.cli.options import app_command, apps, json_option
+from rocketapp.cli.options import app_command, apps, json_option, settings_option, traceback_option
 from rocketapp.cli.output import print_json, say
 from rocketapp.model.subscription_words import (
     describe_breaker,
@@ -224,16 +224,12 @@ class ShownPlugin:
 
 @click.command("plugins", short_help="Show the plugins in their order.", epilog="Example: rocketapp plugins app:app")
 @click.argument("app", required=False, shell_complete=apps)
-@click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
+@settings_option
 @json_option
-@click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")
-def plugins_command(*, app: str | None, settings: str | None, as_json: bool, traceback: bool) -> int:
+@traceback_option
+def plugins_command(*, app: str | None, settings: str | None, as_json: bool) -> int:
     """Show the plugins in their order: of APP, or without it those that are installed or named by the settings."""
-    try:
-        shown = _of_app(app, settings) if app is not None else _without_app(settings)
-    except CommandError as error:
-        error.traceback = traceback
-        raise
+    shown = _of_app(app, settings) if app is not None else _without_app(settings)
     if as_json:
         print_json([asdict(one) for one in shown])
     else:

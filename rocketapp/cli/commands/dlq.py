@@ -30,7 +30,7 @@ from rocketapp.cli.options import (
     name_server_option,
     refuse_empty,
 )
-from rocketapp.cli.output import Column, items_as_json, print_items, print_json, print_table, printable, say
+from rocketapp.cli.output import Column, print_json, print_table, printable, say, show_items
 from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rocketapp.admin.dead_letters import DeadLetter
     from rocketapp.admin.replay_state import ReplayState, StateFile
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.declare.registry import GroupPlan
+    from rocketapp.app.declare.registry import ConsumedGroup
     from rocketapp.app.settings.settings import Settings
     from rocketapp.consumer.handler import Handler
     from rocketapp.model.outgoing import Outgoing
@@ -91,11 +91,7 @@ def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
 def _list_groups(*, as_json: bool) -> int:
     from rocketapp.admin.dead_letters import counts
 
-    found = ask_cluster(counts)
-    if as_json:
-        print_json(items_as_json(COUNTS, found))
-    else:
-        print_items(COUNTS, found)
+    show_items(COUNTS, ask_cluster(counts), as_json=as_json)
     return DONE
 
 
@@ -341,7 +337,7 @@ async def _try(
     return DONE if is_done else FAILED
 
 
-def _handler(groups: tuple[GroupPlan, ...], group: str, letter: DeadLetter) -> Handler:
+def _handler(groups: tuple[ConsumedGroup, ...], group: str, letter: DeadLetter) -> Handler:
     from rocketapp.state.tag_table import TagTable
 
     for plan in groups:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rocketapp import Message, RocketApp
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.declare.registry import Bound, GroupPlan
+from rocketapp.app.declare.registry import Bound, ConsumedGroup
 from rocketapp.app.publish.publishing import Publishing, Sender
 from rocketapp.app.run.plan import plans_of
 from rocketapp.config.consumer import ConsumerConfig
@@ -71,7 +71,7 @@ def line_of(function: Callable[..., Any]) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> tuple[GroupPlan, ...]:
+def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> tuple[ConsumedGroup, ...]:
     """What the app's consumers would be."""
     return plans_of(_all_bound(app, consumer, group), declared_of(app).plugins, NOWHERE, version=1)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from rocketapp.app.declare.changes import NAMES, LimitChange, of_groups
-from rocketapp.app.declare.registry import GroupPlan
+from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.errors import SetupError
@@ -147,7 +147,7 @@ def change(way: str, name: str) -> None:
     effect, unused = EFFECTS[name], cast("Any", None)
     declared = subscription(**WAYS[way][0], **own_options(way, effect))
     topic = ConsumedTopic("topic", "last", 16, (Handler(declared, unused),), SubscriptionData("topic"))
-    plan = GroupPlan("", "group", (topic,))
+    plan = ConsumedGroup("", "group", (topic,))
     found = of_groups(
         LimitChange(topic="topic", group=None, values={name: effect.value}, place="app.py:1"),
         [(0, "topic")],

@@ -9,7 +9,7 @@ import pytest
 
 from rocketapp import Message, RocketApp, SetupError
 from rocketapp.app.declare.changes import LimitChange, of_groups
-from rocketapp.app.declare.registry import GroupPlan
+from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.run.extensions import own_limits
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.ways.intake import IntakeWay
@@ -75,7 +75,7 @@ def test_a_plugin_that_consumes_a_topic_has_its_own_pace() -> None:
     plugged = PluggedIn("tables", IntakeWay(new_intake=cast("Any", None), max_messages=5))
     topic = ConsumedTopic("orders", "last", 16, (), SubscriptionData("orders"))
     with pytest.raises(SetupError, match="queue_max_messages, rate: a plugin consumes orders, at its own pace"):
-        of_groups(change, [(0, "orders")], [GroupPlan("", "shop", (topic,))], {(0, "orders"): own_limits(plugged)})
+        of_groups(change, [(0, "orders")], [ConsumedGroup("", "shop", (topic,))], {(0, "orders"): own_limits(plugged)})
 
 
 def test_before_the_start_and_for_other_names_it_is_refused() -> None:
