@@ -95,6 +95,9 @@ class Handler:
     decisions: Decisions | None = field(default=None, compare=False, repr=False)
     """What it says of commits, if it commits by hand; None: returning commits."""
 
+    runs_here: bool = field(default=True, compare=False, repr=False)
+    """Whether a call of it can end this process; False: another member runs it, and counts deaths."""
+
     tokens: Tokens | None = field(init=False, default=None, compare=False, repr=False)
     """What its calls take that have a rate."""
 

@@ -8,7 +8,9 @@ What happens is written into one history.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rocketapp.client.instance import ClientInstance
@@ -16,6 +18,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.assembly import new_consumer
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
@@ -143,6 +146,10 @@ class Member(_Client):
         self.is_joined = False
         self.running = 0
         """Handlers that run now."""
+        self.notes_in: Path | None = None
+        """The directory where it notes down what it has in flight, like others of its machine; None: nowhere."""
+        self._notes: Crashes | None = None
+        self._notes_file = Path()
 
     async def join(self) -> None:
         self.world.fault(facts.JOIN, self.name)
@@ -168,18 +175,29 @@ class Member(_Client):
             observe=self.observe,
             flow_control=FlowControl(1 << 27),
             threads=self._threads,  # type: ignore[arg-type]
-            crashes=self.crash_notes(),
+            crashes=self._crash_notes(),
         )
-        topics = [self.consumed(topic) for topic in world.topics]
-        return new_consumer(group=GROUP, topics=topics, parts=parts)
+        return new_consumer(group=GROUP, topics=self.topics(), parts=parts)
+
+    def topics(self) -> list[ConsumedTopic]:
+        """What it consumes."""
+        return [self.consumed(topic) for topic in self.world.topics]
 
     def options(self) -> dict[str, Any]:
         """Of ConsumerConfig."""
         return dict(self.world.consumer)
 
-    def crash_notes(self) -> Any:
-        """Where it notes down what it has in flight; None: nowhere."""
-        return None
+    def _crash_notes(self) -> Crashes | None:
+        if self.notes_in is not None:
+            before = set(self.notes_in.iterdir())
+            self._notes = Crashes(self.notes_in, now=self.clock.now, tell=lambda _: None)
+            (self._notes_file,) = (path for path in set(self.notes_in.iterdir()) - before if path.suffix == ".hand")
+        return self._notes
+
+    def forget_notes(self) -> None:
+        """It notes nothing down any more, and leaves no descriptor behind."""
+        if self._notes is not None:
+            self._notes.close()
 
     def _threads(self, name: str, most: int) -> SimulatedThreads:
         threads = SimulatedThreads(name, most)
@@ -196,11 +214,16 @@ class Member(_Client):
         is_clean = await self.consumer.stop(drain_timeout=drain_timeout, cut=asyncio.Event())
         await self.producer.stop()
         await self.client.stop()
+        self.forget_notes()
         return is_clean
 
     def crash(self, *, silently: bool = False) -> None:
         """kill -9; `silently`: the machine is gone too, so no other side hears its connections end."""
         self.is_joined = False
+        if self._notes is not None:
+            # What it has noted down is left as by a process that is gone: nobody holds a lock on it.
+            shutil.copy(self._notes_file, self._notes_file.with_name(f"dead-{self._notes_file.name}"))
+            self._notes_file.unlink()
         self.process.kill()
         if silently:
             self.world.network.hold(self.name)

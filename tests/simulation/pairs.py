@@ -7,7 +7,6 @@ and `probe` always by a quick concurrent handler that none of them concerns. Wha
 from __future__ import annotations
 
 import asyncio
-import shutil
 import tempfile
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
@@ -16,7 +15,6 @@ from random import Random
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.rollout.check import digest
 from rocketapp.model.outcome import DeadLetter, Retry
@@ -131,8 +129,7 @@ class PairMember(Member):
     def __init__(self, run: Pairs, name: str, tags: str, *, is_java: bool = False) -> None:
         super().__init__(run.world, name)
         self._run, self.tags, self.is_java = run, tags, is_java
-        self._notes: Crashes | None = None
-        self._file: Path | None = None
+        self.notes_in = None if is_java else run.directory
 
     def options(self) -> dict[str, Any]:
         # As Java's: it pulls what it subscribes, also while others wait for more.
@@ -141,15 +138,7 @@ class PairMember(Member):
     def _subscribed(self) -> str:
         if self.is_java:
             return ""
-        return digest({GROUP: [self.consumed(topic) for topic in self.world.topics]}, ConsumerConfig(**self.options()))
-
-    def crash_notes(self) -> Crashes | None:
-        if self._run.directory is None or self.is_java:
-            return None
-        before = set(self._run.directory.iterdir())
-        self._notes = Crashes(self._run.directory, now=self.clock.now, tell=lambda _: None)
-        (self._file,) = (path for path in set(self._run.directory.iterdir()) - before if path.suffix == ".hand")
-        return self._notes
+        return digest({GROUP: self.topics()}, ConsumerConfig(**self.options()))
 
     def consumed(self, topic: Topic) -> ConsumedTopic:
         plain = super().consumed(topic)
@@ -210,24 +199,6 @@ class PairMember(Member):
         self.world.history.append(facts.Resumed(self.world.loop.time(), self.name, topic))
         self.consumer.resume(topic)
 
-    def crash(self, *, silently: bool = False) -> None:
-        """What it has noted down is left as by a process that is gone: nobody holds a lock on it."""
-        if self._file is not None and self._run.directory is not None:
-            shutil.copy(self._file, self._run.directory / f"{self.name}-{self._run.deaths:04}.hand")
-            self._file.unlink()
-        self._run.deaths += 1
-        super().crash(silently=silently)
-
-    async def leaving(self, drain_timeout: float) -> bool:
-        is_clean = await super().leaving(drain_timeout)
-        self.forget_notes()
-        return is_clean
-
-    def forget_notes(self) -> None:
-        """It notes nothing down any more, and leaves no descriptor behind."""
-        if self._notes is not None:
-            self._notes.close()
-
 
 class Table:
     """What a plugin makes of a queue: stores some messages at once, and acknowledges them then."""
@@ -280,7 +251,6 @@ class Pairs:
         )
         self.main, *_ = world.topics
         self.directory: Path | None = None
-        self.deaths = 0
         self.refused: set[tuple[int, int]] = set()
         self._brokers: list[NamedBroker] = [PopBroker(world, invisible=INVISIBLE) if POP in elements else Broker(world)]
         self._routes = RouteServer(world) if POP in elements else None

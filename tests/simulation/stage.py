@@ -111,6 +111,7 @@ class Stage:
         for member in self.members:
             if member.process.is_dead:
                 member.process.bury()
+                member.forget_notes()
             elif member.is_joined:
                 await member.leave()
         await self.sender.stop()

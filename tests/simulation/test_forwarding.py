@@ -6,13 +6,14 @@ import asyncio
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from rocketapp.model.outcome import DeadLetter, Retry, Stop
 from rocketapp.wire.record import Message
 from tests.simulation.stage import scenario
-from tests.simulation.test_roll_out import ORDERS, Groups
+from tests.simulation.test_roll_out import ORDERS, Groups, Wanting
 from tests.simulation.world import Topic, number_of
 
 ORDERLY, KEYED = Topic(name="orders", orderly=True), Topic(name="orders", keyed=True)
@@ -212,6 +213,64 @@ async def test_messages_of_own_queues_and_forwarded_ones_share_the_rate_of_their
     assert 5 <= forwarded <= len(calls.started) - 5, "neither waits until the other has ended"
     await stage.all_taken(sent, 120)
     assert stage.now - began > 19
+    await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERS, ORDERLY, KEYED], ids=["concurrent", "orderly", "keyed"])
+@scenario
+async def test_messages_that_end_their_taker_each_time_become_dead_letters(topic: Topic, tmp_path: Path) -> None:
+    stage, ended = Groups(replace(topic, retries=0)), Counter[int]()
+    takers = list[Wanting]()
+
+    async def end_the_process(message: Message) -> None:
+        if message.tag == "c":
+            ended[number_of(message.body)] += 1
+            await asyncio.sleep(8.0)
+            takers[-1].crash()
+            await asyncio.sleep(1e9)
+
+    async def restarted() -> None:
+        takers.append(await stage.member(orders="b || c", handle=end_the_process, notes_in=tmp_path))
+
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    await stage.member(orders="a || b", notes_in=tmp_path)
+    await restarted()
+    # One queue, and two keys of it.
+    bad = [await stage.sender.send("orders", key, tag="c") for key in ("D", "H") for _ in range(2)]
+    good = {("b", await stage.sender.send("orders", "D", tag="b")) for _ in range(4)}
+    for _ in range(40):
+        await asyncio.sleep(40)
+        if takers[-1].process.is_dead:
+            await restarted()
+    assert stage.broker.dead_letters() == len(bad)
+    assert max(ended.values()) <= 3
+    await stage.all_taken(good, 60)
+    await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERS, ORDERLY, KEYED], ids=["concurrent", "orderly", "keyed"])
+@scenario
+async def test_deaths_of_an_owner_are_no_attempts_of_what_waits_there_for_another_member(
+    topic: Topic, tmp_path: Path
+) -> None:
+    stage = Groups(replace(topic, retries=0))
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    owner = await stage.member(orders="a", notes_in=tmp_path)
+    taker = await stage.member(orders="b", notes_in=tmp_path)
+    await settled(stage)
+    taker.consumer.pause("orders", "stock is counted")
+    sent = {("b", await stage.sender.send("orders", key, tag="b")) for key in "ABCD"}  # one in each queue
+    for _ in range(4):
+        await asyncio.sleep(20)
+        owner.crash()
+        await asyncio.sleep(2)
+        owner = await stage.member(orders="a", notes_in=tmp_path)
+    await asyncio.sleep(60)
+    assert stage.broker.dead_letters() == 0
+    taker.consumer.resume("orders")
+    await stage.all_taken(sent, 60)
     await stage.end()
 
 

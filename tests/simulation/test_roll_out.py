@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.pull.flow import FlowControl
-from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.rollout.check import LINGER, digest
 from rocketapp.errors import ConfigError
 from rocketapp.model import event as events
@@ -42,26 +39,14 @@ class Wanting(Member):
         """Tag and number of what its handlers did, in order."""
 
     def _subscribed(self) -> str:
-        return digest({GROUP: self._topics()}, self._config())
+        return digest({GROUP: self.topics()}, ConsumerConfig(**self.options()))
 
-    def _config(self) -> ConsumerConfig:
-        return ConsumerConfig(subscription_check=self._mode)
+    def options(self) -> dict[str, Any]:
+        return {**super().options(), "subscription_check": self._mode}
 
-    def _topics(self) -> list[ConsumedTopic]:
+    def topics(self) -> list[ConsumedTopic]:
         shapes = {topic.name: topic for topic in self.world.topics}
         return [self._wanted(shapes.get(topic, Topic(name=topic)), tags) for topic, tags in self._wants.items()]
-
-    def make_consumer(self) -> PushConsumer:
-        parts = ConsumerParts(
-            client=self.client,
-            producer=self.producer,
-            config=self._config(),
-            clock=self.clock,
-            random=self.world.random(f"{self.name} consumer"),
-            observe=self.observe,
-            flow_control=FlowControl(1 << 27),
-        )
-        return new_consumer(group=GROUP, topics=self._topics(), parts=parts)
 
     def _wanted(self, topic: Topic, tags: str) -> ConsumedTopic:
         plain, wanted = self.consumed(topic), parse_tags(tags)
@@ -88,8 +73,11 @@ class Wanting(Member):
 class Groups(Stage):
     """A stage whose members want different things."""
 
-    async def member(self, *, check: str = "roll-out", handle: Handle | None = None, **wants: str) -> Wanting:
+    async def member(
+        self, *, check: str = "roll-out", handle: Handle | None = None, notes_in: Path | None = None, **wants: str
+    ) -> Wanting:
         member = Wanting(self.world, f"member-{len(self.members) + 1}", wants, check, handle)
+        member.notes_in = notes_in
         self.members.append(member)
         await member.join()
         return member

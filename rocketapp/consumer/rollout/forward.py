@@ -134,7 +134,7 @@ class Forwarding:
     def handler(self, topic: str) -> Handler:
         """What modes of consuming call for the messages of this topic."""
         known = self._topics.get(topic)
-        return Handler(self._unknown(topic) if known is None else _as_here(known), self._forward)
+        return Handler(self._unknown(topic) if known is None else _as_here(known), self._forward, runs_here=False)
 
     def _unknown(self, topic: str) -> Subscription:
         return Subscription(
@@ -301,8 +301,8 @@ class _Call:
 
     def __init__(self, message: Message, queue: MessageQueue, answer: asyncio.Future[DirectResult]) -> None:
         self.message, self.answer = message, answer
-        self.own: ProcessQueue[Message] = ProcessQueue(queue, message.offset)
-        self.own.put([message])
+        # From 0: of what lies below in its queue nothing is known to be done.
+        self.own: ProcessQueue[Message] = ProcessQueue(queue, 0)
         self.delivery: _Delivery | None = None
         """None: its handler may not be called yet."""
         self.if_empty: DirectResult = _DONE
@@ -427,8 +427,9 @@ class Taking:
         def new_completion(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Completion:
             return self._new_completion(own, handler, kept, failures)
 
-        call.own.watch(call.look)
         call.delivery = self._mode.open(call.own, None, None, new_completion=new_completion)
+        call.own.put([call.message])
+        call.own.watch(call.look)
         call.delivery.deliver([call.message])
 
     async def _under_lock(self, call: _Call, handler: Handler, owner: str) -> None:

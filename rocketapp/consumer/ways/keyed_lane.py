@@ -84,7 +84,7 @@ class Lane:
             self._missing = None
         keyed, retries = self.keyed, self._delivery.retries
         key_of = self._key_of if self._missing is None else self._watched_key_of
-        quarantine = self._quarantine
+        quarantine = self._quarantine if self._handler.runs_here else None
         for message in messages:
             try:
                 key = key_of(message)

@@ -145,7 +145,7 @@ class OrderlyDelivery(SerialDelivery):
         is_single = executor.batch is None
         most, until = executor.batch or executor.most, self._loop.time() + executor.handler.subscription.batch_wait
         self._in_turn = None
-        if self._quarantine:
+        if self._quarantine and executor.handler.runs_here:
             if rest := messages[1:]:
                 self._ready.appendleft((executor, rest))
             most, messages = 1, await self._without_dead(executor.handler, messages[0])
@@ -199,7 +199,8 @@ class OrderlyDelivery(SerialDelivery):
                 return False
             is_trial, self._is_trial = self._is_trial, False
             try:
-                run = self._run_items if self._note is None else self._run_noted
+                is_noted = self._note is not None and executor.handler.runs_here
+                run = self._run_noted if is_noted else self._run_items
                 stopped = await run(executor, upcoming, completion, only_one=is_trial)
             finally:
                 executor.free_calls.release()
