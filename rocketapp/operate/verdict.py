@@ -214,8 +214,8 @@ _MENDS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
             "or a larger limit",
         ),
         (
-            r"may have ended the process",
-            "it goes on by itself: each of these messages has its turn, and others wait for 30 s at most; "
+            r"may have ended a process",
+            "it goes on by itself: each of these messages has its turn, and one that lasts for over 30 s gives it up; "
             "see what their handler does with them",
         ),
         (r"waits for a free call", "raise concurrency= of the handler, or start more --workers"),

@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import QueueLock, lock_for
-from rocketapp.consumer.ways.keyed_lane import Lane
+from rocketapp.consumer.ways.keyed_lane import KeyWatches, Lane
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Workers
-from rocketapp.model.event import Observe, OrderKeyMissing
-from rocketapp.model.subscription import Subscription
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.lease import Lease
-from rocketapp.state.missing_keys import MissingKeys
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
@@ -227,24 +223,3 @@ class KeyedDelivery:
             self.look_soon()
         elif not self.over.done():
             self.over.set_result(None)
-
-
-class KeyWatches:
-    """Those of one group's handlers, over all their queues and sessions."""
-
-    def __init__(self, group: str, observe: Observe) -> None:
-        self._group, self._observe = group, observe
-        self._by_handler: dict[tuple[str, str], MissingKeys] = {}
-
-    def of(self, subscription: Subscription) -> MissingKeys | None:
-        """What is to see the keys of a handler's messages; None when nothing is left to find out."""
-        if not isinstance(subscription.order_by, str):
-            return None
-        key = (subscription.topic, subscription.expression)
-        found = self._by_handler.get(key)
-        if found is None:
-            found = self._by_handler[key] = MissingKeys(partial(self._tell, subscription, subscription.order_by))
-        return None if found.is_over else found
-
-    def _tell(self, subscription: Subscription, name: str, count: int) -> None:
-        self._observe(OrderKeyMissing(self._group, subscription.handler_name, subscription.topic, name, count))

@@ -14,17 +14,38 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.ways.by_offset import ByOffset
-from rocketapp.consumer.ways.keyed import KeyWatches
 from rocketapp.consumer.ways.outcomes import text_of
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.workers.work import Work, Workers
-from rocketapp.model.subscription import key_function
+from rocketapp.model.event import Observe, OrderKeyMissing
+from rocketapp.model.subscription import Subscription, key_function
 from rocketapp.state.keyed import Keyed
 from rocketapp.state.lease import Lease
 from rocketapp.state.missing_keys import MissingKeys
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
+
+
+class KeyWatches:
+    """Those of one group's handlers, over all their queues and sessions."""
+
+    def __init__(self, group: str, observe: Observe) -> None:
+        self._group, self._observe = group, observe
+        self._by_handler: dict[tuple[str, str], MissingKeys] = {}
+
+    def of(self, subscription: Subscription) -> MissingKeys | None:
+        """What is to see the keys of a handler's messages; None when nothing is left to find out."""
+        if not isinstance(subscription.order_by, str):
+            return None
+        key = (subscription.topic, subscription.expression)
+        found = self._by_handler.get(key)
+        if found is None:
+            found = self._by_handler[key] = MissingKeys(partial(self._tell, subscription, subscription.order_by))
+        return None if found.is_over else found
+
+    def _tell(self, subscription: Subscription, name: str, count: int) -> None:
+        self._observe(OrderKeyMissing(self._group, subscription.handler_name, subscription.topic, name, count))
 
 
 class Session(Protocol):

@@ -32,7 +32,7 @@ from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
 from rocketapp.producer.producer import Producer
 from rocketapp.state.allocation import AVERAGE, Allocation
-from rocketapp.testing.virtual_time import VirtualClock, VirtualTimeLoop
+from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire import properties as names
@@ -83,9 +83,7 @@ class FakeCluster:
 
     def __init__(self, *, brokers: int = 1, network: MemoryNetwork | None = None) -> None:
         self.network = network or MemoryNetwork()
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, VirtualTimeLoop)
-        self.loop: VirtualTimeLoop = loop
+        self.loop = asyncio.get_running_loop()
         self.clock = VirtualClock(self.loop)
         self.brokers: dict[str, Broker] = {}
         self.topics: dict[str, dict[str, int]] = {}
