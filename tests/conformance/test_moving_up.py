@@ -40,7 +40,7 @@ def _wait_until_offsets_are_written(embedded: Embedded) -> None:
 
 
 @pytest.mark.timeout(180)
-def test_apache_carries_on_with_what_the_embedded_broker_left(backdrop: object, peer: Peer, tmp_path: Path) -> None:
+def test_apache_carries_on_with_what_the_embedded_broker_left(peer: Peer, tmp_path: Path) -> None:
     # Most of it is waiting for Apache to start and for a delay to end: both endings wait at once.
     with ThreadPoolExecutor(2) as both:
         moves = [

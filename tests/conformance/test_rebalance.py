@@ -131,10 +131,11 @@ def test_two_three_and_four_members_of_both_clients_have_equal_shares_and_nothin
     java.create_topic(topic, QUEUES)
     mixed = Mixed(java, run_app, topic, group)
     load = java.produce(topic, 10**9, rate=100)
-    mixed.change(ours=1, java=1)
     mixed.change(ours=1)
     mixed.change(java=1)
-    mixed.change(leave=[mixed.apps[0], mixed.consumers[0]])
+    mixed.change(ours=1, java=1)
+    mixed.change(leave=[mixed.apps[0]])
+    mixed.change(leave=[mixed.consumers[0]])
     load.stop()
     load.wait(within=30)
     wanted = {(queue, at) for queue, line in java.offsets(topic).items() for at in range(line["max"] or 0)}

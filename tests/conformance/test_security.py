@@ -69,7 +69,7 @@ async def take(message: Message) -> None:
 
 @pytest.fixture(scope="module")
 def starting(
-    backdrop: object, tmp_path_factory: pytest.TempPathFactory
+    java_classes: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Future[Secured], Future[Old]]]:
     """Both clusters, started side by side: the second is ready when the first is done with."""
     with ThreadPoolExecutor(2) as both:
