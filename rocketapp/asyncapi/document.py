@@ -18,11 +18,11 @@ from rocketapp.app.run.reading import complete, subscriptions_of
 from rocketapp.app.settings.settings import Settings
 from rocketapp.asyncapi.messages import (
     Content,
-    Message,
+    MessageObject,
     Messages,
     Names,
-    Receiving,
-    Sending,
+    ReceiveOperation,
+    SendOperation,
     TopicAt,
     identifier,
     receiving,
@@ -49,7 +49,7 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
     bounds = declared.registry.bound(subscriptions_of(app, settings))
     receives = sorted(map(receiving, bounds), key=_order_of_receiving)
     sends = sorted(sendings(declared, bounds), key=_order_of_sending)
-    all_of_them: list[Receiving | Sending] = [*receives, *sends]
+    all_of_them: list[ReceiveOperation | SendOperation] = [*receives, *sends]
     channels = _Channels(declared, all_of_them)
     operations = dict(sorted(_operations(channels, receives, sends, settings)))
     servers = _servers(declared, settings, {one.topic.cluster for one in all_of_them})
@@ -70,7 +70,7 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
 class _Channels:
     """Every topic that is received from or sent to, with its messages."""
 
-    def __init__(self, declared: Declared, some: Sequence[Receiving | Sending]) -> None:
+    def __init__(self, declared: Declared, some: Sequence[ReceiveOperation | SendOperation]) -> None:
         names = Names()
         self._messages = {topic: Messages(declared.payloads) for topic in sorted({one.topic for one in some})}
         self._ids = {topic: names.take(".".join(filter(None, topic))) for topic in self._messages}
@@ -78,14 +78,14 @@ class _Channels:
         for one in some:
             for content in one.contents:
                 self._messages[one.topic].add(content)
-            if isinstance(one, Receiving):
+            if isinstance(one, ReceiveOperation):
                 self._groups.setdefault(one.topic, set()).add(one.subscription.group)
         self._named = {topic: messages.named() for topic, messages in self._messages.items()}
 
     def id_of(self, topic: TopicAt) -> str:
         return self._ids[topic]
 
-    def messages_of(self, topic: TopicAt, contents: Sequence[Content]) -> list[Message]:
+    def messages_of(self, topic: TopicAt, contents: Sequence[Content]) -> list[MessageObject]:
         """Those of an operation, in the order of their names."""
         found = {one.name: one for one in map(self._messages[topic].of, contents) if one is not None}
         return [found[name] for name in sorted(found)]
@@ -117,7 +117,7 @@ class _Channels:
         return {"messages": dict(sorted(described.items())), "messageTraits": traits(), "schemas": schemas.named}
 
 
-def _plain(message: Message) -> Any:
+def _plain(message: MessageObject) -> Any:
     """The payload of a message whose type has no JSON schema."""
     if message.kind is bytes:
         return {"type": "string", "format": "binary"}
@@ -125,7 +125,7 @@ def _plain(message: Message) -> Any:
 
 
 def _operations(
-    channels: _Channels, receives: Sequence[Receiving], sends: Sequence[Sending], settings: Settings
+    channels: _Channels, receives: Sequence[ReceiveOperation], sends: Sequence[SendOperation], settings: Settings
 ) -> Iterator[tuple[str, Described]]:
     names = Names()
     for received in receives:
@@ -138,7 +138,7 @@ def _operations(
         yield names.take(f"send.{channels.id_of(sent.topic)}.{what}"), _on_channel(send(sent, title), channels, sent)
 
 
-def _on_channel(described: Described, channels: _Channels, one: Receiving | Sending) -> Described:
+def _on_channel(described: Described, channels: _Channels, one: ReceiveOperation | SendOperation) -> Described:
     channel = f"#/channels/{channels.id_of(one.topic)}"
     action, bindings = {"action": described.pop("action")}, {}
     if "bindings" in described:
@@ -189,12 +189,12 @@ def _description(declared: Declared) -> dict[str, str]:
     return {}
 
 
-def _order_of_receiving(one: Receiving) -> tuple[Any, ...]:
+def _order_of_receiving(one: ReceiveOperation) -> tuple[Any, ...]:
     subscription = one.subscription
     return one.topic, subscription.handler_name, subscription.group, sorted(subscription.tags)
 
 
-def _order_of_sending(one: Sending) -> tuple[Any, ...]:
+def _order_of_sending(one: SendOperation) -> tuple[Any, ...]:
     return one.topic, one.handler, [str(content.kind) for content in one.contents]
 
 

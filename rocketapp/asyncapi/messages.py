@@ -11,7 +11,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rocketapp.app.call.returned import Publication
@@ -76,7 +76,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receiving:
+class ReceiveOperation:
     """One handler of one topic."""
 
     topic: TopicAt
@@ -86,7 +86,7 @@ class Receiving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sending:
+class SendOperation:
     """What is published to one topic: by a handler, or by a publisher of the app."""
 
     topic: TopicAt
@@ -97,24 +97,24 @@ class Sending:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def receiving(bound: Bound) -> Receiving:
+def receiving(bound: Bound) -> ReceiveOperation:
     """What one handler takes."""
     one = bound.subscription
     payloads = [each.type for each in bound.binding.arguments or () if each.kind is Kind.PAYLOAD]
     kind = payloads[0] if payloads else bound.declaration.kind
     contents = tuple(_with_tags(content, one.tags) for content in _contents(kind) if _may_come(content, one.tags))
     topic = TopicAt(one.cluster, one.topic)
-    return Receiving(topic=topic, contents=contents, subscription=one, doc=doc_of(bound.binding.function))
+    return ReceiveOperation(topic=topic, contents=contents, subscription=one, doc=doc_of(bound.binding.function))
 
 
-def sendings(declared: Declared, bounds: list[Bound]) -> Iterator[Sending]:
+def sendings(declared: Declared, bounds: list[Bound]) -> Iterator[SendOperation]:
     """What handlers return for publication, and what the publishers of the app publish."""
     for bound in bounds:
         publication = bound.declaration.publication
         if publication is not None:
             yield _returned(bound, publication)
     for topic in declared.publishers:
-        yield Sending(topic=TopicAt("", topic.name), contents=tuple(_contents(topic.kind)))
+        yield SendOperation(topic=TopicAt("", topic.name), contents=tuple(_contents(topic.kind)))
 
 
 def doc_of(function: Callable[..., Any]) -> str:
@@ -153,26 +153,24 @@ def _may_come(content: Content, tags: frozenset[str]) -> bool:
 def _with_tags(content: Content, tags: frozenset[str]) -> Content:
     """What of it comes to a handler of these tags."""
     wanted = tags & content.tags if tags and content.tags else tags or content.tags
-    return Content(kind=content.kind, tags=wanted, property=content.property, values=content.values)
+    return replace(content, tags=wanted)
 
 
-def _returned(bound: Bound, publication: Publication) -> Sending:
+def _returned(bound: Bound, publication: Publication) -> SendOperation:
     options = publication.options
     kind = publication.topic.kind if isinstance(publication.topic, Topic) else _returned_type(bound.binding.function)
     tag = options.get("tag")
     contents = tuple(
-        Content(
-            kind=content.kind,
+        replace(
+            content,
             tags=frozenset([tag]) if tag else content.tags,
-            property=content.property,
-            values=content.values,
             content_type=options.get("content_type") or "",
             follows=True,
         )
         for content in _contents(kind)
     )
     cluster = options.get("cluster")
-    return Sending(
+    return SendOperation(
         topic=TopicAt(bound.subscription.cluster if cluster is None else cluster, publication.topic_name),
         contents=contents,
         handler=bound.subscription.handler_name,
@@ -210,7 +208,7 @@ TRAIT = "rocketmq"
 """The name of what all messages have."""
 
 
-class Message:
+class MessageObject:
     """Messages of one channel with bodies of one type. `name` is given when all of the channel are known."""
 
     def __init__(self, content: Content, form: Form, version: int | None) -> None:
@@ -224,7 +222,7 @@ class Message:
         self._follows = False
 
     def __repr__(self) -> str:
-        return f"<Message {self.title}: {self.content_type}>"
+        return f"<MessageObject {self.title}: {self.content_type}>"
 
     @property
     def title(self) -> str:
@@ -316,12 +314,12 @@ class Messages:
 
     def __init__(self, payloads: Payloads) -> None:
         self._payloads = payloads
-        self._found: list[Message] = []
+        self._found: list[MessageObject] = []
 
     def __repr__(self) -> str:
         return f"<Messages: {len(self._found)}>"
 
-    def of(self, content: Content) -> Message | None:
+    def of(self, content: Content) -> MessageObject | None:
         """The message for this content, if there is one."""
         return next((one for one in self._found if one.holds(content)), None)
 
@@ -331,11 +329,11 @@ class Messages:
         if message is None:
             form = Form(ANY) if content.kind is None else self._payloads.form_of(content.kind)
             version = self._payloads.upcasters.present(content.kind) if isinstance(content.kind, type) else None
-            message = Message(content, form, version)
+            message = MessageObject(content, form, version)
             self._found.append(message)
         message.add(content)
 
-    def named(self) -> Mapping[str, Message]:
+    def named(self) -> Mapping[str, MessageObject]:
         """All of them by name, in its order."""
         names = Names()
         for message in sorted(self._found, key=_order):
@@ -354,7 +352,7 @@ def title_of(kind: Any) -> str:
     return f"{described(origin)}[{', '.join(arguments)}]"
 
 
-def _order(message: Message) -> tuple[str, str, str, str]:
+def _order(message: MessageObject) -> tuple[str, str, str, str]:
     """The same every time, whatever is imported first."""
     kind = message.kind
     return message.title, getattr(kind, "__module__", ""), str(kind), message.content_type

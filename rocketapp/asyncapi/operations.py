@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rocketapp.asyncapi.messages import Receiving, Sending
+from rocketapp.asyncapi.messages import ReceiveOperation, SendOperation
 from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.subscription import Subscription
@@ -31,7 +31,7 @@ def function_name(handler: str) -> str:
     return handler.rpartition(":")[2].rpartition(".")[2].strip("<>")
 
 
-def receive(one: Receiving, *, suspend: float) -> Described:
+def receive(one: ReceiveOperation, *, suspend: float) -> Described:
     """Everything but the channel and its messages. `suspend` is consumer.suspend."""
     subscription = one.subscription
     return {
@@ -43,7 +43,7 @@ def receive(one: Receiving, *, suspend: float) -> Described:
     }
 
 
-def send(one: Sending, title: str) -> Described:
+def send(one: SendOperation, title: str) -> Described:
     """The same for what is published. `title`: of its message."""
     if not one.handler:
         return {"action": "send", "title": title, "summary": "Published by a publisher of the app."}

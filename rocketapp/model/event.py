@@ -19,6 +19,30 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class _OfQueue(Event):
+    group: str
+    queue: MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class _OfMessage(Event):
+    group: str
+    handler: str
+    topic: str
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _GivenUp(_OfMessage):
+    attempt: int
+    reason: str
+    message: Any = field(default=None, repr=False, compare=False)
+    """The `Message` itself."""
+    error: BaseException | None = field(default=None, repr=False, compare=False)
+    """What the handler raised in its last attempt; None when it asked for the dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
 class Connected(Event):
     """A connection to a broker or name server was made."""
 
@@ -42,21 +66,17 @@ class LoopFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned(Event):
+class Assigned(_OfQueue):
     """A queue was assigned to this member. Consumption begins at `offset`."""
 
-    group: str
-    queue: MessageQueue
     offset: int
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
-class Released(Event):
+class Released(_OfQueue):
     """This member gave up a queue."""
 
-    group: str
-    queue: MessageQueue
     reason: str
 
 
@@ -106,20 +126,15 @@ class Adjusted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StandingStill(Event):
+class StandingStill(_OfQueue):
     """A queue makes no progress. Reported once per reason."""
 
-    group: str
-    queue: MessageQueue
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Moving(Event):
+class Moving(_OfQueue):
     """A queue that stood still moves again."""
-
-    group: str
-    queue: MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +157,9 @@ class Unmatched(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Retried(Event):
+class Retried(_OfMessage):
     """A failed message is sent back, or stays for a retry in place (orderly)."""
 
-    group: str
-    handler: str
-    topic: str
-    message_id: str
     attempt: int
     """The attempt that failed; the first is 1."""
     delay: float
@@ -157,35 +168,13 @@ class Retried(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLettered(Event):
+class DeadLettered(_GivenUp):
     """A message went to the dead-letter topic of its group."""
-
-    group: str
-    handler: str
-    topic: str
-    message_id: str
-    attempt: int
-    reason: str
-    message: Any = field(default=None, repr=False, compare=False)
-    """The `Message` itself."""
-    error: BaseException | None = field(default=None, repr=False, compare=False)
-    """What the handler raised in its last attempt; None when it asked for the dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped(Event):
+class Dropped(_GivenUp):
     """A member of a broadcast group gave a message up: such a group has no retry topic and no dead letters."""
-
-    group: str
-    handler: str
-    topic: str
-    message_id: str
-    attempt: int
-    reason: str
-    message: Any = field(default=None, repr=False, compare=False)
-    """The `Message` itself."""
-    error: BaseException | None = field(default=None, repr=False, compare=False)
-    """What the handler raised; None when it asked for the dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,13 +187,9 @@ class OffsetsFile(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SendBackFailed(Event):
+class SendBackFailed(_OfMessage):
     """The broker did not take a failed message back. `error` says why, and whether the message is tried again."""
 
-    group: str
-    handler: str
-    topic: str
-    message_id: str
     error: str
 
 
@@ -220,11 +205,9 @@ class SendAttemptFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitFailed(Event):
+class CommitFailed(_OfQueue):
     """An offset could not be committed. The next round of commits tries again, unless it was the last one."""
 
-    group: str
-    queue: MessageQueue
     offset: int
     error: str
     is_last: bool = False
@@ -232,16 +215,12 @@ class CommitFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class HandlerSlow(Event):
+class HandlerSlow(_OfMessage):
     """A handler has run for longer than `handler_warning`, and once more for twice as long.
 
     Its message is not started a second time in this process meanwhile.
     """
 
-    group: str
-    handler: str
-    topic: str
-    message_id: str
     seconds: float
     place: str = ""
     """`file:line` where it stands; empty when that is not known."""
@@ -284,13 +263,9 @@ class LoopBlocked(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class DrainCut(Event):
+class DrainCut(_OfMessage):
     """A handler still ran when the drain timed out. Its message was not committed and will be delivered again."""
 
-    group: str
-    handler: str
-    topic: str
-    message_id: str
     others: int
     """Further calls of this handler that were cut at the same time."""
     seconds: float

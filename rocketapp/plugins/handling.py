@@ -6,8 +6,9 @@ It follows the handler into the tasks that it starts, and lives in the thread of
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from rocketapp.plugin import AsyncCall, Subscription, SyncCall, Wrapper
 from rocketapp.plugins.trace_context import trace_id
@@ -57,6 +58,34 @@ def _async(subscription: Subscription) -> Callable[[AsyncCall], AsyncCall]:
         return handling
 
     return wrap
+
+
+class Noting(Protocol):
+    """What is entered around one call of a handler."""
+
+    def returned(self, result: Any, /) -> Any:
+        """Take note of what the handler returned, and return it."""
+        ...
+
+
+def around(begin: Callable[[Any], AbstractContextManager[Noting]], *, polled: bool = False) -> Wrapper:
+    """Enters what `begin` makes of the message around each call; of a polled one the list, which grows as it runs."""
+
+    def for_sync(call: SyncCall) -> SyncCall:
+        def noted(handed: Any) -> Any:
+            with begin(handed) as noting:
+                return noting.returned(call(handed))
+
+        return noted
+
+    def for_async(call: AsyncCall) -> AsyncCall:
+        async def noted(handed: Any) -> Any:
+            with begin(handed) as noting:
+                return noting.returned(await call(handed))
+
+        return noted
+
+    return Wrapper(for_sync=for_sync, for_async=for_async, polled=polled)
 
 
 def fields_of(handling: Handling) -> dict[str, Any]:

@@ -12,11 +12,11 @@ import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from rocketapp.plugin import (
     Assigned,
-    AsyncCall,
     DeadLettered,
     Dropped,
     Event,
@@ -25,11 +25,11 @@ from rocketapp.plugin import (
     Released,
     Subscription,
     Surface,
-    SyncCall,
     Unmatched,
     Wrapper,
     hookimpl,
 )
+from rocketapp.plugins import handling
 from rocketapp.plugins.log_lines import QUEUE_TOPIC, Line, line_of, queues_text
 
 COUNT_INTERVAL: Final = 10.0
@@ -52,7 +52,7 @@ def handler_wrapper(subscription: Subscription) -> Wrapper | None:
     """A line per handled message, if anyone would read it."""
     if not messages.isEnabledFor(logging.DEBUG):
         return None
-    return Wrapper(for_sync=_telling_sync(subscription), for_async=_telling_async(subscription))
+    return handling.around(partial(_Telling, subscription))
 
 
 class EventLog:
@@ -133,47 +133,33 @@ class EventLog:
             states.info("%s", text, extra={"fields": fields})
 
 
-def _tell_handled(subscription: Subscription, handed: Any, outcome: object) -> None:
-    for message in handed if subscription.batch is not None else (handed,):
-        fields = {"topic": message.topic, "message_id": message.message_id, "attempt": message.attempt}
-        messages.debug(
-            "%s took %r: %s", subscription.handler_name, message, _outcome(outcome), extra={"fields": fields}
-        )
+class _Telling:
+    """One call of a handler: a line for each of its messages, with what became of them."""
+
+    def __init__(self, subscription: Subscription, handed: Any) -> None:
+        self._subscription, self._handed = subscription, handed
+
+    def __enter__(self) -> _Telling:
+        return self
+
+    def returned(self, outcome: Any) -> Any:
+        self._tell(outcome)
+        return outcome
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            self._tell(error)
+
+    def _tell(self, outcome: object) -> None:
+        subscription = self._subscription
+        for message in self._handed if subscription.batch is not None else (self._handed,):
+            fields = {"topic": message.topic, "message_id": message.message_id, "attempt": message.attempt}
+            messages.debug(
+                "%s took %r: %s", subscription.handler_name, message, _outcome(outcome), extra={"fields": fields}
+            )
 
 
 def _outcome(outcome: object) -> str:
     if isinstance(outcome, type) and issubclass(outcome, Exception):
         return outcome.__name__  # `return Retry` means what `return Retry()` does
     return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, Exception) else "done"
-
-
-def _telling_async(subscription: Subscription) -> Callable[[AsyncCall], AsyncCall]:
-    def wrap(call: AsyncCall) -> AsyncCall:
-        async def telling(handed: Any) -> Any:
-            try:
-                outcome = await call(handed)
-            except Exception as error:
-                _tell_handled(subscription, handed, error)
-                raise
-            _tell_handled(subscription, handed, outcome)
-            return outcome
-
-        return telling
-
-    return wrap
-
-
-def _telling_sync(subscription: Subscription) -> Callable[[SyncCall], SyncCall]:
-    def wrap(call: SyncCall) -> SyncCall:
-        def telling(handed: Any) -> Any:
-            try:
-                outcome = call(handed)
-            except Exception as error:
-                _tell_handled(subscription, handed, error)
-                raise
-            _tell_handled(subscription, handed, outcome)
-            return outcome
-
-        return telling
-
-    return wrap

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -114,7 +113,7 @@ class Producer:
             client, group=group, max_inflated_bytes=max_inflated_bytes, tracing=self._tracing
         )
         """The ends of transactions that were begun with a half message."""
-        self._new_requests = partial(_new_requests, client, random, max_inflated_bytes)
+        self._random, self._max_inflated_bytes = random, max_inflated_bytes
         self._requests: Requests | None = None
 
     def __repr__(self) -> str:
@@ -124,7 +123,10 @@ class Producer:
     def requests(self) -> Requests:
         """The requests that wait for their reply."""
         if self._requests is None:
-            self._requests = self._new_requests()
+            from rocketapp.producer.requests import Requests
+
+            most = self._max_inflated_bytes
+            self._requests = Requests(self._client, random=self._random, max_inflated_bytes=most)
         return self._requests
 
     @property
@@ -326,12 +328,6 @@ class Producer:
                 self._tracing.sent_batch(sequence.topic, batch, stored)
             for item, result in zip(batch, results_of(batch, stored), strict=True):
                 results[item.number] = result
-
-
-def _new_requests(client: ClientInstance, random: Random, max_inflated_bytes: int) -> Requests:
-    from rocketapp.producer.requests import Requests
-
-    return Requests(client, random=random, max_inflated_bytes=max_inflated_bytes)
 
 
 async def _send_in_turn(sends: Iterator[Coroutine[Any, Any, None]], failures: list[Exception]) -> None:

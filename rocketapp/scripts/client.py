@@ -217,17 +217,13 @@ class _Run:
             self.client, self._producer, self._settings, wanted, wanted.group, clock=self._clock, random=self.random
         )
 
-    def sender(self, cluster: str) -> Producer:
-        return self.producer(cluster)
-
-    def replying(self, cluster: str) -> Producer:
-        return self.producer(cluster)
-
     def producer(self, cluster: str) -> Producer:
         """Raises SetupError for any other cluster than this one, which has no name."""
         if cluster:
             raise SetupError("", f"cluster={cluster!r}: {_ONE_CLUSTER}")
         return self._producer
+
+    sender = replying = producer
 
     def options(self, kind: type[Any]) -> Any:
         return self._settings.options(kind)

@@ -35,18 +35,15 @@ def optional_text(fields: Fields, name: str) -> str | None:
 
 
 def int32(fields: Fields, name: str, default: int | None = None) -> int:
-    value = _integer(fields, name, _INT32)
-    if value is None:
-        value = default
-    if value is None:
-        raise _missing(name)
-    return value
+    return _needed(_integer(fields, name, _INT32), name, default)
 
 
 def int64(fields: Fields, name: str, default: int | None = None) -> int:
-    value = _integer(fields, name, _INT64)
-    if value is None:
-        value = default
+    return _needed(_integer(fields, name, _INT64), name, default)
+
+
+def _needed(value: int | None, name: str, default: int | None) -> int:
+    value = default if value is None else value
     if value is None:
         raise _missing(name)
     return value

@@ -107,7 +107,6 @@ DECODERS: list[Callable[[bytes], Any]] = [
     locks.LockBody.decode,
     locks.decode_locked,
     admin.decode_topic_config,
-    admin.decode_kv_table,
     admin.decode_group_list,
     admin.decode_groups,
     admin.decode_broker_config,
@@ -115,7 +114,6 @@ DECODERS: list[Callable[[bytes], Any]] = [
     running_info.RunningInfo.decode,
     statistics.decode_topic_stats,
     statistics.decode_consume_stats,
-    statistics.decode_connections,
     statistics.ConsumerConnection.decode,
 ]
 

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -77,18 +77,8 @@ class RunOptions:
         return {table: options for table, options in given.items() if options}
 
     def for_children(self) -> dict[str, Any]:
-        """What every child process is told."""
-        return {
-            "app": self.app,
-            "members": self.workers,
-            "may_embed": not self.no_embedded,
-            "exit_when_idle": self.exit_when_idle,
-            "overrides": self.overrides(),
-            "settings": self.settings,
-            "loop": self.loop,
-            "traceback": self.traceback,
-            "log_config": self.log_config,
-        }
+        """What every child process is told: all of it, and what it says about settings."""
+        return {**asdict(self), "overrides": self.overrides()}
 
     def _levels(self) -> dict[str, Any]:
         """`--log-level` says the level of all loggers, or as LOGGER=LEVEL that of one."""

@@ -179,7 +179,7 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     app = load_app(spec["app"])
     settings = read_settings(spec["overrides"], file=spec["settings"], app=app)
     set_up_logging(settings.app, file=spec["log_config"], process=spec["name"])
-    needed = needs_cluster(app, settings, may_embed=spec["may_embed"])
+    needed = needs_cluster(app, settings, may_embed=not spec["no_embedded"])
     reporter.tell(Report("loaded", needs_cluster=needed, said=json.dumps(code_of(app))))
     answer = lifeline.read_line()
     if answer is None:
@@ -210,7 +210,7 @@ async def _work(
         from rocketapp.cli.processes.operation import served_by_parent
 
         lifeline.hear, operation = served_by_parent(app, settings, reporter.tell)
-    members, number = spec["members"], spec["number"]
+    members, number = spec["workers"], spec["number"]
     worker = Worker(app, settings, tell=reporter.tell, members=members, number=number, operation=operation)
 
     def last_words() -> None:

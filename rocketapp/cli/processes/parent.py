@@ -53,14 +53,14 @@ class Parent:
         watched: Watched | None = None,
         manager: ServiceManager | None = None,
     ) -> None:
-        """`spec` is what every child is told, the number of workers (`members`) among it.
+        """`spec` is what every child is told, the number of workers among it.
 
         `watched`: start workers again when these files change. `manager` hears when all workers consume, and ends none
         of them when it is None. Raises CommandError for an address that cannot be used.
         """
         self._presence = Presence()
         self._spec = {**spec, "role": "worker", "presence": self._presence.writing}
-        self._workers: int = spec["members"]
+        self._workers: int = spec["workers"]
         self._stop = stop
         self._watched = watched
         self._edits = 0

@@ -8,8 +8,8 @@ publishes says so too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -64,9 +64,9 @@ class Tracing:
     def handler(self, subscription: Subscription) -> Wrapper:
         """What stands in front of one handler."""
         if subscription.every is not None:
-            return _around_lists(partial(self._poll, subscription), polled=True)
+            return handling.around(partial(self._poll, subscription), polled=True)
         if subscription.batch is not None:
-            return _around_lists(partial(self._begin_batch, subscription))
+            return handling.around(partial(self._begin_batch, subscription))
         attach, detach = contexts.attach, contexts.detach
         enter, leave, no_span = handling.CURRENT.set, handling.CURRENT.reset, self._no_span
         in_logs = self._in_logs
@@ -217,28 +217,6 @@ class Tracing:
             random = self._random.getrandbits
             carrier[TRACE_PARENT] = f"00-{random(128) or 1:032x}-{random(64) or 1:016x}-00"
         return carrier
-
-
-def _around_lists(
-    begin: Callable[[list[Message]], AbstractContextManager[Attempt]], *, polled: bool = False
-) -> Wrapper:
-    """What stands in front of a handler that gets a list, which grows as it runs when it is `polled`."""
-
-    def for_sync(call: SyncCall) -> SyncCall:
-        def traced(messages: list[Message]) -> Any:
-            with begin(messages) as attempt:
-                return attempt.returned(call(messages))
-
-        return traced
-
-    def for_async(call: AsyncCall) -> AsyncCall:
-        async def traced(messages: list[Message]) -> Any:
-            with begin(messages) as attempt:
-                return attempt.returned(await call(messages))
-
-        return traced
-
-    return Wrapper(for_sync=for_sync, for_async=for_async, polled=polled)
 
 
 def _of_many(messages: Sequence[Message]) -> dict[str, Any]:

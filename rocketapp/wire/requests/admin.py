@@ -211,12 +211,6 @@ def encode_kv_table(table: Mapping[str, str]) -> bytes:
     return _encode({"table": dict(table)})
 
 
-def decode_kv_table(body: bytes) -> dict[str, str]:
-    """Read a KVTable; raises ProtocolError."""
-    with lenient_json.reading("key-value table", body) as data:
-        return {text_of(name): text_of(value) for name, value in (data.get("table") or {}).items()}
-
-
 def encode_group_list(groups: Iterable[str]) -> bytes:
     """GroupList: the groups that consume a topic (300)."""
     return _encode({"groupList": list(groups)})

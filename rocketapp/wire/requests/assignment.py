@@ -52,24 +52,6 @@ class AssignedQueue(NamedTuple):
     mode: str
 
 
-def encode_assigned(found: list[AssignedQueue] | None) -> bytes:
-    """None: the broker cannot tell."""
-    entries = None
-    if found is not None:
-        entries = [
-            {
-                "messageQueue": {
-                    "brokerName": each.queue.broker_name,
-                    "queueId": each.queue.queue_id,
-                    "topic": each.queue.topic,
-                },
-                "mode": each.mode,
-            }
-            for each in found
-        ]
-    return _encode({"messageQueueAssignments": entries})
-
-
 def decode_assigned(body: bytes) -> list[AssignedQueue] | None:
     """What the broker assigns; None when it cannot tell. Raises ProtocolError."""
     with lenient_json.reading("assigned queues", body) as data:

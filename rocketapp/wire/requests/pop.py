@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,7 +17,6 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.names import RETRY_PREFIX
 from rocketapp.model.popped import Acks, Handle
 from rocketapp.wire import fields as read
-from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, Int32, java_names
 
 FROM_FIRST, FROM_LAST = 0, 1
@@ -222,45 +221,6 @@ def encode_acks(group: str, topic: str, broker_name: str, acks: Iterable[Acks]) 
         for handle, offsets in acks
     ]
     return _encode({"brokerName": broker_name, "acks": entries})
-
-
-def decode_acks(body: bytes) -> list[tuple[str, str, Acks]]:
-    """Group, subscribed topic and acknowledged messages of each entry. Raises ProtocolError."""
-    with lenient_json.reading("acknowledgements", body) as data:
-        broker_name = data["brokerName"]
-        return [_decode_ack(entry, broker_name) for entry in data["acks"]]
-
-
-_SHORT = {
-    "consumerGroup": "c",
-    "topic": "t",
-    "retry": "r",
-    "startOffset": "so",
-    "queueId": "q",
-    "reviveQueueId": "rq",
-    "popTime": "pt",
-    "invisibleTime": "it",
-    "bitSet": "b",
-}
-"""What Java's client calls the members; brokers read both."""
-
-
-def _decode_ack(entry: Mapping[str, Any], broker_name: str) -> tuple[str, str, Acks]:
-    found = {name: entry[name] if name in entry else entry[short] for name, short in _SHORT.items()}
-    start = int(found["startOffset"])
-    bits = int.from_bytes(base64.b64decode(found["bitSet"]), "little")
-    offsets = [start + at for at in range(bits.bit_length()) if bits >> at & 1]
-    handle = Handle(
-        start,
-        int(found["popTime"]),
-        int(found["invisibleTime"]),
-        int(found["reviveQueueId"]),
-        int(found["retry"]),
-        broker_name,
-        int(found["queueId"]),
-        offsets[0] if offsets else start,
-    )
-    return found["consumerGroup"], found["topic"], Acks(handle, offsets)
 
 
 def _bits(places: Iterable[int]) -> str:

@@ -92,12 +92,6 @@ def encode_connections(connections: Iterable[ConnectedClient]) -> bytes:
     return _encode({"connectionSet": list(map(_connection_members, connections))})
 
 
-def decode_connections(body: bytes) -> list[ConnectedClient]:
-    """Read the answer to 204; raises ProtocolError."""
-    with lenient_json.reading("producer connections", body) as data:
-        return list(map(_connection_of, data.get("connectionSet") or ()))
-
-
 def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: float = 0.0) -> bytes:
     """TopicStatsTable: the answer to 202."""
     table = {

@@ -14,7 +14,6 @@ from rocketapp.wire.requests.admin import (
     TopicConfig,
     UpdateTopicRequest,
     decode_group_list,
-    decode_kv_table,
     decode_topic_config,
 )
 from rocketapp.wire.requests.direct import DirectResult
@@ -22,12 +21,12 @@ from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.routes import decode_topic_list
 from rocketapp.wire.requests.statistics import (
     ConsumerConnection,
-    decode_connections,
     decode_consume_stats,
     decode_topic_stats,
 )
 from tests.unit.broker.asking import Client, running
 from tests.unit.scripted import in_virtual_time
+from tests.unit.wire.other_half import decode_kv_table
 
 
 async def update(client: Client, config: TopicConfig) -> int:
@@ -136,7 +135,7 @@ async def test_who_is_connected() -> None:
         ]
         assert [subscription.expression for subscription in group.subscriptions] == ["paid"]
         answer = await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "makers"})
-        assert [member.client_id for member in decode_connections(answer.body)] == ["one"]
+        assert [member.client_id for member in list(ConsumerConnection.decode(answer.body).connections)] == ["one"]
         answer = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "unknown"})
         assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
         answer = await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "unknown"})

@@ -17,12 +17,12 @@ from rocketapp.wire.requests.admin import (
     decode_broker_config,
     decode_group_list,
     decode_groups,
-    decode_kv_table,
     decode_topic_config,
     encode_group_list,
     encode_kv_table,
     encode_topic_config,
 )
+from tests.unit.wire.other_half import decode_kv_table
 
 CONFIG = TopicConfig("T", 4, 3, 6, order=True)
 

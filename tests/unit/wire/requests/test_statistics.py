@@ -14,7 +14,6 @@ from rocketapp.wire.requests.statistics import (
     ConsumedOffset,
     ConsumerConnection,
     TopicOffset,
-    decode_connections,
     decode_consume_stats,
     decode_topic_stats,
     encode_connections,
@@ -74,8 +73,8 @@ def test_consumer_connections_are_written_in_java_members() -> None:
 
 
 def test_producer_connections_are_read_back() -> None:
-    assert decode_connections(encode_connections([CONNECTION])) == [CONNECTION]
-    assert decode_connections(b"{}") == []
+    assert list(ConsumerConnection.decode(encode_connections([CONNECTION])).connections) == [CONNECTION]
+    assert list(ConsumerConnection.decode(b"{}").connections) == []
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,6 @@ def test_another_body_raises_a_protocol_error(body: bytes) -> None:
     for read in (
         decode_topic_stats,
         decode_consume_stats,
-        decode_connections,
         ConsumerConnection.decode,
     ):
         with pytest.raises(ProtocolError):
