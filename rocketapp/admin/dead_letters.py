@@ -41,7 +41,7 @@ _NOT_AGAIN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class StoredDeadLetter:
     """One dead letter."""
 
     message: Message
@@ -101,31 +101,31 @@ async def queues_of(cluster: AdminCluster, group: str) -> dict[MessageQueue, ran
     return await limits(cluster, queues)
 
 
-async def dead_letters(cluster: AdminCluster, group: str) -> AsyncIterator[DeadLetter]:
+async def dead_letters(cluster: AdminCluster, group: str) -> AsyncIterator[StoredDeadLetter]:
     """All of them, queue by queue, the oldest first."""
     for queue, held in (await queues_of(cluster, group)).items():
         async for batch in read(cluster, queue, held.start, held.stop):
             for message in batch:
-                yield DeadLetter(message)
+                yield StoredDeadLetter(message)
 
 
-async def newest(cluster: AdminCluster, group: str, most: int) -> list[DeadLetter]:
+async def newest(cluster: AdminCluster, group: str, most: int) -> list[StoredDeadLetter]:
     """The last ones, the newest first."""
-    found: list[DeadLetter] = []
+    found: list[StoredDeadLetter] = []
     for queue, held in (await queues_of(cluster, group)).items():
         async for batch in read(cluster, queue, max(held.start, held.stop - most), held.stop):
-            found += map(DeadLetter, batch)
+            found += map(StoredDeadLetter, batch)
     found.sort(key=lambda one: (one.message.stored_ms, one.message.offset), reverse=True)
     return found[:most]
 
 
-async def find(cluster: AdminCluster, group: str, wanted: str) -> DeadLetter | None:
+async def find(cluster: AdminCluster, group: str, wanted: str) -> StoredDeadLetter | None:
     """The dead letter at a place or with an id; the newest when several copies have it."""
     for queue, held in (await queues_of(cluster, group)).items():
         beginning, _, offset = wanted.rpartition(":")
         if beginning == f"{queue.broker_name}:{queue.queue_id}" and offset.isdecimal() and int(offset) in held:
             async for batch in read(cluster, queue, int(offset), int(offset) + 1):
-                return DeadLetter(batch[0])
+                return StoredDeadLetter(batch[0])
     found = None
     async for one in dead_letters(cluster, group):
         if one.has_id(wanted) and (found is None or one.message.stored_ms >= found.message.stored_ms):
@@ -133,7 +133,7 @@ async def find(cluster: AdminCluster, group: str, wanted: str) -> DeadLetter | N
     return found
 
 
-def as_delivered(letter: DeadLetter, group: str) -> Message:
+def as_delivered(letter: StoredDeadLetter, group: str) -> Message:
     """The message as a handler of the group would get it, at its first attempt."""
     message = letter.message
     queue = message.queue
@@ -143,7 +143,7 @@ def as_delivered(letter: DeadLetter, group: str) -> Message:
     return message
 
 
-def replayed_properties(letter: DeadLetter, *, to_group: bool) -> Mapping[str, str]:
+def replayed_properties(letter: StoredDeadLetter, *, to_group: bool) -> Mapping[str, str]:
     """What its copy carries: its own properties and its place, and nothing of its failure."""
     own = {name: value for name, value in letter.message.properties.items() if name not in _NOT_AGAIN}
     own.pop(names.RETRY_TOPIC, None)

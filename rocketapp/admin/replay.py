@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from rocketapp.admin.cluster import AdminCluster, at_once
-from rocketapp.admin.dead_letters import MARK, DeadLetter, queues_of, replayed_properties
+from rocketapp.admin.dead_letters import MARK, StoredDeadLetter, queues_of, replayed_properties
 from rocketapp.admin.messages import limits, read
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window
 from rocketapp.client.calls import messages
@@ -99,7 +99,7 @@ class Replay:
 
     # Windows.
 
-    async def _send_window(self, queue: MessageQueue, letters: Sequence[DeadLetter]) -> None:
+    async def _send_window(self, queue: MessageQueue, letters: Sequence[StoredDeadLetter]) -> None:
         for letter in letters:
             await self._know_ends(self._target_of(letter))
         first, end = letters[0].message.offset, letters[-1].message.offset + 1
@@ -146,7 +146,7 @@ class Replay:
 
     # Sending.
 
-    async def _send(self, letters: Sequence[DeadLetter]) -> None:
+    async def _send(self, letters: Sequence[StoredDeadLetter]) -> None:
         rest = letters
         if letters and not self._is_proved:
             await self._prove(letters[0])
@@ -154,10 +154,10 @@ class Replay:
         for result in await at_once(self._send_one, rest):
             self._reached(result)
 
-    def _wanted(self, batch: Sequence[Message]) -> list[DeadLetter]:
-        return [letter for letter in map(DeadLetter, batch) if letter.place not in self._skip]
+    def _wanted(self, batch: Sequence[Message]) -> list[StoredDeadLetter]:
+        return [letter for letter in map(StoredDeadLetter, batch) if letter.place not in self._skip]
 
-    async def _send_one(self, letter: DeadLetter) -> SendResult:
+    async def _send_one(self, letter: StoredDeadLetter) -> SendResult:
         message, queue = letter.message, letter.message.queue
         try:
             return await self._producer.send_raw(
@@ -171,7 +171,7 @@ class Replay:
         except SendRefused as error:
             raise ReplayRefusedError(letter.place, f"{error}{_mend(letter)}") from error
 
-    async def _prove(self, letter: DeadLetter) -> None:
+    async def _prove(self, letter: StoredDeadLetter) -> None:
         """Send the first one, and look where it lies: a broker makes a dead letter of what an orderly group is sent.
 
         That copy then stands for the dead letter, and this replay ends behind it.
@@ -194,7 +194,7 @@ class Replay:
             )
         self._is_proved = True
 
-    def _target_of(self, letter: DeadLetter) -> str:
+    def _target_of(self, letter: StoredDeadLetter) -> str:
         if not letter.topic:
             raise ReplayRefusedError(letter.place, f"it does not say where it was published{_mend(letter)}")
         return retry_topic(self._state.group) if self._state.to_group else letter.topic
@@ -258,5 +258,5 @@ def _check_held(state: ReplayState, file: StateFile, held: Mapping[MessageQueue,
             raise ReplayStateError(file.path, problem)
 
 
-def _mend(letter: DeadLetter) -> str:
+def _mend(letter: StoredDeadLetter) -> str:
     return f": mend that, or pass it over with --skip {letter.place}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from rocketapp.clock import SystemClock
 from rocketapp.operate.stalls import Stalls
 from rocketapp.operate.together import Durations, durations_of
-from rocketapp.operate.view import Failure, View
+from rocketapp.operate.view import FailureLine, View
 from rocketapp.plugin import (
     CommitFailed,
     DeadLettered,
@@ -29,7 +29,7 @@ from rocketapp.plugin import (
     Wrapper,
     hookimpl,
 )
-from rocketapp.plugins.counts import Counts
+from rocketapp.plugins.counts import CallCounts
 from rocketapp.plugins.log_lines import line_of
 
 INTERVAL = 1.0
@@ -69,11 +69,11 @@ class Operation:
         """
         self._viewed, self._blocked, self._now = viewed, blocked, now
         self._clock = SystemClock()
-        self._counts = Counts() if durations else None
+        self._counts = CallCounts() if durations else None
         self._app: Surface | None = None
         self._stalls = Stalls()
-        self._failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
-        self._retries: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        self._failures: deque[FailureLine] = deque(maxlen=MOST_FAILURES)
+        self._retries: deque[FailureLine] = deque(maxlen=MOST_FAILURES)
         """Apart, because they may come by the hundred: a dead letter stays to be seen."""
         self._next = float("-inf")
 
@@ -128,4 +128,4 @@ class Operation:
         elif not isinstance(event, _FAILURES):
             return
         kept = self._retries if isinstance(event, Retried) else self._failures
-        kept.append(Failure(at=self._clock.now(), text=line_of(event).text))
+        kept.append(FailureLine(at=self._clock.now(), text=line_of(event).text))

@@ -57,7 +57,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class DoctorAnswer:
     """What the app says of itself."""
 
     app: str
@@ -65,7 +65,7 @@ class Said:
     findings: tuple[Finding, ...]
 
 
-def ask(address: str) -> Said:
+def ask(address: str) -> DoctorAnswer:
     """Raises ValueError for what is not an address and for an answer that no app gives, OSError when none comes."""
     host, port = parse_address(address)
     host = _EVERYWHERE.get(host, host)
@@ -81,6 +81,6 @@ def ask(address: str) -> Said:
     if response.status != http.client.OK:
         raise ValueError(f"what answers is not an app with --http (status {response.status})")
     try:
-        return msgspec.json.decode(body, type=Said)
+        return msgspec.json.decode(body, type=DoctorAnswer)
     except msgspec.DecodeError as error:
         raise ValueError("what answers is not an app with --http") from error

@@ -14,7 +14,7 @@ from rocketapp.plugin import AppSnapshot, LoopBlocked, MessageQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class FailureLine:
     """Something that went wrong, in the words of the log."""
 
     at: float
@@ -53,7 +53,7 @@ class View:
     snapshot: AppSnapshot
     stalls: tuple[Stall, ...] = ()
     unassigned: tuple[Unassigned, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[FailureLine, ...] = ()
     """The last ones, oldest first."""
     durations: Durations = field(default_factory=Durations)
     """Empty without `app.http_durations`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of, is_running, kept
-from rocketapp.app.run.inside import Alone
+from rocketapp.app.run.inside import Unconnected
 from rocketapp.app.run.reading import policed_subscriptions
 from rocketapp.app.run.surface import AppSurface, Periodic
 from rocketapp.app.run.user_code import UserCode
@@ -72,7 +72,7 @@ def _plugins_of(app: RocketApp, settings: Settings, subscriptions: Sequence[Subs
     return UserCode(app, plugins, surface, patience=settings.app.drain_timeout)
 
 
-class Collecting(Alone):
+class Collecting(Unconnected):
     """Keeps what is published as records."""
 
     def __init__(self, app: RocketApp, published: list[Published]) -> None:

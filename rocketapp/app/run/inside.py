@@ -145,7 +145,7 @@ async def _refuse(address: str, receiver: Receiver, timeout: float, tls: Tls | N
     raise ConnectError(address, "nothing is connected while a handler is tried")
 
 
-class Alone(ABC):
+class Unconnected(ABC):
     """Stands for a running app and its producers where nothing is connected: what is published is kept."""
 
     send_timeout = 3.0
@@ -184,11 +184,11 @@ class Alone(ABC):
 class _Keeping:
     """Stands for the producer of one cluster."""
 
-    def __init__(self, alone: Alone, cluster: str) -> None:
-        self._alone, self._cluster = alone, cluster
+    def __init__(self, home: Unconnected, cluster: str) -> None:
+        self._home, self._cluster = home, cluster
 
     async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        number = self._alone.keep(message, self._cluster)
+        number = self._home.keep(message, self._cluster)
         return SendResult(f"NOTSENT{number:025X}", "", MessageQueue(message.topic, "none", 0), number - 1)
 
     async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
@@ -205,7 +205,7 @@ class _Keeping:
         await self.send(Outgoing(topic=topic, body=body, properties=properties))
 
 
-class _Listing(Alone):
+class _Listing(Unconnected):
     """Keeps the messages as they are."""
 
     def __init__(self, app: TwoPhases, published: list[Outgoing]) -> None:

@@ -35,7 +35,7 @@ from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.admin.dead_letters import DeadLetter
+    from rocketapp.admin.dead_letters import StoredDeadLetter
     from rocketapp.admin.replay_state import ReplayState, StateFile
     from rocketapp.app.app import RocketApp
     from rocketapp.app.declare.registry import ConsumedGroup
@@ -69,7 +69,7 @@ def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
         return _list_groups(as_json=as_json)
     from rocketapp.admin.dead_letters import groups_with, newest
 
-    async def look(cluster: AdminCluster) -> tuple[list[DeadLetter], str]:
+    async def look(cluster: AdminCluster) -> tuple[list[StoredDeadLetter], str]:
         found = await newest(cluster, group, limit)
         return found, "" if found else did_you_mean(group, await groups_with(cluster))
 
@@ -118,7 +118,7 @@ def show_command(*, group: str, which: str, as_json: bool) -> int:
     return DONE
 
 
-def _shown(letter: DeadLetter) -> dict[str, Any]:
+def _shown(letter: StoredDeadLetter) -> dict[str, Any]:
     told = {"place": letter.place, "published_in": letter.topic or None}
     return {**json_of(letter.message), **told, "reason": letter.reason or None, "attempts": letter.attempts}
 
@@ -337,7 +337,7 @@ async def _try(
     return DONE if is_done else FAILED
 
 
-def _handler(groups: tuple[ConsumedGroup, ...], group: str, letter: DeadLetter) -> Handler:
+def _handler(groups: tuple[ConsumedGroup, ...], group: str, letter: StoredDeadLetter) -> Handler:
     from rocketapp.state.tag_table import TagTable
 
     for plan in groups:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.operate.together import Durations, added, counters_of, durations_of, together
-from rocketapp.operate.view import Failure, View, decode, encode
+from rocketapp.operate.view import FailureLine, View, decode, encode
 from rocketapp.plugin import Metric
-from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
+from rocketapp.plugins.counts import CallCounts, HandledKey, Histogram, SentKey
 from tests.unit.operate.views import queue_at, snapshot_of, stall
 
 
@@ -46,7 +46,7 @@ def test_durations_are_added_over_processes() -> None:
     which, sent = HandledKey("orders", "shop", "app:settle", ""), SentKey("parcels", "")
     parts = []
     for seconds in (0.001, 0.3):
-        counts = Counts()
+        counts = CallCounts()
         counts.process.setdefault(which, Histogram()).add(seconds)
         counts.send.setdefault(sent, Histogram()).add(seconds)
         counts.sent[sent] = 5
@@ -64,7 +64,7 @@ def test_durations_are_added_over_processes() -> None:
 )
 def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int | None) -> None:
     snapshot = snapshot_of(queue_at(position, still=text), topic=text, metrics=rows(number, number))
-    failures = (Failure(at=number, text=text),)
+    failures = (FailureLine(at=number, text=text),)
     durations = Durations(
         sent=((SentKey(text, text), 3),), process=((HandledKey(text, text, text, ""), ((1, 2), number)),)
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.stats import HandlerStats
-from rocketapp.operate.view import Failure, Now, Seen, Stall, Unassigned, View
+from rocketapp.operate.view import FailureLine, Now, Seen, Stall, Unassigned, View
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric, QueueSnapshot
 
 
@@ -64,7 +64,7 @@ def seen(
         snapshot=snapshot or snapshot_of(),
         stalls=stalls,
         unassigned=tuple(groups),
-        failures=tuple(Failure(at=1_700_000_000.0 + number, text=text) for number, text in enumerate(failures)),
+        failures=tuple(FailureLine(at=1_700_000_000.0 + number, text=text) for number, text in enumerate(failures)),
     )
     return Seen(**{"name": "", "view": view, "age": 0.5, **more})
 
