@@ -11,7 +11,11 @@ from rocketapp import plugin
 from rocketapp.model import event
 from tests.architecture.source import PACKAGE, shown
 
-EVENTS = {name for name, value in vars(event).items() if isinstance(value, type) and issubclass(value, event.Event)}
+EVENTS = {
+    name
+    for name, value in vars(event).items()
+    if isinstance(value, type) and issubclass(value, event.Event) and not name.startswith("_")
+}
 NAMES = {
     # What every plugin begins with.
     "hookimpl", "option", "Surface", "Subscription", "Start", "PluginError", "RocketAppError",
