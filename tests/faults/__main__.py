@@ -114,6 +114,9 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         for guard in ("roll-out", "off"):
             title = f"roll out {guard}"
             yield "roll_out", cluster, title, on(roll_out.roll_out, title, cluster, guard=guard)
+    for held in (False, True):
+        title = "slow taker held" if held else "slow taker"
+        yield "slow-taker", "apache", title, on(roll_out.slow_taker, title, "apache", held=held)
     yield from _runs_of_effects(parts)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)

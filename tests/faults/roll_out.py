@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from rocketapp.client.calls.locks import lock
+from rocketapp.errors import RocketAppError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.tcp import dial_tcp
 from tests.faults.members import pause
 from tests.faults.scenarios import Figures, end_load, fresh_name
-from tests.peers.clusters import Cluster
+from tests.peers.clusters import Apache, Cluster
 from tests.peers.java_client import JavaClient, Load, Peer
 from tests.peers.running_app import RunningApp
 from tests.peers.waiting import wait_until
@@ -173,3 +179,76 @@ def roll_out(cluster: Cluster, peer: Peer, directory: Path, *, guard: str = "rol
         assert not any(missing.values()), figures
         assert stage.unmatched == 0, figures
     return figures
+
+
+_SLOW = f"""{_APP}
+{{control}}
+@app.subscribe("{{topic}}", tags="c", start="first")
+async def take_c(message: Message) -> None:
+    mark("started")
+    await asyncio.sleep(8)
+    done("c", message)
+"""
+_HELD = """
+from rocketapp.consumer.rollout import forward
+
+forward.QUICK = 60.0
+"""
+_A_SECOND = 50
+"""Locks a second that another group asks for."""
+
+
+def slow_taker(cluster: Apache, peer: Peer, directory: Path, *, seconds: float = 30.0, held: bool = False) -> Figures:
+    """Four old members forward to a new one whose handler takes 8 s. How long do locks of another group take?
+
+    `held` is the control: its answers come when its calls have ended, and the broker waits for them.
+    """
+    stage = _Stage(cluster, peer, directory, guard="roll-out")
+    stage.java.create_topic(stage.topic, 2 * QUEUES)
+    stage.java.create_topic(stage.added, QUEUES)
+
+    def started() -> int:
+        return stage.log.read_bytes().count(b'"started"')
+
+    try:
+        for _ in range(4):
+            stage.join(_OLD)
+        stage.join(_SLOW.replace("{control}", _HELD if held else ""))
+        before = asyncio.run(_locks(cluster, stage, 10.0))
+        stage.load("c", 40)
+        wait_until(lambda: started() >= 40, within=60, what=stage.describe, every=0.2)
+        found = asyncio.run(_locks(cluster, stage, seconds))
+        stage.end_loads()
+        figures = {"cluster": cluster.name, "held": held, "calls": started(), "before": before, "beside": found}
+    finally:
+        stage.discard()
+    # On a busy machine locks take their time anyway.
+    is_prompt = found["refused"] == 0 and found["p99_ms"] < max(100.0, 2 * before["p99_ms"])
+    assert is_prompt != held, figures
+    return figures
+
+
+async def _locks(cluster: Apache, stage: _Stage, seconds: float) -> Figures:
+    """How long a broker takes to lock queues for a group that has nothing to do with the roll-out."""
+    connection = Connection(serve=None, max_frame_bytes=1 << 24)
+    connection.attach(await dial_tcp(cluster.broker_address, connection, 3.0))
+    queues = [MessageQueue(stage.added, cluster.broker_name, number) for number in range(QUEUES)]
+    loop, took, refused = asyncio.get_running_loop(), list[float](), 0
+
+    async def one() -> None:
+        nonlocal refused
+        began = loop.time()
+        try:
+            refused += await lock(connection, f"{stage.group}-other", "other", queues, 5.0) != set(queues)
+        except RocketAppError:
+            refused += 1
+        took.append(loop.time() - began)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(int(seconds * _A_SECOND)):
+            tasks.create_task(one())
+            await asyncio.sleep(1 / _A_SECOND)
+    await connection.close()
+    took.sort()
+    p50, p99 = (round(1000 * took[int(share * len(took))], 1) for share in (0.5, 0.99))
+    return {"locks": len(took), "refused": refused, "p50_ms": p50, "p99_ms": p99, "longest_ms": round(1000 * took[-1])}

@@ -63,7 +63,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_REFUSED = 0.05, 1.0, 5.0
 _TELL_AFTER = 5.0
 """Seconds after which it is said that messages wait for another member."""
 NAME = "a handler of another member"
-_QUICK = 0.02
+QUICK = 0.02
 """Seconds in which a call may end whose end is the first answer: a broker waits in one of its few threads."""
 _AGAIN = 1.0
 """Seconds until a lock that could not be renewed is asked for again."""
@@ -480,7 +480,7 @@ class Taking:
             if not answer.done():
                 answer.set_result(result)
 
-        waiting = self._loop.call_later(_QUICK, reply, DirectResult(TAKEN))
+        waiting = self._loop.call_later(QUICK, reply, DirectResult(TAKEN))
 
         def ends(_: object) -> None:
             waiting.cancel()
