@@ -144,7 +144,7 @@ async def test_what_a_member_that_was_killed_had_taken_goes_to_another_one_that_
     equals[killed].crash(silently=False)
     stage.members.remove(equals[killed])
     await stage.all_taken(sent, 180)
-    assert equals[1 - killed] in stage.members
+    assert set(equals[1 - killed].taken) >= sent - set(equals[killed].taken)
     await stage.end()
 
 

@@ -23,6 +23,7 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from rocketapp.client.calls.messages import consume_directly
@@ -37,7 +38,7 @@ from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, Re
 from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Retry, Stop
-from rocketapp.model.subscription import ALL_TAGS, Subscription
+from rocketapp.model.subscription import ALL_TAGS
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
@@ -104,7 +105,6 @@ class Forwarding:
         """`owned`: our queues. What waits for a member is given up when its queue is given back."""
         self._member, self._check, self._owned = member, check, owned
         self._topics = {topic.topic: topic for topic in topics}
-        self._loop = asyncio.get_running_loop()
         self._waiting: Counter[MessageQueue] = Counter()
         self._at: dict[_Place, str] = {}
         """The member that has taken a message, or may have, until its answer says what became of it."""
@@ -122,38 +122,32 @@ class Forwarding:
         """Messages that no handler here takes, in order: runs that another member may want, and runs of the rest."""
         if not self._check.rolls_out:
             return [(False, messages)]
-        runs: list[tuple[bool, list[Message]]] = []
-        for message in messages:
-            is_wanted = self._check.is_wanted(topic, message.raw_tag())
-            if runs and runs[-1][0] is is_wanted:
-                runs[-1][1].append(message)
-            else:
-                runs.append((is_wanted, [message]))
-        return list(runs)
+        runs = groupby(messages, lambda message: self._check.is_wanted(topic, message.raw_tag()))
+        return [(is_wanted, list(run)) for is_wanted, run in runs]
 
     def handler(self, topic: str) -> Handler:
-        """What modes of consuming call for the messages of this topic."""
-        known = self._topics.get(topic)
-        return Handler(self._unknown(topic) if known is None else _as_here(known), self._forward, runs_here=False)
-
-    def _unknown(self, topic: str) -> Subscription:
-        return Subscription(
-            topic=topic,
-            group=self._member.name,
+        """What modes of consuming call for the messages of this topic: single ones, otherwise as its own handlers."""
+        if (known := self._topics.get(topic)) is not None:
+            about = known.handlers[0].subscription
+        else:
+            # Messages of a topic that only others subscribe come for a retry, out of order.
+            some = next(iter(self._topics.values())).handlers[0].subscription
+            retries = self._member.config.retries
+            about = replace(some, topic=topic, retries=retries, orderly=False, order_by=None, every=None)
+        about = replace(
+            about,
             tags=frozenset(),
             expression=ALL_TAGS,
-            orderly=False,
             batch=None,
-            batch_wait=0.0,
             concurrency=AT_ONCE,
-            retries=self._member.config.retries,
-            start="first",
             timeout=None,
-            cluster="",
             is_async=True,
             handler_name=NAME,
-            place="",
+            retry=None,
+            idempotent=False,
+            rate=None,
         )
+        return Handler(about, self._forward, runs_here=False)
 
     async def _forward(self, message: Message) -> None:
         """Return when a member has done the message, or when none wants it any more."""
@@ -256,23 +250,6 @@ class Unmatched(Generic[W]):
         if topic not in self._made and any(is_wanted for is_wanted, _ in runs):
             self._made[topic] = self._make(self._forwarding.handler(topic))
         return [(self._made[topic] if is_wanted else None, run) for is_wanted, run in runs]
-
-
-def _as_here(topic: ConsumedTopic) -> Subscription:
-    """As our own handlers of the topic, where that matters: order and retries."""
-    return replace(
-        topic.handlers[0].subscription,
-        tags=frozenset(),
-        expression=ALL_TAGS,
-        batch=None,
-        concurrency=AT_ONCE,
-        timeout=None,
-        is_async=True,
-        handler_name=NAME,
-        retry=None,
-        idempotent=False,
-        rate=None,
-    )
 
 
 # The side of the member that is asked.
