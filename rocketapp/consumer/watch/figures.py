@@ -160,6 +160,13 @@ class Figures:
                 popped = where._replace(queue_id=ALL_QUEUES)
                 queue = popped if popped in self._owned else where
                 found[queue] = f"{found[queue]}; {reason}" if queue in found else reason
+        if (retries := self._member.retry_topic) is not None:
+            # It is pulled while one topic of the group is not paused, and may hold messages of others alone.
+            for queue, owned in self._owned.items():
+                if queue.topic == retries and queue not in found and owned.process_queue:
+                    topics = {message.topic for message in owned.process_queue.unfinished()}
+                    if (paused := self._member.pausing.pauses.reason_of_all(topics)) is not None:
+                        found[queue] = paused
         return found
 
     def snapshot(self, cluster: str) -> GroupSnapshot:
