@@ -9,9 +9,9 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import Traces
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.quarantine import Crashes
 from rocketapp.consumer.retry.redelivery import RawSender
 from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads

@@ -18,11 +18,11 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.assembly import new_consumer
-from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.quarantine import Crashes
 from rocketapp.consumer.ways.polled import Round
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events

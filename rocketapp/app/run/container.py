@@ -21,12 +21,12 @@ from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.assembly import new_consumer
-from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.quarantine import Crashes
 from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.hooks.manager import Plugins

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketapp.app.run.lifecycle import Lifecycle
     from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.processes.stop import ProcessStop
-    from rocketapp.consumer.crashes import Crashes
+    from rocketapp.consumer.quarantine import Crashes
     from rocketapp.operate.operation import Operation
 
 _log = logging.getLogger("rocketapp.run")
@@ -177,7 +177,7 @@ def start_failure(error: Exception) -> CommandError:
 
 def _open_crashes(directory: str) -> Crashes | None:
     """Where this process notes down what it has in hand."""
-    from rocketapp.consumer.crashes import Crashes
+    from rocketapp.consumer.quarantine import Crashes
 
     if not directory:
         return None

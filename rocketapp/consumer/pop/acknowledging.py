@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
-from rocketapp.consumer.retry.redelivery import count_retry
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
 from rocketapp.consumer.stalls import OF_ACK, StallReasons
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Keep
@@ -25,10 +27,6 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.pop import AckRequest, pop_retry_topic
-
-if TYPE_CHECKING:
-    from rocketapp.consumer.pop.assignment import PopAssignments
-
 
 GATHER = 0.01
 """Seconds in which finished messages gather."""
@@ -160,7 +158,7 @@ class Acknowledging:
 class Judging(ByOffset):
     """Acknowledges messages one by one: offsets mean nothing here."""
 
-    __slots__ = ("_comes_again", "_group", "_hiding", "_keep", "_now", "_queue")
+    __slots__ = ("_comes_again", "_hiding", "_keep", "_member", "_now", "_queue", "_redelivery", "_stopping")
 
     def __init__(
         self,
@@ -170,7 +168,9 @@ class Judging(ByOffset):
         *,
         hiding: Hiding,
         comes_again: Callable[[float], None],
-        group: PopAssignments,
+        member: Member,
+        redelivery: Redelivery,
+        stopping: Stopping,
     ) -> None:
         """`keep` takes a message that is started again when its topic is resumed.
 
@@ -178,13 +178,14 @@ class Judging(ByOffset):
         """
         super().__init__(queue, handler)
         self._queue, self._keep = queue, keep
-        self._hiding, self._comes_again, self._group = hiding, comes_again, group
+        self._hiding, self._comes_again, self._member = hiding, comes_again, member
+        self._redelivery, self._stopping = redelivery, stopping
         self._now = asyncio.get_running_loop().time
 
     def judge(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done; the other messages come again, or are dead."""
         for message, failure in self.settle(item, result, raised):
-            self._group.stopping.failed(self._handler, failure)
+            self._stopping.failed(self._handler, failure)
             if failure.stop:
                 self._keep(message)
             else:
@@ -194,16 +195,16 @@ class Judging(ByOffset):
         about, times = self._handler.subscription, message.reconsume_times
         delay = delay_before(about.retry, times)
         step = concurrent_step(failure, reconsume_times=times, retries=about.retries, delay=delay)
-        group, handler = self._group, self._handler
+        redelivery, handler = self._redelivery, self._handler
         if isinstance(step, Dead):
             # It is acknowledged when its copy is stored, and stays hidden until then.
-            group.redelivery.send_to_dlq(handler, self._queue, message, failure)
+            redelivery.send_to_dlq(handler, self._queue, message, failure)
             return
 
         def settled() -> None:
             at = self._now() + step.delay
             self._comes_again(at)
-            group.redelivery.due_until = max(group.redelivery.due_until, at + LATE)
-            count_retry(group.member, handler, message, failure, step.delay)
+            redelivery.due_until = max(redelivery.due_until, at + LATE)
+            count_retry(self._member, handler, message, failure, step.delay)
 
         self._hiding.until_retry(message, step.delay, settled)

@@ -217,7 +217,14 @@ class PopAssignment:
 
     def _judge(self, handler: Handler, keep: Keep) -> Judging:
         return Judging(
-            self._queue, handler, keep, hiding=self._hiding, comes_again=self._comes_again, group=self._group
+            self._queue,
+            handler,
+            keep,
+            hiding=self._hiding,
+            comes_again=self._comes_again,
+            member=self._group.member,
+            redelivery=self._group.redelivery,
+            stopping=self._group.stopping,
         )
 
     def _comes_again(self, at: float) -> None:

@@ -15,12 +15,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of
 from rocketapp.consumer.member import GroupStats
 from rocketapp.consumer.pausing import EVERY, Pausing
-from rocketapp.consumer.quarantine import InTurn, QueueQuarantine
+from rocketapp.consumer.quarantine import Crashes, InTurn, QueueQuarantine
 from rocketapp.consumer.retry.slow import SlowSendBack
 from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.context import WayContext

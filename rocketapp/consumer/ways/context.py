@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.quarantine import Crashes
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.forward import Forwarding
-from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, no_prompt
-from rocketapp.consumer.ways.retries_in_place import TellAttempts
+from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, TellAttempts, no_prompt
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.state.failed_attempts import FailedAttempts
 

@@ -7,23 +7,15 @@ message whose handler costs the queue its lock each time ends in the dead letter
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.redelivery import count_retry
-from rocketapp.model.message_queue import MessageQueue
+from rocketapp.consumer.ways.context import WayContext
 from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.wire.record import Message
-
-if TYPE_CHECKING:
-    from rocketapp.consumer.ways.context import WayContext
-
-TellAttempts = Callable[[MessageQueue, int, int], None]
-"""(queue, offset of its message, how often that has failed; 0 when it is done)."""
 
 
 class RetriesInPlace:

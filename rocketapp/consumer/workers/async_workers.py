@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any
 
-from rocketapp.consumer.crashes import Crashes, Note
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pausing import PausesOfHandler, Pausing
+from rocketapp.consumer.quarantine import Crashes, Note
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.tasks import Tasks
 

@@ -19,9 +19,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from rocketapp.consumer.crashes import Crashes, Note
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pausing import PausesOfHandler, Pausing
+from rocketapp.consumer.quarantine import Crashes, Note
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.model.event import LoopFailed, Observe

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import length_hint
 from typing import Any, Protocol
 
-from rocketapp.consumer.crashes import Note
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import first_of, last_of
+from rocketapp.consumer.quarantine import Note
 from rocketapp.wire.record import Message
 
 

@@ -21,11 +21,11 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.assembly import new_consumer
-from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.quarantine import Crashes
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, dlq_topic, is_retry_topic, retry_topic
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.quarantine import Crashes
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.crashes import FORGOTTEN_AFTER
 from tests.unit.cpu import cheapest
@@ -17,7 +17,7 @@ QUEUE = MessageQueue("topic", "broker-a", 0)
 DYING = """
 import os, sys
 from pathlib import Path
-from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.quarantine import Crashes
 from rocketapp.model.message_queue import MessageQueue
 
 crashes = Crashes(Path(sys.argv[1]), now=lambda: 1000.0, tell=print)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.quarantine import PATIENCE
+from rocketapp.consumer.quarantine import PATIENCE, Crashes
 from rocketapp.model.event import Moving, StandingStill
 from rocketapp.model.names import dlq_topic
 from rocketapp.wire.record import Message
