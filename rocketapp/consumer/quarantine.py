@@ -34,7 +34,8 @@ from struct import Struct
 from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.stalls import OF_TURN, StallReasons
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.stalls import OF_TURN
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.crashes import Quarantine, Quarantined, Span, after_crash, still_quarantined
@@ -56,7 +57,7 @@ class Caller(Protocol):
 class _Turn:
     """One quarantined message: it waits, has its turn, or is late."""
 
-    __slots__ = ("caller", "found", "is_waiting", "message", "note", "session", "start", "timer")
+    __slots__ = ("caller", "found", "is_waiting", "message", "note", "session", "start", "timer", "was_paused")
 
     def __init__(
         self, session: QueueQuarantine, message: Message, found: Quarantined, caller: Caller, start: Callable[[], None]
@@ -66,6 +67,8 @@ class _Turn:
         self.is_waiting: bool = True
         self.timer: asyncio.TimerHandle | None = None
         """Runs while it has its turn."""
+        self.was_paused: bool = False
+        """At the last look its topic was paused."""
         self.note: Note | None = None
         """Of one that is late."""
 
@@ -127,11 +130,21 @@ class Turns:
 
     def _choose(self) -> _Turn | None:
         if self._is_apart():
-            return self._apart.popleft() if self._apart and not self._running else None
+            if self._running or not self._apart:
+                return None
+            first = next((turn for turn in self._apart if not turn.session.is_paused(turn.message)), self._apart[0])
+            self._apart.remove(first)
+            return first
         return next((line.popleft() for key, line in self._waiting.items() if line and key not in self._running), None)
 
     def _is_late(self, turn: _Turn) -> None:
         """It gives its turn up. A death from now on is that of the one that is started beside it."""
+        is_paused, was_paused = turn.session.is_paused(turn.message), turn.was_paused
+        turn.was_paused = is_paused
+        if (is_paused and not self._is_apart()) or (was_paused and not is_paused):
+            # It has not begun for long, and those that wait for its handler were paused as well.
+            turn.timer = asyncio.get_running_loop().call_later(PATIENCE, self._is_late, turn)
+            return
         del self._running[id(turn.caller.handler)]
         turn.timer, turn.note = None, self._crashes.note()
         if turn.note is not None:
@@ -142,12 +155,11 @@ class Turns:
 class QueueQuarantine:
     """The quarantined messages of one session of one queue that are not settled."""
 
-    def __init__(
-        self, crashes: Crashes, group: str, process_queue: ProcessQueue[Message], stalls: StallReasons
-    ) -> None:
-        self._crashes, self._group, self._process_queue, self._stalls = crashes, group, process_queue, stalls
+    def __init__(self, crashes: Crashes, member: Member, process_queue: ProcessQueue[Message]) -> None:
+        self._crashes, self._group, self._process_queue = crashes, member.name, process_queue
+        self._stalls, self._pauses = member.stalls, member.pausing.pauses
         self._queue: MessageQueue = process_queue.message_queue
-        self._open = crashes.quarantined(group, self._queue, process_queue.commit_offset)
+        self._open = crashes.quarantined(self._group, self._queue, process_queue.commit_offset)
         self._turns: dict[int, _Turn] = {}
         """By offset, those that wait, have their turn, or are late."""
 
@@ -225,7 +237,11 @@ class QueueQuarantine:
             self.turn_over(turn.message)
         return [(turn.caller, turn.message) for turn in waiting]
 
-    # What turns tell.
+    # What turns ask and tell.
+
+    def is_paused(self, message: Message) -> bool:
+        """Its topic is paused: it does not begin although it has its turn."""
+        return self._pauses.is_paused(message.topic)
 
     def tell(self) -> None:
         """Say why the queue stands still, or that it does not any more."""

@@ -57,7 +57,7 @@ class ConcurrentWay(WayByWorkers):
         self._group = context.member.name
         self.pausing: Pausing = context.member.pausing
         self.crashes: Crashes | None = context.crashes
-        self._stalls = context.member.stalls
+        self._member = context.member
         super().__init__(WorkersOfHandlers(context.member, context.threads, self.crashes), context.forwarding)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
@@ -86,7 +86,7 @@ class ConcurrentWay(WayByWorkers):
         """What is quarantined in a new session, if anything is."""
         if self.crashes is None:
             return None
-        return QueueQuarantine(self.crashes, self._group, process_queue, self._stalls) or None
+        return QueueQuarantine(self.crashes, self._member, process_queue) or None
 
     def record(self, process_queue: ProcessQueue[Message], first: int, last: int) -> bytes:
         """What a worker notes down that takes these offsets."""

@@ -68,7 +68,7 @@ class KeyedDelivery:
         self.quarantine: QueueQuarantine | None = None
         if crashes is not None:
             self.record_of = crashes.recorder(group, process_queue.message_queue)
-            self.quarantine = QueueQuarantine(crashes, group, process_queue, way.context.member.stalls) or None
+            self.quarantine = QueueQuarantine(crashes, way.context.member, process_queue) or None
         self._lanes: dict[int, Lane] = {}
         self._is_scheduled = False
         self._asking: asyncio.Task[None] | None = None

@@ -89,8 +89,7 @@ class OrderlyDelivery(SerialDelivery):
         self._in_turn: Message | None = None
         """The next message, when it is quarantined and was not called yet."""
         if crashes is not None:
-            stalls = self._context.member.stalls
-            self._quarantine = QueueQuarantine(crashes, self._context.member.name, process_queue, stalls) or None
+            self._quarantine = QueueQuarantine(crashes, self._context.member, process_queue) or None
         self._start(self._run(), "orderly")
 
     def deliver(self, messages: Sequence[Message]) -> None:

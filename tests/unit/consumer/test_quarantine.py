@@ -199,3 +199,24 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
     assert await member.stop()
     crashes.close()
     await cluster.stop()
+
+
+@pytest.mark.parametrize("options", MODES)
+@in_virtual_time
+async def test_a_pause_lets_no_two_quarantined_messages_start_together(options: dict[str, Any], tmp_path: Path) -> None:
+    cluster, watched = await with_topic(), Watched()
+    crashes = crashes_with(tmp_path, quarantined("group"))
+    member = cluster.member(consumed(watched.call, retries=2, **options), crashes=crashes)
+    member.consumer.pause("topic", "test")
+    await member.start()
+    await asyncio.sleep(1)
+    member.consumer.resume("topic")
+    await asyncio.sleep(0.2)
+    member.consumer.pause("topic", "test")
+    await asyncio.sleep(4 * PATIENCE)
+    member.consumer.resume("topic")
+    await eventually(lambda: member.consumer.counters.handled == 23, 60)
+    assert (watched.overlaps, watched.quarantined) == (0, 8)
+    assert await member.stop()
+    crashes.close()
+    await cluster.stop()
