@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.model.outcome import DeadLetter, Retry, Stop
+from rocketapp.wire.java import string_hash
 from rocketapp.wire.record import Message
 from tests.simulation.stage import scenario
 from tests.simulation.test_roll_out import ORDERS, Groups, Wanting
@@ -104,6 +105,28 @@ async def test_a_message_waits_for_a_paused_taker_without_an_attempt(topic: Topi
     new.consumer.resume("orders")
     await stage.all_taken(sent, 60)
     assert old.consumer.counters.retried == new.consumer.counters.retried == 0
+    await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERS, KEYED], ids=["concurrent", "keyed"])
+@scenario
+async def test_what_waits_for_a_paused_taker_holds_up_nothing_that_another_member_takes(topic: Topic) -> None:
+    stage = Groups(topic)
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    old = await stage.member(orders="a")
+    paused, other = [await stage.member(orders=tag) for tag in "bc"]
+    await settled(stage)
+    paused.consumer.pause("orders", "stock is counted")
+    # Queues of a paused member stand still: these keys belong to the first queue, which is the old member's.
+    keys = [key for n in range(500) if abs(string_hash(key := f"k{n}")) % 4 == 0]
+    waiting = {("b", await stage.sender.send("orders", key, tag="b")) for key in keys[:60]}
+    sent = {("c", await stage.sender.send("orders", key, tag="c")) for key in keys[60:]}
+    await stage.until(lambda: set(other.taken) >= sent, 60)
+    assert not waiting & set(stage.taken())
+    assert all(one.standing_still for one in old.consumer.snapshot("").queues if one.unfinished)
+    paused.consumer.resume("orders")
+    await stage.all_taken(waiting, 60)
     await stage.end()
 
 

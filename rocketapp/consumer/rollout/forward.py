@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter, OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from rocketapp.client.calls.messages import consume_directly
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -56,7 +57,9 @@ from rocketapp.wire.requests.direct import (
 
 W = TypeVar("W")
 AT_ONCE = 8
-"""Messages of one topic that are forwarded at the same time."""
+"""Messages of one topic and tag that are forwarded at the same time, and questions to one member under way."""
+_MOST_WAITING = 1_000
+"""Messages of one topic that wait until it is their turn."""
 ANSWER_TIMEOUT = 12.0
 """Seconds that a broker may take to answer; Apache RocketMQ waits for a Java member for 10."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_REFUSED = 0.05, 1.0, 5.0
@@ -105,14 +108,20 @@ class Forwarding:
         """`owned`: our queues. What waits for a member is given up when its queue is given back."""
         self._member, self._check, self._owned = member, check, owned
         self._topics = {topic.topic: topic for topic in topics}
-        self._waiting: Counter[MessageQueue] = Counter()
+        self._waiting: defaultdict[MessageQueue, set[_Place]] = defaultdict(set)
+        """By queue the messages that were not done at once."""
         self._at: dict[_Place, str] = {}
         """The member that has taken a message, or may have, until its answer says what became of it."""
+        self._turns: WeakValueDictionary[tuple[str, bytes | None], asyncio.Semaphore] = WeakValueDictionary()
+        """By topic and tag: those who take one tag may be paused, and hold up no other one."""
+        self._questions: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By member: one that does not answer holds up no other one."""
         self.forwarded: int = 0
         """Messages that other members have done."""
 
     def __repr__(self) -> str:
-        return f"<Forwarding of {self._member.name}: {len(self._at)} taken, {self._waiting.total()} waiting>"
+        waiting = sum(map(len, self._waiting.values()))
+        return f"<Forwarding of {self._member.name}: {len(self._at)} taken, {waiting} waiting>"
 
     def may_run(self, queue: MessageQueue) -> bool:
         """Whether another member may still run a call of this queue: cancelled here is not ended there."""
@@ -139,7 +148,7 @@ class Forwarding:
             tags=frozenset(),
             expression=ALL_TAGS,
             batch=None,
-            concurrency=AT_ONCE,
+            concurrency=_MOST_WAITING,
             timeout=None,
             is_async=True,
             handler_name=NAME,
@@ -152,37 +161,41 @@ class Forwarding:
     async def _forward(self, message: Message) -> None:
         """Return when a member has done the message, or when none wants it any more."""
         place = _place_of(message)
-        pause, turn, waits = _FIRST_PAUSE, message.offset, False
+        turn = self._turns.setdefault((message.topic, message.raw_tag()), asyncio.Semaphore(AT_ONCE))
+        if turn.locked():
+            self._wait(place, f"{AT_ONCE} others of tag {message.tag!r} are not done yet")
         try:
-            while takers := await self._check.takers(message.topic, message.raw_tag()):
-                # As long as one may be at it, no other one is asked, though its broker does not see it.
-                at = self._at.get(place)
-                member = at if at in takers else takers[turn % len(takers)]
-                answer = await self._ask(message, place, member)
-                if answer.result == SUCCESS:
-                    self.forwarded += 1
-                    return
-                if answer.result == DEAD_LETTER:
-                    raise DeadLetter(f"member {member}: {answer.remark}")
-                if answer.result == LATER:
-                    error = FailedElsewhereError(f"member {member}: {answer.remark or answer.result}")
-                    raise error if answer.after is None else Retry(after=answer.after) from error
-                is_taken = place in self._at
-                problem = f"member {member} {'has not ended yet' if is_taken else 'does not take it'}"
-                self._wait(place.queue, problem + (f": {answer.remark}" if answer.remark else ""), is_new=not waits)
-                waits = True
-                await asyncio.sleep(pause)
-                if not is_taken:
-                    if self._is_given_back(place.queue):
-                        # No attempt: the next owner of the queue has it.
-                        raise Stop(problem)
-                    turn += 1
-                pause = min(2 * pause, _LONGEST_PAUSE if is_taken else _LONGEST_REFUSED)
-            self._at.pop(place, None)
-            self._member.stats.count_unmatched(message.topic, 1)
+            async with turn:
+                await self._offer(message, place)
         finally:
-            if waits:
-                self._wait_no_more(place.queue)
+            self._wait_no_more(place)
+
+    async def _offer(self, message: Message, place: _Place) -> None:
+        pause, turn = _FIRST_PAUSE, message.offset
+        while takers := await self._check.takers(message.topic, message.raw_tag()):
+            # As long as one may be at it, no other one is asked, though its broker does not see it.
+            at = self._at.get(place)
+            if at is None and place in self._waiting[place.queue] and self._is_given_back(place.queue):
+                raise Stop("its queue is given back")  # no attempt: the next owner of the queue has it
+            member = at if at in takers else takers[turn % len(takers)]
+            async with self._questions.setdefault(member, asyncio.Semaphore(AT_ONCE)):
+                answer = await self._ask(message, place, member)
+            if answer.result == SUCCESS:
+                self.forwarded += 1
+                return
+            if answer.result == DEAD_LETTER:
+                raise DeadLetter(f"member {member}: {answer.remark}")
+            if answer.result == LATER:
+                error = FailedElsewhereError(f"member {member}: {answer.remark or answer.result}")
+                raise error if answer.after is None else Retry(after=answer.after) from error
+            is_taken = place in self._at
+            problem = f"member {member} {'has not ended yet' if is_taken else 'does not take it'}"
+            self._wait(place, problem + (f": {answer.remark}" if answer.remark else ""))
+            await asyncio.sleep(pause)
+            turn += not is_taken
+            pause = min(2 * pause, _LONGEST_PAUSE if is_taken else _LONGEST_REFUSED)
+        self._at.pop(place, None)
+        self._member.stats.count_unmatched(message.topic, 1)
 
     def _is_given_back(self, queue: MessageQueue) -> bool:
         owned = self._owned.get(queue)
@@ -219,19 +232,21 @@ class Forwarding:
             self._at.pop(place, None)
         return answer
 
-    def _wait(self, queue: MessageQueue, problem: str, *, is_new: bool) -> None:
-        self._waiting[queue] += is_new
-        count = self._waiting[queue]
+    def _wait(self, place: _Place, problem: str) -> None:
+        waiting = self._waiting[place.queue]
+        waiting.add(place)
+        count = len(waiting)
         text = (
             f"{count} message{'s' * (count > 1)} that this app has no handler for wait{'s' * (count == 1)}: {problem}"
         )
-        self._member.stalls.blocked(queue, text, kind="forward", patience=_TELL_AFTER, place=OF_FORWARD)
+        self._member.stalls.blocked(place.queue, text, kind="forward", patience=_TELL_AFTER, place=OF_FORWARD)
 
-    def _wait_no_more(self, queue: MessageQueue) -> None:
-        self._waiting[queue] -= 1
-        if not self._waiting[queue]:
-            del self._waiting[queue]
-            self._member.stalls.moving(queue, place=OF_FORWARD)
+    def _wait_no_more(self, place: _Place) -> None:
+        waiting = self._waiting[place.queue]
+        waiting.discard(place)
+        if not waiting:
+            del self._waiting[place.queue]
+            self._member.stalls.moving(place.queue, place=OF_FORWARD)
 
 
 class Unmatched(Generic[W]):
