@@ -62,8 +62,11 @@ class _Turn:
     def __init__(
         self, session: QueueQuarantine, message: Message, found: Quarantined, caller: Caller, start: Callable[[], None]
     ) -> None:
-        self.session, self.message, self.found = session, message, found
-        self.caller, self.start = caller, start
+        self.session: QueueQuarantine = session
+        self.message: Message = message
+        self.found: Quarantined = found
+        self.caller: Caller = caller
+        self.start: Callable[[], None] = start
         self.is_waiting: bool = True
         self.timer: asyncio.TimerHandle | None = None
         """Runs while it has its turn."""

@@ -29,7 +29,7 @@ from rocketapp.plugin import (
     Wrapper,
     hookimpl,
 )
-from rocketapp.plugins.counts import CallCounts
+from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_lines import line_of
 
 INTERVAL = 1.0
@@ -69,7 +69,7 @@ class Operation:
         """
         self._viewed, self._blocked, self._now = viewed, blocked, now
         self._clock = SystemClock()
-        self._counts = CallCounts() if durations else None
+        self._counts = Counts() if durations else None
         self._app: Surface | None = None
         self._stalls = Stalls()
         self._failures: deque[FailureLine] = deque(maxlen=MOST_FAILURES)

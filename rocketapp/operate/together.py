@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, HandlerStats, Metric
-from rocketapp.plugins.counts import CallCounts, HandledKey, Histogram, SentKey
+from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
 
 K = TypeVar("K", HandledKey, SentKey)
 Counted = tuple[tuple[int, ...], float]
@@ -24,14 +24,14 @@ class Durations:
     sent: tuple[tuple[SentKey, int], ...] = ()
 
 
-def durations_of(counts: CallCounts) -> Durations:
+def durations_of(counts: Counts) -> Durations:
     """What was counted up to now."""
     return Durations(process=_taken(counts.process), send=_taken(counts.send), sent=tuple(counts.sent.copy().items()))
 
 
-def added(parts: Iterable[Durations]) -> CallCounts:
+def added(parts: Iterable[Durations]) -> Counts:
     """Several processes as one."""
-    found = CallCounts()
+    found = Counts()
     for part in parts:
         _add(found.process, part.process)
         _add(found.send, part.send)

@@ -60,7 +60,7 @@ class SentKey(NamedTuple):
     """The class of the error; empty for those that were stored."""
 
 
-class CallCounts:
+class Counts:
     """Of one app, since its start."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class CallCounts:
         """Threads of one handler may end at once, and additions in Python are not one step."""
 
     def __repr__(self) -> str:
-        return f"<CallCounts of {len(self.process)} kinds of calls, {len(self.send)} of sends>"
+        return f"<Counts of {len(self.process)} kinds of calls, {len(self.send)} of sends>"
 
     def handler(self, subscription: Subscription) -> Wrapper:
         """Measures the calls of one handler."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
-from rocketapp.plugins.counts import CallCounts, Histogram
+from rocketapp.plugins.counts import Counts, Histogram
 
 Labels = Mapping[str, str]
 Samples = Iterator[tuple[Labels, float]]
@@ -37,7 +37,7 @@ class Figure:
     unit: str
     """As UCUM says it: `By`, `s`, or a word in braces."""
     meaning: str
-    read: Callable[[AppSnapshot, CallCounts], Samples]
+    read: Callable[[AppSnapshot, Counts], Samples]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Distribution:
 
     name: str
     meaning: str
-    read: Callable[[CallCounts], Iterator[tuple[Labels, Histogram]]]
+    read: Callable[[Counts], Iterator[tuple[Labels, Histogram]]]
 
 
-def _handlers(read: Callable[[HandlerSnapshot], float]) -> Callable[[AppSnapshot, CallCounts], Samples]:
-    def samples(app: AppSnapshot, _counts: CallCounts) -> Samples:
+def _handlers(read: Callable[[HandlerSnapshot], float]) -> Callable[[AppSnapshot, Counts], Samples]:
+    def samples(app: AppSnapshot, _counts: Counts) -> Samples:
         for group in app.groups:
             for one in group.handlers:
                 yield {**_PROCESS, DESTINATION: one.topic, **_of(group), HANDLER: one.name}, read(one)
@@ -58,18 +58,18 @@ def _handlers(read: Callable[[HandlerSnapshot], float]) -> Callable[[AppSnapshot
     return samples
 
 
-def _groups(read: Callable[[GroupSnapshot], float]) -> Callable[[AppSnapshot, CallCounts], Samples]:
-    def samples(app: AppSnapshot, _counts: CallCounts) -> Samples:
+def _groups(read: Callable[[GroupSnapshot], float]) -> Callable[[AppSnapshot, Counts], Samples]:
+    def samples(app: AppSnapshot, _counts: Counts) -> Samples:
         for group in app.groups:
             yield _of(group), read(group)
 
     return samples
 
 
-def _queues(read: Callable[[QueueSnapshot], float | None]) -> Callable[[AppSnapshot, CallCounts], Samples]:
+def _queues(read: Callable[[QueueSnapshot], float | None]) -> Callable[[AppSnapshot, Counts], Samples]:
     """Queues whose figure is not known are left out."""
 
-    def samples(app: AppSnapshot, _counts: CallCounts) -> Samples:
+    def samples(app: AppSnapshot, _counts: Counts) -> Samples:
         for group in app.groups:
             for one in group.queues:
                 value = read(one)
@@ -85,31 +85,31 @@ def _of(group: GroupSnapshot) -> dict[str, str]:
     return {**found, "rocketapp.cluster": group.cluster} if group.cluster else found
 
 
-def _unmatched(app: AppSnapshot, _counts: CallCounts) -> Samples:
+def _unmatched(app: AppSnapshot, _counts: Counts) -> Samples:
     for group in app.groups:
         for topic, count in group.unmatched.items():
             yield {DESTINATION: topic, **_of(group)}, count
 
 
-def _leases(app: AppSnapshot, _counts: CallCounts) -> Samples:
+def _leases(app: AppSnapshot, _counts: Counts) -> Samples:
     for group in app.groups:
         states = [queue.lease for queue in group.queues]
         for state in _LEASES:
             yield {**_of(group), LEASE: state}, states.count(state)
 
 
-def _sent(_app: AppSnapshot, counts: CallCounts) -> Samples:
+def _sent(_app: AppSnapshot, counts: Counts) -> Samples:
     for which, count in counts.sent.copy().items():
         yield {**_SEND, DESTINATION: which.topic, **_error(which.error)}, count
 
 
-def _process(counts: CallCounts) -> Iterator[tuple[Labels, Histogram]]:
+def _process(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
     for which, histogram in counts.process.copy().items():
         names = {DESTINATION: which.topic, GROUP: which.group, HANDLER: which.handler}
         yield {**_PROCESS, **names, **_error(which.error)}, histogram
 
 
-def _operation(counts: CallCounts) -> Iterator[tuple[Labels, Histogram]]:
+def _operation(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
     for which, histogram in counts.send.copy().items():
         yield {**_SEND, DESTINATION: which.topic, **_error(which.error)}, histogram
 

@@ -7,16 +7,16 @@ from itertools import accumulate
 from typing import Final
 
 from rocketapp.plugin import AppSnapshot, Metric
-from rocketapp.plugins.counts import BOUNDS, CallCounts, Histogram
+from rocketapp.plugins.counts import BOUNDS, Counts, Histogram
 from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES, Figure, Labels
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _UNITS = {"By": "_bytes", "s": "_seconds"}
 
 
-def exposition(app: AppSnapshot, counts: CallCounts | None = None) -> str:
+def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
     """Every figure as lines of text; without `counts` sends and durations are left out."""
-    counts = counts or CallCounts()
+    counts = counts or Counts()
     lines: list[str] = []
     for figure in FIGURES:
         name = _sample_name(figure)

@@ -148,7 +148,7 @@ async def _refuse(address: str, receiver: Receiver, timeout: float, tls: Tls | N
 class Unconnected(ABC):
     """Stands for a running app and its producers where nothing is connected: what is published is kept."""
 
-    send_timeout = 3.0
+    send_timeout: float = 3.0
 
     def __init__(self, app: TwoPhases) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()

@@ -56,8 +56,14 @@ class PopAssignments:
         begun: asyncio.Future[None],
     ) -> None:
         """`begun`: done when messages may be asked for."""
-        self.way, self.member, self.flow_control, self.starts = way, member, flow_control, starts
-        self.redelivery, self.stopping, self.epochs, self.begun = redelivery, stopping, epochs, begun
+        self.way: PopWay = way
+        self.member: Member = member
+        self.flow_control: FlowControl = flow_control
+        self.starts: Starts = starts
+        self.redelivery: Redelivery = redelivery
+        self.stopping: Stopping = stopping
+        self.epochs: Iterator[int] = epochs
+        self.begun: asyncio.Future[None] = begun
 
     def new(self, queue: MessageQueue, *, handed_over: bool) -> PopAssignment:
         """One that does not run yet. Whoever else pops the queue, nothing has to be handed over."""

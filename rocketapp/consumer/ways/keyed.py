@@ -53,7 +53,8 @@ class KeyedDelivery:
     ) -> None:
         self.process_queue: ProcessQueue[Message] = process_queue
         self.lease: Lease = lock.lease
-        self._way, self.context = way, way.context
+        self._way = way
+        self.context: WayContext = way.context
         self._lock, self._table = lock, table
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self.loop.create_future()

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from rocketapp import ConfigError
 from rocketapp.plugin import AppConfig, PublishWrapper, Subscription, Surface, Wrapper, hookimpl
-from rocketapp.plugins.counts import CallCounts
+from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_context import is_on
 from rocketapp.plugins.telemetry.config import TelemetryConfig, WantedSignals, url_of, wanted
 
@@ -51,7 +51,7 @@ class Telemetry:
         self._config = TelemetryConfig()
         self._wanted: WantedSignals | None = None
         self._tracing: Tracing | None = None
-        self._counts: CallCounts | None = None
+        self._counts: Counts | None = None
         self._endings: list[_Ending] = []
 
     @hookimpl
@@ -70,7 +70,7 @@ class Telemetry:
 
             self._tracing = Tracing(Random(), in_logs=is_on(app.options(AppConfig)))
         if self._wanted is not None and self._wanted.metrics:
-            self._counts = CallCounts()
+            self._counts = Counts()
 
     @hookimpl(tryfirst=True)
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:

@@ -12,7 +12,7 @@ import pytest
 
 from rocketapp import Message, Outcomes, Publisher, Pull, Retry, RocketApp, Router, SetupError, Skip, Stop, SyncPull
 from rocketapp.plugin import AsyncCall, Subscription, Wrapper, hookimpl
-from rocketapp.plugins.counts import CallCounts
+from rocketapp.plugins.counts import Counts
 from rocketapp.testing import TestApp
 
 Call = tuple[float, list[str], list[int]]
@@ -99,7 +99,7 @@ class Around:
     """A plugin whose wrapper notes what it is called with, before and after the call."""
 
     def __init__(self, *, polled: bool) -> None:
-        self.polled, self.counts = polled, CallCounts()
+        self.polled, self.counts = polled, Counts()
         self.seen: list[tuple[list[str], list[str]]] = []
 
     @hookimpl

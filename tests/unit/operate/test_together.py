@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rocketapp.operate.together import Durations, added, counters_of, durations_of, together
 from rocketapp.operate.view import FailureLine, View, decode, encode
 from rocketapp.plugin import Metric
-from rocketapp.plugins.counts import CallCounts, HandledKey, Histogram, SentKey
+from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
 from tests.unit.operate.views import queue_at, snapshot_of, stall
 
 
@@ -46,7 +46,7 @@ def test_durations_are_added_over_processes() -> None:
     which, sent = HandledKey("orders", "shop", "app:settle", ""), SentKey("parcels", "")
     parts = []
     for seconds in (0.001, 0.3):
-        counts = CallCounts()
+        counts = Counts()
         counts.process.setdefault(which, Histogram()).add(seconds)
         counts.send.setdefault(sent, Histogram()).add(seconds)
         counts.sent[sent] = 5

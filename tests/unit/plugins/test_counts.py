@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
-from rocketapp.plugins.counts import CallCounts
+from rocketapp.plugins.counts import Counts
 from tests.unit.app.given import bound
 
 
@@ -47,7 +47,7 @@ CALLS = [
 def test_a_call_counts_as_what_it_comes_to(call: Callable[[Any], Any], error: str, is_async: bool) -> None:
     app = RocketApp("shop", retry=Policy(on={KeyError: Skip}))
     app.subscribe("orders")(settle)
-    counts, subscription = CallCounts(), replace(bound(app).subscription, is_async=is_async)
+    counts, subscription = Counts(), replace(bound(app).subscription, is_async=is_async)
     wrapper = counts.handler(subscription)
     assert wrapper.for_async is not None
     assert wrapper.for_sync is not None

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.stats import HandlerStats
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, Metric, QueueSnapshot
-from rocketapp.plugins.counts import BOUNDS, CallCounts, HandledKey, Histogram, SentKey
+from rocketapp.plugins.counts import BOUNDS, Counts, HandledKey, Histogram, SentKey
 from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
 from rocketapp.plugins.prometheus import exposition
 
@@ -45,8 +45,8 @@ def app(topic: str = "orders") -> AppSnapshot:
     return AppSnapshot(cache_limit_bytes=1000, groups=(group,))
 
 
-def counts() -> CallCounts:
-    found, histogram = CallCounts(), Histogram()
+def counts() -> Counts:
+    found, histogram = Counts(), Histogram()
     for seconds in (0.005, 0.0051, 11.0):
         histogram.add(seconds)
     found.process[HandledKey("orders", "shop", "app:settle", "")] = histogram

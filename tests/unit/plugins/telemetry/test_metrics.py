@@ -119,7 +119,7 @@ async def test_traces_and_metrics_at_once_without_durations(collector: Collector
 
 
 class Looked:
-    """CallCounts the snapshots, and in which thread they were taken."""
+    """Counts the snapshots, and in which thread they were taken."""
 
     def __init__(self) -> None:
         self.threads: list[int] = []
