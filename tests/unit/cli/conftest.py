@@ -38,6 +38,16 @@ Here = Callable[..., Ended]
 
 
 @pytest.fixture(autouse=True)
+def apps_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Every test may have an `app.py` of its own: what it imported of its folder is not there for the next one."""
+    yield
+    folders = f"{tmp_path_factory.getbasetemp()}/"
+    for name, module in tuple(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(folders):
+            del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
 def hangups_are_heard() -> Iterator[None]:
     """Commands begin as in a terminal, also where the tests themselves run under `nohup`."""
     with inherited(signal.SIGHUP, signal.SIG_DFL):
@@ -78,11 +88,10 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
             patch.setattr(sys, "path", sys.path.copy())
             for name, value in {**SURROUNDINGS, **(environment or {})}.items():
                 patch.setenv(name, value)
-            before = set(sys.modules)
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 code = run_command([*arguments])
-            for name in set(sys.modules) - before:
-                if str(getattr(sys.modules[name], "__file__", "")).startswith(f"{folder}/"):
+            for name, module in tuple(sys.modules.items()):
+                if str(getattr(module, "__file__", "")).startswith(f"{folder}/"):
                     del sys.modules[name]
         return Ended(code, *(stream.detach().getvalue().decode() for stream in (out, err)))
 
