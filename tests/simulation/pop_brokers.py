@@ -13,6 +13,7 @@ from rocketapp.model.names import is_retry_topic
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address
+from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record
 from rocketapp.wire.requests.pop import pop_retry_topic
@@ -109,10 +110,20 @@ class PopBroker(NamedBroker, PopCluster):
 
     # What it writes down.
 
-    def _send_message_v2(self, name: str, connection: Connection, command: Command) -> Command:
-        request = SendRequest.from_command(command)
-        if all(topic.name != request.topic for topic in self._world.topics):
-            return super()._send_message_v2(name, connection, command)
+    def answer(self, name: str, connection: Connection, command: Command) -> Command | None:
+        if command.code == RequestCode.SEND_MESSAGE_V2:
+            request = SendRequest.from_command(command)
+            if any(topic.name == request.topic for topic in self._world.topics):
+                return self._sent(name, command, request)
+        if command.code != RequestCode.CHANGE_MESSAGE_INVISIBLETIME:
+            return super().answer(name, connection, command)
+        self._why = self._reason(name, command)
+        try:
+            return super().answer(name, connection, command)
+        finally:
+            self._why = _POPPED
+
+    def _sent(self, name: str, command: Command, request: SendRequest) -> Command:
         queue = MessageQueue(request.topic, name, request.queue_id)
         offset = self.store(
             queue, Record(topic=queue.topic, body=command.body, raw_properties=request.properties.encode())
@@ -138,16 +149,13 @@ class PopBroker(NamedBroker, PopCluster):
             self._tell(facts.Hidden(*about, *place, *what, *self._why))
         super().hide_for(connection, out, offsets, invisible_ms, counts=counts)
 
-    def _change_message_invisibletime(self, name: str, connection: Connection, command: Command) -> Command:
+    def _reason(self, name: str, command: Command) -> tuple[str, str]:
+        """Why a member wants another invisibility timeout, and the handle that it had."""
         out, request = self._named(name, command)
         assert request.invisible_ms is not None
         is_renewed = request.invisible_ms == round(1000 * self._invisible)
         why = facts.GIVEN_BACK if request.suspend else facts.RENEWED if is_renewed else facts.RETRY
-        self._why = why, _handle(out, request.handle.offset)
-        try:
-            return super()._change_message_invisibletime(name, connection, command)
-        finally:
-            self._why = _POPPED
+        return why, _handle(out, request.handle.offset)
 
     def revive(self, out: HandedOut, counts: bool) -> None:
         for offset in sorted(self.hidden.get(out, ())):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.consumer.pop.acknowledging import Judging
 from rocketapp.state.pop_queue import PopQueue
 from tests.simulation import history as facts
 from tests.simulation import pop_checks
@@ -144,7 +143,7 @@ def test_what_is_wrong_is_found(history: list[Event], found: str) -> None:
 
 
 def test_a_consumer_that_acknowledges_what_it_has_failed_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Judging, "_fail", lambda judging, message, failure: judging._queue.finish(message))
+    monkeypatch.setattr(PopQueue, "begin_change", lambda queue, message: queue.finish(message))
     assert any("and not handled" in finding for finding in simulate(0, POP).findings)
 
 

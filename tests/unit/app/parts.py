@@ -10,7 +10,7 @@ from typing import Any
 
 from dependency_injector import providers
 
-from rocketapp import RocketApp, SendResult
+from rocketapp import RocketApp, SendResult, hookimpl
 from rocketapp.app.run.container import Container, World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings.settings import Settings
@@ -19,8 +19,10 @@ from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.watch.figures import IdleReport
 from rocketapp.errors import ConnectError
+from rocketapp.hooks.surface import Surface
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
+from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.stats import HandlerStats
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -39,6 +41,17 @@ class Diary:
         self.lines.append(line)
         if line in self.failing:
             raise self.failing[line]
+
+
+class Looking:
+    """A plugin that keeps what plugins see of the app."""
+
+    app: Surface
+    early: AppSnapshot
+
+    @hookimpl
+    def app_setup(self, app: Surface) -> None:
+        self.app, self.early = app, app.snapshot()
 
 
 class NotedClient:

@@ -12,6 +12,7 @@ import pytest
 from rocketapp import ConfigError, Message, RocketApp, SetupError
 from rocketapp.app.run.reading import read_settings
 from rocketapp.plugin import ConsumerConfig, option
+from rocketapp.testing import TestApp
 from tests.unit.app.parts import Diary, container_of, lifecycle_of
 
 
@@ -52,20 +53,17 @@ async def test_the_table_is_read_from_everywhere_and_reaches_the_app_and_its_han
 
 
 async def test_an_argument_of_its_type_gets_the_values() -> None:
-    app = RocketApp("shop", options=ShopOptions, container=container_of(Diary()))
+    app = RocketApp("shop", options=ShopOptions)
     seen: list[ShopOptions] = []
 
     @app.subscribe("orders")
     async def settle(message: Message, options: ShopOptions) -> None:
         seen.append(options)
 
-    settings = read_settings(app, {}, overrides={"client": {"name_server": "h:1"}, "shop": {"limit": 7.0}})
-    lifecycle = lifecycle_of(app, settings=settings)
-    await lifecycle.start()
-    (handler,) = lifecycle._consumers[0].topics[0].handlers  # type: ignore[attr-defined]
-    await handler.call(None)
+    async with TestApp(app, settings={"shop": {"limit": 7.0}}) as t:
+        await t.publish("orders", "1")
+        await t.settle()
     assert seen == [ShopOptions(limit=7.0)]
-    await lifecycle.stop(asyncio.Event())
 
 
 def test_a_value_that_does_not_fit_is_refused_as_everywhere(folder: Path) -> None:

@@ -14,6 +14,7 @@ from rocketapp import Message, Outcomes, Publisher, Pull, Retry, RocketApp, Rout
 from rocketapp.plugin import AsyncCall, Subscription, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.testing import TestApp
+from tests.unit.app.parts import Looking
 
 Call = tuple[float, list[str], list[int]]
 
@@ -355,7 +356,8 @@ def test_a_router_gives_a_polled_handler_what_it_has_a_use_for() -> None:
 
 
 def test_a_queue_tells_why_it_stands_when_a_call_hangs_before_its_first_pull() -> None:
-    app = RocketApp("files")
+    looking = Looking()
+    app = RocketApp("files", plugins=[looking])
     hang = asyncio.Event()
 
     @app.poll("files", every=5.0, start="first")
@@ -364,9 +366,7 @@ def test_a_queue_tells_why_it_stands_when_a_call_hangs_before_its_first_pull() -
 
     with TestApp(app) as t:
         t.advance(30)
-        running = app._running
-        assert running is not None
-        (group,) = running.snapshot().groups  # type: ignore[attr-defined]
+        (group,) = looking.app.snapshot().groups
         reasons = [each.standing_still for each in group.queues if each.queue.topic == "files"]
         assert reasons
         assert all(text.endswith("work has been running for 30 s and has pulled nothing") for text in reasons)

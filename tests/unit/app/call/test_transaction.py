@@ -15,6 +15,7 @@ from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.model.outgoing import Outgoing, SendStatus
+from rocketapp.testing import TestApp
 from tests.unit.app.given import QUEUE, NotRunning, message
 
 
@@ -244,7 +245,8 @@ async def test_a_router_brings_its_transactions_with_its_prefix() -> None:
     app.include(outer)
     assert place.topic_name == "shop-new-orders"
     with pytest.raises(SetupError, match=r"place has no check"):
-        app._check_complete()
+        async with TestApp(app):
+            raise AssertionError("it started")
     with pytest.raises(SetupError, match="is in an app already"):
         RocketApp("other").include(outer)
 

@@ -16,7 +16,7 @@ from rocketapp.consumer.ways.intake import IntakeWay
 from rocketapp.consumer.ways.plugged import PluggedIn
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.testing import TestApp
-from tests.unit.app.parts import Diary, container_of, lifecycle_of
+from tests.unit.app.parts import Diary, Looking, container_of, lifecycle_of
 
 
 def app_of() -> RocketApp:
@@ -86,7 +86,8 @@ def test_before_the_start_and_for_other_names_it_is_refused() -> None:
 
 
 async def test_functions_of_the_start_and_handlers_in_threads_change_limits() -> None:
-    app = RocketApp("shop")
+    looking = Looking()
+    app = RocketApp("shop", plugins=[looking])
 
     @app.on_startup
     async def begin() -> None:
@@ -100,12 +101,11 @@ async def test_functions_of_the_start_and_handlers_in_threads_change_limits() ->
     async def other(message: Message) -> None: ...
 
     async with TestApp(app) as t:
-        running: Any = app._running
-        (group,) = running.snapshot().groups
+        (group,) = looking.app.snapshot().groups
         both = {"concurrency": 3, "queue_max_messages": 50}
         retries = {"queue_max_messages": 50}
         assert group.adjusted == {"orders": both, "stock": both, "%RETRY%shop": retries}
         await t.publish("orders", b"1")
         await t.settle()
-        (group,) = running.snapshot().groups
+        (group,) = looking.app.snapshot().groups
         assert group.adjusted == {"orders": {"concurrency": 1}, "stock": both, "%RETRY%shop": retries}

@@ -8,24 +8,13 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp, hookimpl
-from rocketapp.hooks.surface import Surface
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.plugin import Metric, ReadMetrics
+from tests.unit.app.parts import Looking
 from tests.unit.app.test_whole import Run, run
 
 __all__ = ["run"]
-
-
-class Looking:
-    """Keeps the surface for the test."""
-
-    app: Surface
-    early: AppSnapshot
-
-    @hookimpl
-    def app_setup(self, app: Surface) -> None:
-        self.app, self.early = app, app.snapshot()
 
 
 async def test_a_snapshot_tells_queues_counters_leases_and_reasons(run: Run) -> None:
