@@ -5,16 +5,19 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 ARGS ?=
-JOBS ?= 2
+JOBS ?= 5
+# Tests start some thousand processes: each finds compiled what the first one read.
+export PYTHONDONTWRITEBYTECODE :=
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test style check docs pipeline java bench faults simulation spark templates clean
+.PHONY: help run test style types check collected peers docs pipeline java bench faults simulation spark templates clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
-	@echo "make test    style, types, layers and every test, in two processes; JOBS=0 runs them in one"
+	@echo "make test    style, types, layers and every test, in five processes, of which two compute and the others mostly wait;"
+	@echo "             JOBS=0 runs them in one; ARGS selects"
 	@echo "make check   style, types and layers only"
 	@echo "make docs    the documentation as a site in .cache/docs"
 	@echo "make pipeline  orders, a table, a Spark stream and a picture, on this machine; ARGS='--orders 100000'"
@@ -29,8 +32,8 @@ help:
 run: .venv/.run-stamp
 	@exec $(BIN)/rocketapp run example_app.app:app --settings example_app/settings.toml $(ARGS)
 
-test: check .cache/spark-jars/.stamp .cache/asyncapi/.stamp
-	@mkdir -p .cache
+test: style .cache/spark-jars/.stamp .cache/asyncapi/.stamp
+	@$(MAKE) --no-print-directory -j 3 types collected peers
 	$(BIN)/pytest -n $(JOBS) --dist loadscope $(ARGS)
 	@.ci/missing-suites
 
@@ -38,9 +41,18 @@ style: .venv/.dev-stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-check: style
+types: .venv/.dev-stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+check: style types
+
+# While types are checked, one process reads and compiles all tests, and the jars of RocketMQ are fetched.
+collected: .venv/.dev-stamp
+	@$(BIN)/pytest --collect-only -q $(ARGS) >/dev/null 2>&1 || true
+
+peers: .venv/.dev-stamp
+	@$(BIN)/python -m tests.peers.toolchain || echo "the jars of RocketMQ cannot be had: its tests will say so" >&2
 
 # Nothing is fetched while the site is built, and none of its pages loads anything from elsewhere.
 docs: .venv/.docs-stamp

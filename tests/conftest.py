@@ -60,14 +60,17 @@ def _need_java() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In one process cheap tests go first: a plain mistake shows itself within seconds.
 
-    In several processes long rooms go first, so that all processes end at about the same time.
+    In several processes long parts go first, so that all processes end at about the same time.
     """
     items.sort(key=_length if hasattr(config, "workerinput") else _needs_real_parts)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several processes: what shares a part that is slow to start stays together, in the order of collection."""
+    """Two processes compute, all others run what mostly waits; one that has nothing left of its kind helps out.
+
+    What shares a part that is slow to start stays together, in the order of collection.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     config.option.loadscopereorder = False
@@ -76,22 +79,71 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return shares(nodeid)
 
+        def _assign_work_unit(self, node: Any) -> None:
+            is_waiting = self.nodes.index(node) >= _COMPUTING
+            own = (part for part, tests in self.workqueue.items() if mostly_waits(next(iter(tests))) is is_waiting)
+            self.workqueue.move_to_end(next(own, next(iter(self.workqueue))), last=False)
+            super()._assign_work_unit(node)
+
     return ByPart(config, log)
+
+
+_COMPUTING = 2
+"""Processes for what needs a core of its own."""
+_WAITING = (
+    "tests/faults/test_faults",
+    "tests/conformance/",
+    "tests/faults/test_embedded_faults",
+    "contrib/rocketapp-pyspark/tests/sink/test_kills",
+    "tests/unit/cli/",
+)
+"""Rooms that mostly wait, the longest first: for brokers, for processes that start and for time that passes."""
+_LONG = (
+    "contrib/rocketapp-pyspark/",
+    "tests/simulation/test_seeds",
+    "tests/simulation/",
+    "tests/templates/",
+    "tests/docs/",
+    "tests/typing/",
+    "tests/property/",
+)
+"""Rooms that compute for long, the longest first."""
+_APPS = tuple(
+    f"tests/conformance/test_{name}.py"
+    for name in (
+        *("admin", "batch", "broadcast", "command_line", "gathering", "keyed", "offsets", "poll", "rebalance"),
+        *("roll_out", "send", "stopping", "tags"),
+    )
+)
+"""Conformance mostly of our own apps; `send` is not `send_back`."""
+_WITH_SPARK = tuple(
+    f"contrib/rocketapp-pyspark/tests/{name}.py"
+    for name in (
+        "pipeline/test_pages",
+        *(f"sink/test_{name}" for name in ("columns", "declaring", "evolution", "jdbc", "readers", "sink")),
+        *(f"sink/test_{name}" for name in ("start", "writing")),
+        *(f"source/test_{name}" for name in ("batch", "decoding", "pushdown", "spark_stream")),
+    )
+)
+"""They share one session of Spark."""
+
+
+def mostly_waits(nodeid: str) -> bool:
+    """Whether a test mostly waits."""
+    return nodeid.startswith(_WAITING)
 
 
 def shares(nodeid: str) -> str:
     """What a test runs together with: a part of conformance, all with Spark, otherwise its file.
 
     Parts of conformance are about equally long, and each needs one broker: Java members and long waits on Apache
-    RocketMQ, the same on the embedded broker, apps of ours on Apache RocketMQ, and what ends transactions.
+    RocketMQ, the same on the embedded broker, and apps of ours on Apache RocketMQ.
     """
-    if nodeid.startswith(_SPINNING):
-        return "transactions"
     if nodeid.startswith("tests/conformance/"):
         if re.search(r"[\[-]embedded[\]-]", nodeid):
             return "the embedded broker"
         return "apps on Apache RocketMQ" if nodeid.startswith(_APPS) else "Apache RocketMQ"
-    return "Spark" if nodeid.startswith("contrib/rocketapp-pyspark/") else nodeid.partition("::")[0]
+    return "Spark" if nodeid.startswith(_WITH_SPARK) else nodeid.partition("::")[0]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -100,9 +152,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not wanted or session.config.option.collectonly or toolchain.missing() is not None:
         return
     try:
-        toolchain.classes()
-        if any("old" in getattr(item, "fixturenames", ()) for item in session.items):
-            toolchain.jars_of_4()
+        toolchain.prepare(old=any("old" in getattr(item, "fixturenames", ()) for item in session.items))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         _unprepared.append(f"the jars or our Java programs could not be prepared: {error}")
 
@@ -139,45 +189,14 @@ def _needs_real_parts(item: pytest.Item) -> bool:
     return not {"apache", "embedded", "cluster", "peer"}.isdisjoint(names)
 
 
-_LONG = (
-    "tests/faults/test_faults",
-    "contrib/rocketapp-pyspark/",
-    "tests/conformance/",
-    "tests/simulation/test_seeds",
-    "tests/unit/cli/",
-    "tests/simulation/",
-    "tests/templates/",
-    "tests/typing/",
-    "tests/docs/",
-    "tests/faults/",
-)
-"""Rooms that take minutes, the longest first."""
-_APPS = tuple(
-    f"tests/conformance/test_{name}.py"
-    for name in (
-        *("admin", "batch", "broadcast", "command_line", "gathering", "keyed", "offsets", "poll", "rebalance"),
-        *("roll_out", "send", "stopping", "tags"),
-    )
-)
-"""Conformance mostly of our own apps; `send` is not `send_back`."""
-_SPINNING = tuple(f"tests/conformance/test_{name}.py" for name in ("transactions", "namespaces", "message_trace"))
-"""They end transactions. 3 s later a broker of 5.5.0 keeps one core busy until it stops: TransactionalOpBatchService
-computes a wait in the past from a queue that has nothing to write."""
-
-
-def ends_transactions(item: pytest.Item) -> bool:
-    """Such tests come last, and perhaps in another process than the rest of their room."""
-    return item.nodeid.startswith(_SPINNING)
-
-
 def _length(item: pytest.Item) -> tuple[int, bool]:
-    """The place of its room among the long ones; after them come all others, and at the end what keeps a core busy.
+    """The place of its room among the long ones; after them come all others.
 
     Within a room those come last that read what long waits have brought.
     """
-    others = len(_LONG)
-    place = next((place for place, room in enumerate(_LONG) if item.nodeid.startswith(room)), others)
-    return others + 1 if ends_transactions(item) else place, "waits" in getattr(item, "fixturenames", ())
+    rooms = (*_WAITING, *_LONG)
+    place = next((place for place, room in enumerate(rooms) if item.nodeid.startswith(room)), len(rooms))
+    return place, "waits" in getattr(item, "fixturenames", ())
 
 
 LOCK_EXPIRY = 40

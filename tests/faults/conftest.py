@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+Tell = Callable[[dict[str, Any]], dict[str, Any]]
 _figures: list[tuple[str, dict[str, Any]]] = []
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def tell(request: pytest.FixtureRequest) -> Tell:
     """Keep a run's figures for the end of the session, and return them."""
 
     def keep(figures: dict[str, Any]) -> dict[str, Any]:

@@ -81,6 +81,13 @@ def _alone(what: str) -> Iterator[None]:
         yield
 
 
+def prepare(*, old: bool = True) -> None:
+    """Fetch and compile all that tests may need; with `old`, also what runs Apache RocketMQ 4.9.7."""
+    classes()
+    if old:
+        jars_of_4()
+
+
 BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options for a JVM of tests, which lives for minutes: compiling for speed would cost more than it wins."""
 
@@ -107,3 +114,8 @@ def rocketapp_command(*arguments: str) -> list[str]:
     """The installed `rocketapp` command of this environment."""
     script = Path(sys.executable).with_name("rocketapp")
     return [str(script), *arguments] if script.exists() else [sys.executable, "-m", "rocketapp", *arguments]
+
+
+if __name__ == "__main__":
+    if missing() is None:
+        prepare()
