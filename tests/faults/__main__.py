@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.faults import effects, loads, mixed, outages, replays, restarts, roll_out, scenarios, slaves, storms
+from tests.faults import effects, kills, loads, mixed, outages, replays, restarts, roll_out, scenarios, slaves, storms
 from tests.faults.scenarios import Figures
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
@@ -117,6 +117,11 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     for held in (False, True):
         title = "slow taker held" if held else "slow taker"
         yield "slow-taker", "apache", title, on(roll_out.slow_taker, title, "apache", held=held)
+    for cluster in BOTH:
+        yield "kill-in-flight", cluster, "kill in flight", on(kills.killed_in_flight, "in-flight", cluster)
+        for end in ("cut", "kill"):
+            title = f"forward {end}"
+            yield "cut-forward", cluster, title, on(kills.cut_forward, title, cluster, end=end)
     yield from _runs_of_effects(parts)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)
