@@ -1,7 +1,8 @@
 """`python -m tests.simulation [--seeds FROM TO] [--jobs 2] [--workload NAME]`: many seeds; prints those that fail.
 
 Every seed runs with every workload; `--workload` names one. `--show` prints the history of every run, for one seed that
-failed.
+failed. `--put-back A.1 --workload pairs` brings a defect back that was mended (tests.simulation.put_back), and stops at
+the first seed that finds it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from tests.simulation.pairs import elements_of
+from tests.simulation.put_back import DEFECTS, put_back
 from tests.simulation.seeded import (
     BROADCAST,
     BY_HAND,
@@ -39,7 +42,10 @@ def main() -> int:
     parser.add_argument("--workload", choices=_NAMED)
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     parser.add_argument("--show", action="store_true", help="print every event")
+    parser.add_argument("--put-back", choices=DEFECTS, metavar="A.1", help="with a defect that was mended")
     options = parser.parse_args()
+    if options.put_back:
+        return _first_that_finds(options.put_back, range(*options.seeds))
     runs = [
         (seed, name) for seed in range(*options.seeds) for name in ([options.workload] if options.workload else _NAMED)
     ]
@@ -55,6 +61,21 @@ def main() -> int:
             print(f"{number} runs, {failed} failed", flush=True)
     print(f"{len(runs)} runs in {time.monotonic() - began:.0f} s: {failed} failed", *kinds.most_common(), sep="\n  ")
     return 1 if failed else 0
+
+
+def _first_that_finds(name: str, seeds: Iterable[int]) -> int:
+    began, defect, count = time.monotonic(), DEFECTS[name], 0
+    with put_back(name):
+        for seed in seeds:
+            if defect.needs <= elements_of(seed):
+                count += 1
+                *_, findings = _run((seed, PAIRS), show=False)
+                if findings:
+                    print(f"{name}: seed {seed}, the {count}th that has {sorted(defect.needs)}:", *findings[:5], sep="\n  ")
+                    print(f"  {time.monotonic() - began:.0f} s: {defect.says}")
+                    return 0
+    print(f"{name}: none of {count} seeds finds that {defect.says}")
+    return 1
 
 
 def _results(runs: list[tuple[int, str]], jobs: int, *, show: bool) -> Iterator[Failure]:

@@ -1,0 +1,210 @@
+"""Defects that the engine has had, put back one at a time: a checker that does not see them proves nothing.
+
+Each came from two mechanisms that meet. It is brought back by replacing functions of the engine by name; a name that is
+no longer there fails, and whoever has moved it moves it here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rocketapp.wire.requests.direct import LATER, NOT_TAKEN, SUCCESS, DirectResult
+
+Function = Callable[..., Any]
+Change = Callable[[Function], Function]
+"""From a function of the engine to the one that takes its place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Defect:
+    """One of them."""
+
+    says: str
+    changes: Mapping[str, Change]
+    """By `module:name` of a function."""
+    needs: frozenset[str]
+    """A seed of `pairs` without these elements never comes near it."""
+    seed: int
+    """The first seed of `pairs` that finds it."""
+
+
+@contextlib.contextmanager
+def put_back(name: str) -> Iterator[None]:
+    """The engine has this defect until the block ends."""
+    with contextlib.ExitStack() as undo:
+        for place, change in DEFECTS[name].changes.items():
+            module, _, path = place.partition(":")
+            owner: Any = importlib.import_module(f"rocketapp.consumer.{module}")
+            *classes, function = path.split(".")
+            for each in classes:
+                owner = getattr(owner, each)
+            original = vars(owner).get(function)
+            assert callable(original), f"{place} is not there any more: tests.simulation.put_back has to follow"
+            undo.callback(setattr, owner, function, original)
+            setattr(owner, function, change(original))
+        yield
+
+
+def _all_apart(add: Function) -> Function:
+    """The quarantined messages of all handlers stand in one line."""
+
+    def patched(self: Any, turn: Any) -> None:
+        turn.found = replace(turn.found, beside=True)
+        add(self, turn)
+
+    return patched
+
+
+def _nothing_beside(open_: Function) -> Function:
+    """While a quarantined message waits or runs, no other message is delivered."""
+
+    def patched(self: Any, *args: Any, **options: Any) -> Any:
+        delivery = open_(self, *args, **options)
+        deliver, quarantined = delivery.deliver, self.quarantine(args[0]) or ()
+
+        def wait(messages: Any) -> None:
+            if self.crashes is not None and "0 have theirs, 0 wait" not in repr(self.crashes.turns):
+                asyncio.get_running_loop().call_later(0.2, wait, messages)
+            elif not args[0].closed:
+                deliver(messages)
+
+        def delivered(messages: Any) -> None:
+            deliver([one for one in messages if one in quarantined])
+            if others := [one for one in messages if one not in quarantined]:
+                wait(others)
+
+        delivery.deliver = delivered
+        return delivery
+
+    return patched
+
+
+def _never(_: Function) -> Function:
+    return lambda *args: None
+
+
+def _no(_: Function) -> Function:
+    return lambda *args: False
+
+
+def _at_the_end(_: Function) -> Function:
+    """The answer is what the call came to, however long that takes."""
+    return lambda self, ended: ended
+
+
+def _without_lock(_: Function) -> Function:
+    async def patched(self: Any, call: Any, handler: Any, owner: str) -> None:
+        self._deliver(call, handler)
+
+    return patched
+
+
+def _as_failed(ask: Function) -> Function:
+    """A member that is paused, or stops, has failed on the message."""
+
+    async def patched(self: Any, *args: Any) -> DirectResult:
+        answer: DirectResult = await ask(self, *args)
+        said = answer.remark or ""
+        is_refused = answer.result == NOT_TAKEN and (said.startswith("topic ") or "stop" in said)
+        return DirectResult(LATER, said) if is_refused else answer
+
+    return patched
+
+
+def _knows_no_pause(handler_of: Function) -> Function:
+    def patched(self: Any, message: Any) -> Any:
+        told, self._pausing = self._pausing, type(self._pausing)()
+        try:
+            return handler_of(self, message)
+        finally:
+            self._pausing = told
+
+    return patched
+
+
+def _straight_to_the_handler(deliver: Function) -> Function:
+    def patched(self: Any, call: Any, handler: Any) -> None:
+        if not handler.subscription.is_async or handler.subscription.batch is not None:
+            return deliver(self, call, handler)  # type: ignore[no-any-return]
+
+        async def calling() -> None:
+            try:
+                await handler.call(call.message)
+            except Exception as error:
+                call.end(DirectResult(LATER, str(error)))
+            else:
+                call.end(DirectResult(SUCCESS))
+
+        return self._member.tasks.start(calling(), "a forwarded message") and None
+
+    return patched
+
+
+def _taken_without_quarantine(init: Function) -> Function:
+    def patched(self: Any, process_queue: Any, way: Any, new_completion: Any = None) -> None:
+        init(self, process_queue, way, new_completion)
+        if new_completion is not None:  # it is forwarded
+            self._quarantine = None
+
+    return patched
+
+
+QUARANTINE, ROLL_OUT, PAUSE = "quarantine", "roll-out", "pause"
+DEFECTS = {
+    "A.1": Defect(
+        says="after a kill the quarantined messages of all handlers run one at a time, and nothing else starts",
+        changes={
+            "quarantine:Turns.add": _all_apart,
+            "ways.concurrent:ConcurrentWay.open": _nothing_beside,
+        },
+        needs=frozenset({QUARANTINE}),
+        seed=0,
+    ),
+    "A.2": Defect(
+        says="a quarantined message whose handler hangs never gives its turn up",
+        changes={"quarantine:Turns._is_late": _never},
+        needs=frozenset({QUARANTINE}),
+        seed=0,
+    ),
+    "A.3": Defect(
+        says="a member that consumes for another one answers when its handler has ended",
+        changes={"rollout.forward:Taking._soon": _at_the_end},
+        needs=frozenset({ROLL_OUT}),
+        seed=0,
+    ),
+    "A.4": Defect(
+        says="a lock is given back, or runs out, while another member runs a call for its owner",
+        changes={
+            "rollout.forward:Forwarding.may_run": _no,
+            "rollout.forward:Taking._under_lock": _without_lock,
+        },
+        needs=frozenset({ROLL_OUT}),
+        seed=0,
+    ),
+    "A.5": Defect(
+        says="a message has failed that a paused or stopping member did not take",
+        changes={"rollout.forward:Forwarding._ask": _as_failed},
+        needs=frozenset({ROLL_OUT}),
+        seed=0,
+    ),
+    "A.6": Defect(
+        says="what is forwarded is called also while its topic is paused",
+        changes={
+            "rollout.forward:Taking._handler_of": _knows_no_pause,
+            "rollout.forward:Taking._deliver": _straight_to_the_handler,
+        },
+        needs=frozenset({ROLL_OUT, PAUSE}),
+        seed=0,
+    ),
+    "A.7": Defect(
+        says="the deaths of a forwarded message are not counted where it is called",
+        changes={"ways.concurrent:ConcurrentDelivery.__init__": _taken_without_quarantine},
+        needs=frozenset({ROLL_OUT, QUARANTINE}),
+        seed=0,
+    ),
+}
