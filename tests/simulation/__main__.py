@@ -71,7 +71,11 @@ def _first_that_finds(name: str, seeds: Iterable[int]) -> int:
                 count += 1
                 *_, findings = _run((seed, PAIRS), show=False)
                 if findings:
-                    print(f"{name}: seed {seed}, the {count}th that has {sorted(defect.needs)}:", *findings[:5], sep="\n  ")
+                    print(
+                        f"{name}: seed {seed}, the {count}th that has {sorted(defect.needs)}:",
+                        *findings[:5],
+                        sep="\n  ",
+                    )
                     print(f"  {time.monotonic() - began:.0f} s: {defect.says}")
                     return 0
     print(f"{name}: none of {count} seeds finds that {defect.says}")

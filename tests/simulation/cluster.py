@@ -8,8 +8,10 @@ What happens is written into one history.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,17 @@ from rocketapp.consumer.ways.polled import Round
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
 from rocketapp.model.decisions import COMMIT, Decisions
+from rocketapp.model.outcome import Stop
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.policy import Policy
-from rocketapp.model.subscription import Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.wire.record import Message
 from tests.simulation import history as facts
 from tests.simulation.processes import Process
-from tests.simulation.threads import Ended, SimulatedThreads
+from tests.simulation.threads import SimulatedThreads
 from tests.simulation.world import GROUP, Topic, World, number_of
+from tests.unit.consumer.fake_cluster import consumed_by, subscription
 
 
 class _Client:
@@ -138,6 +141,9 @@ class Sender(_Client):
 
 class Member(_Client):
     """A process with one consumer of the group."""
+
+    polls_of: tuple[int, ...] = 3, 20
+    """Most messages that each pull of a polled call brings."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name, 100 + int(name.rpartition("-")[2]))
@@ -243,33 +249,27 @@ class Member(_Client):
         super().observe(event)
         now, history = self.world.loop.time(), self.world.history
         if isinstance(event, events.Assigned):
-            history.append(facts.Assigned(now, self.name, _queue(event.queue)))
+            history.append(facts.Assigned(now, self.name, name_of(event.queue)))
         elif isinstance(event, events.Released):
-            history.append(facts.Released(now, self.name, _queue(event.queue)))
+            history.append(facts.Released(now, self.name, name_of(event.queue)))
         elif isinstance(event, events.CommitFailed):
-            history.append(facts.Fault(now, facts.UNANSWERED, _queue(event.queue)))
+            history.append(facts.Fault(now, facts.UNANSWERED, name_of(event.queue)))
         elif isinstance(event, events.Dropped):
-            history.append(facts.Dropped(now, self.name, _queue(event.message.queue), event.message.offset))
+            history.append(facts.Dropped(now, self.name, name_of(event.message.queue), event.message.offset))
 
     def consumed(self, topic: Topic) -> ConsumedTopic:
         retries = 0 if topic.broadcast and not topic.orderly else topic.retries
-        retries = retries if topic.every is None else -1
-        subscription = Subscription(
+        about = subscription(
+            f"simulated:{topic.name}",
             topic=topic.name,
             group=GROUP,
-            tags=frozenset(),
-            expression="*",
-            orderly=topic.orderly,
-            batch=None,
-            batch_wait=0.1,
-            concurrency=topic.concurrency,
-            retries=retries,
-            start=topic.start,
-            timeout=None,
-            cluster="",
+            tags=topic.tags,
             is_async=not topic.sync,
-            handler_name=f"simulated:{topic.name}",
-            place="",
+            concurrency=topic.concurrency,
+            orderly=topic.orderly,
+            batch=topic.batch,
+            retries=retries if topic.every is None else -1,
+            start=topic.start,
             order_by="key" if topic.keyed else None,
             commit="manual" if topic.by_hand else "auto",
             rate=topic.rate,
@@ -279,15 +279,8 @@ class Member(_Client):
         )
         call = self._handle_sync if topic.sync else self.handle if topic.every is None else self._poll
         decisions = Decisions() if topic.by_hand else None
-        handler = Handler(subscription, call if decisions is None else self._by_hand(decisions), decisions=decisions)
-        return ConsumedTopic(
-            topic=topic.name,
-            start=topic.start,
-            retries=retries,
-            handlers=(handler,),
-            data=SubscriptionData(topic.name),
-            broadcast=topic.broadcast,
-        )
+        handler = Handler(about, call if decisions is None else self._by_hand(decisions), decisions=decisions)
+        return replace(consumed_by(handler), broadcast=topic.broadcast)
 
     def _by_hand(self, decisions: Decisions) -> Callable[[Message], Any]:
         async def handle(message: Message) -> Any:
@@ -296,73 +289,61 @@ class Member(_Client):
             if result is not None or (said := self.world.decide(message)) is None:
                 return result
             decisions.say(message.queue, said)
-            now, queue = self.world.loop.time(), _queue(message.queue)
+            now, queue = self.world.loop.time(), name_of(message.queue)
             self.world.history.append(facts.Decided(now, self.name, queue, said == COMMIT))
             return None if said == COMMIT else said
 
         return handle
 
-    async def handle(self, message: Message) -> Any:
+    @contextlib.contextmanager
+    def call(self, messages: Iterable[Message]) -> Iterator[None]:
+        """Write down that a call with these messages begins, and how it ends; nothing when its process dies."""
         loop, history = self.world.loop, self.world.history
-        about = self.name, _queue(message.queue), message.offset, number_of(message.body), message.attempt
-        history.append(facts.Started(loop.time(), *about))
+        abouts = [(self.name, name_of(one.queue), one.offset, number_of(one.body), one.attempt) for one in messages]
+        history.extend(facts.Started(loop.time(), *about) for about in abouts)
         self.running += 1
         try:
-            result = await self.world.behave(message)
-        except asyncio.CancelledError:
-            history.append(facts.Cancelled(loop.time(), *about))
+            yield
+        except (asyncio.CancelledError, Stop):
+            history.extend(facts.Cancelled(loop.time(), *about) for about in abouts)
             raise
         except Exception:
-            history.append(facts.Finished(loop.time(), *about, False))
+            history.extend(facts.Finished(loop.time(), *about, False) for about in abouts)
             raise
         finally:
             self.running -= 1
-        history.append(facts.Finished(loop.time(), *about, True))
+        history.extend(facts.Finished(loop.time(), *about, True) for about in abouts)
+
+    async def handle(self, item: Any) -> Any:
+        """A message, or a batch of them."""
+        messages = item if isinstance(item, list) else [item]
+        with self.call(messages):
+            for message in messages:
+                result = await self.behave(message)
         return result
 
+    async def behave(self, message: Message) -> Any:
+        """What its handler does with one message."""
+        return await self.world.behave(message)
+
     async def _poll(self, one: Round) -> None:
-        """Two pulls, each message handled after the other; all of them end with the call."""
-        loop, history, pulled = self.world.loop, self.world.history, list[tuple[Any, ...]]()
-        self.running += 1
-        try:
-            for most in (3, 20):
+        """Some pulls, each message handled after the other; all of them end with the call."""
+        with contextlib.ExitStack() as pulled:
+            for most in self.polls_of:
                 messages = await one.take(most)
+                pulled.enter_context(self.call(messages))
                 for message in messages:
-                    about = self.name, _queue(message.queue), message.offset, number_of(message.body), message.attempt
-                    pulled.append(about)
-                    history.append(facts.Started(loop.time(), *about))
-                for message in messages:
-                    await self.world.behave(message)
-        except asyncio.CancelledError:
-            raise  # neither done nor failed
-        except Exception:
-            history.extend(facts.Finished(loop.time(), *about, False) for about in pulled)
-            raise
-        finally:
-            self.running -= 1
-        history.extend(facts.Finished(loop.time(), *about, True) for about in pulled)
+                    await self.behave(message)
 
     def _handle_sync(self, message: Message) -> Any:
         """In a simulated thread."""
-        loop, history = self.world.loop, self.world.history
-        about = self.name, _queue(message.queue), message.offset, number_of(message.body), message.attempt
         assert self.world.block is not None
-        history.append(facts.Started(loop.time(), *about))
-        self.running += 1
-        try:
-            result = self.world.block(message)
-        except Ended:
-            raise  # its process is dead
-        except Exception:
-            history.append(facts.Finished(loop.time(), *about, False))
-            raise
-        finally:
-            self.running -= 1
-        history.append(facts.Finished(loop.time(), *about, True))
-        return result
+        with self.call([message]):
+            return self.world.block(message)
 
 
-def _queue(queue: Any) -> str:
+def name_of(queue: Any) -> str:
+    """A queue, as histories name it."""
     return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
 
 

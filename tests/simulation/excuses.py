@@ -6,9 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from tests.simulation.history import (
-    BROKER_CRASH,
-    BROKER_START,
-    BROKER_STOP,
     DISTURBING,
     FREEZE,
     HIDE,
@@ -23,8 +20,6 @@ from tests.simulation.history import (
 )
 
 NEVER = float("-inf")
-RESTARTS_EXCUSED = False
-"""Whether a broker that restarts may forget the locks of the group, as Apache's does; the embedded one keeps them."""
 LOCK_LIFE = 60.0
 """Seconds that a queue lock lives."""
 REMEMBERED = 15.0
@@ -79,20 +74,6 @@ class Routes:
     def differ(self, since: float) -> bool:
         """Whether two members may have known other routes at some time since then."""
         return self._changed + ROUTES_HEARD >= since
-
-
-class ForgottenLocks:
-    """Whether a broker has restarted so recently that its locks say nothing; never, once brokers keep them."""
-
-    def __init__(self) -> None:
-        self._restarted: dict[str, float] = {}
-
-    def see(self, event: Event) -> None:
-        if isinstance(event, Fault) and event.kind in (BROKER_STOP, BROKER_CRASH, BROKER_START):
-            self._restarted[event.who] = event.at
-
-    def in_doubt(self, broker: str, at: float) -> bool:
-        return RESTARTS_EXCUSED and at < self._restarted.get(broker, NEVER) + LOCK_LIFE
 
 
 class LongCalls:

@@ -81,7 +81,10 @@ class Finished(NamedTuple):
 
 
 class Cancelled(NamedTuple):
-    """A handler was cancelled, as its member stopped or gave the queue up: it has neither returned nor failed."""
+    """A handler was cancelled, as its member stopped or gave the queue up, or it has stopped its topic.
+
+    It has neither returned nor failed.
+    """
 
     at: float
     member: str

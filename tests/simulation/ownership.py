@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tests.simulation.excuses import LOCK_LIFE, Faults, ForgottenLocks, Routes
+from tests.simulation.excuses import LOCK_LIFE, Faults, Routes
 from tests.simulation.history import (
     CRASH,
     Assigned,
@@ -31,14 +31,13 @@ def overlaps(history: History, orderly: Collection[str], keyed: Collection[str] 
     What a crashed member had in hand ended with it; a handler that was frozen in the middle does not count: no program
     can stop its lock from running out.
     """
-    findings, active, locks = [], dict[tuple[str, str], Started](), ForgottenLocks()
+    findings, active = [], dict[tuple[str, str], Started]()
     keys = {event.number: event.key for event in history if isinstance(event, Sent)}
     for event in history:
-        locks.see(event)
         match event:
             case Started(queue=queue, number=number) if topic_of(queue) in {*orderly, *keyed}:
                 line = queue, keys.get(number, "") if topic_of(queue) in keyed else ""
-                if (other := active.get(line)) and not locks.in_doubt(broker_of(queue), event.at):
+                if other := active.get(line):
                     findings.append(
                         f"{queue}: {event.member} started #{event.offset} at {event.at:.3f} "
                         f"while {other.member} had #{other.offset} in hand"
@@ -74,11 +73,10 @@ def two_owners(history: History, orderly: Collection[str]) -> list[str]:
     the last 60 s. Of a concurrent queue the owner before has 3 s to hear of it, and 60 s after a fault that reached one
     of the two, the broker of the queue, or any connection; and 40 s after the routes changed.
     """
-    findings, owners, faults, locks = [], dict[str, Assigned](), Faults(), ForgottenLocks()
+    findings, owners, faults = [], dict[str, Assigned](), Faults()
     sessions, routes = dict[str, dict[str, float]](), Routes()
     for event in history:
         faults.see(event)
-        locks.see(event)
         routes.see(event)
         if isinstance(event, Fault) and event.kind == CRASH:
             for members in sessions.values():
@@ -91,9 +89,7 @@ def two_owners(history: History, orderly: Collection[str]) -> list[str]:
                 findings += [
                     f"{event.queue}: {event.member} began at {event.at:.3f} while {other} consumed it since {began:.3f}"
                     for other, began in others.items()
-                    if other != event.member
-                    and not faults.reached((other, broker), event.at - LOCK_LIFE)
-                    and not locks.in_doubt(broker, event.at)
+                    if other != event.member and not faults.reached((other, broker), event.at - LOCK_LIFE)
                 ]
             others[event.member] = event.at
         elif isinstance(event, Released):

@@ -15,27 +15,30 @@ from random import Random
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.rollout.check import digest
-from rocketapp.model.outcome import DeadLetter, Retry
+from rocketapp.consumer.ways.intake import IntakeWay
+from rocketapp.consumer.ways.plugged import PluggedIn
+from rocketapp.model.outcome import DeadLetter, Retry, Stop
 from rocketapp.model.policy import Breaker
-from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
+from rocketapp.model.subscription import ALL_TAGS
 from rocketapp.wire.record import Message
 from tests.simulation import everyone, guards, pair_checks, pop_checks
 from tests.simulation import history as facts
 from tests.simulation.brokers import Broker, NamedBroker, RouteServer
-from tests.simulation.cluster import Member, Sender, catch_up
+from tests.simulation.cluster import Member, Sender, catch_up, name_of
 from tests.simulation.disturber import Group
 from tests.simulation.pop_brokers import PopBroker
 from tests.simulation.threads import block
 from tests.simulation.world import GROUP, Topic, World, number_of
 
 PAIRS = "pairs"
-ORDERLY, KEYED, POP, BROADCAST, SINK, BATCH = "orderly", "keyed", "pop", "broadcast", "sink", "batch"
-QUARANTINE, ROLL_OUT, PAUSE, BREAKER, ADJUST, RATE, CUT, THIRD, JAVA = (
+ORDERLY, KEYED, POP, POLL, BROADCAST, SINK, BATCH = "orderly", "keyed", "pop", "poll", "broadcast", "sink", "batch"
+QUARANTINE, ROLL_OUT, PAUSE, STOP, BREAKER, ADJUST, RATE, CUT, THIRD, JAVA = (
     "quarantine",
     "roll-out",
     "pause",
+    "stop",
     "breaker",
     "adjust",
     "rate",
@@ -47,12 +50,14 @@ ELEMENTS = {
     ORDERLY: 2,
     KEYED: 2,
     POP: 1,
+    POLL: 1,
     BROADCAST: 1,
     SINK: 1,
     BATCH: 1,
     QUARANTINE: 3,
     ROLL_OUT: 3,
     PAUSE: 2,
+    STOP: 1,
     BREAKER: 1,
     ADJUST: 1,
     RATE: 1,
@@ -61,14 +66,15 @@ ELEMENTS = {
     JAVA: 1,
 }
 """What a seed may draw, and how often."""
-MODES = ORDERLY, KEYED, POP, BROADCAST, SINK, BATCH
+MODES = ORDERLY, KEYED, POP, POLL, BROADCAST, SINK, BATCH
 _APART = {
     # Its brokers hand out single messages and know no locks.
-    POP: {ORDERLY, KEYED, BROADCAST, SINK, BATCH, ROLL_OUT, JAVA},
+    POP: {ORDERLY, KEYED, POLL, BROADCAST, SINK, BATCH, ROLL_OUT, JAVA},
     # Of all topics of a group, and each member has all messages.
-    BROADCAST: {KEYED, SINK, BATCH, POP, ROLL_OUT, JAVA},
+    BROADCAST: {KEYED, SINK, BATCH, POP, POLL, ROLL_OUT, JAVA},
     # Java members are in a group to be replaced.
     SINK: {ROLL_OUT, JAVA, BREAKER, RATE, ADJUST},
+    POLL: {ROLL_OUT, JAVA, BREAKER, RATE, ADJUST},
 }
 """What does not go together."""
 PROBE, MAIN, SECOND = "probe", "orders", "moves"
@@ -109,6 +115,7 @@ def topics_of(seed: int, elements: Collection[str]) -> tuple[Topic, ...]:
         how: dict[str, Any] = {
             ORDERLY: {"orderly": True},
             KEYED: {"keyed": True},
+            POLL: {"every": random.choice((0.5, 3.0)), "retries": -1},
             SINK: {"sink": True},
             BATCH: {"batch": random.choice((2, 5))},
         }[mode]
@@ -120,11 +127,14 @@ def topics_of(seed: int, elements: Collection[str]) -> tuple[Topic, ...]:
         main = replace(main, breaker=Breaker(failures=5, within=30.0, pause=6.0))
     if RATE in elements:
         main = replace(main, rate=random.choice((5.0, 20.0)))
-    return replace(main, sync=is_sync and not main.sink and not main.batch), second, probe
+    may_block = not (main.sink or main.batch or main.every is not None or STOP in elements)
+    return replace(main, sync=is_sync and may_block), second, probe
 
 
 class PairMember(Member):
     """A member that may want some tags of `orders` alone, and that notes down what it has in flight."""
+
+    polls_of = (20,)  # what it takes once it has all been started: a pause lets a call go on
 
     def __init__(self, run: Pairs, name: str, tags: str, *, is_java: bool = False) -> None:
         super().__init__(run.world, name)
@@ -141,55 +151,36 @@ class PairMember(Member):
         return digest({GROUP: self.topics()}, ConsumerConfig(**self.options()))
 
     def consumed(self, topic: Topic) -> ConsumedTopic:
-        plain = super().consumed(topic)
-        (handler,) = plain.handlers
-        about, call = replace(handler.subscription, batch=topic.batch), handler.call
-        data, plugged_in = plain.data, None
-        if topic.batch is not None:
-            call = self._handle_batch
-        if topic.sink:
-            from rocketapp.consumer.ways.intake import IntakeWay
-            from rocketapp.consumer.ways.plugged import PluggedIn
+        plain = super().consumed(replace(topic, tags=self.tags) if topic.name == MAIN else topic)
+        if not topic.sink:
+            return plain
+        way = IntakeWay(new_intake=lambda session: Table(self, session))
+        return replace(plain, plugged_in=PluggedIn("simulated", way))
 
-            plugged_in = PluggedIn("simulated", IntakeWay(new_intake=lambda session: Table(self, session)))
-        if topic.name == MAIN and self.tags != ALL_TAGS:
-            wanted = parse_tags(self.tags)
-            about = replace(about, tags=wanted, expression=self.tags)
-            data = SubscriptionData(topic.name, self.tags, wanted)
-        return replace(plain, handlers=(Handler(about, call),), data=data, plugged_in=plugged_in)
+    async def handle(self, item: Any) -> Any:
+        try:
+            return await super().handle(item)
+        except DeadLetter:
+            if isinstance(item, list):  # one for all of them
+                self._run.refused |= {(number_of(one.body), one.attempt) for one in item}
+            raise
+        except Stop:
+            self.world.history.append(facts.Paused(self.world.loop.time(), self.name, MAIN))
+            self.process.start(self._resume_later())
+            raise
 
-    async def handle(self, message: Message) -> Any:
+    async def _resume_later(self) -> None:
+        """An operator has seen to what stopped the topic."""
+        await asyncio.sleep(self._run.stopped_for)
+        if self.is_joined:
+            self.resume(MAIN)
+
+    async def behave(self, message: Message) -> Any:
         if self._run.ends_a_process(message):
-            loop, about = self.world.loop, (self.name, _queue(message), message.offset)
-            self.world.history.append(facts.Started(loop.time(), *about, number_of(message.body), message.attempt))
             await asyncio.sleep(0.1)
             self._run.kill(self, by=message)
             await asyncio.sleep(1e9)  # it is dead
-        return await super().handle(message)
-
-    async def _handle_batch(self, messages: list[Message]) -> None:
-        loop, history = self.world.loop, self.world.history
-        abouts = [(self.name, _queue(one), one.offset, number_of(one.body), one.attempt) for one in messages]
-        history.extend(facts.Started(loop.time(), *about) for about in abouts)
-        self.running += 1
-        try:
-            if any(self._run.ends_a_process(one) for one in messages):
-                await asyncio.sleep(0.1)
-                self._run.kill(self, by=next(one for one in messages if self._run.ends_a_process(one)))
-                await asyncio.sleep(1e9)
-            for one in messages:
-                await self.world.behave(one)
-        except asyncio.CancelledError:
-            history.extend(facts.Cancelled(loop.time(), *about) for about in abouts)
-            raise
-        except Exception as error:
-            history.extend(facts.Finished(loop.time(), *about, False) for about in abouts)
-            if isinstance(error, DeadLetter):
-                self._run.refused |= {(number, attempt) for *_, number, attempt in abouts}  # one for all of them
-            raise
-        finally:
-            self.running -= 1
-        history.extend(facts.Finished(loop.time(), *about, True) for about in abouts)
+        return await super().behave(message)
 
     def pause(self, topic: str) -> None:
         self.consumer.pause(topic, "for a while")
@@ -213,15 +204,8 @@ class Table:
         task.add_done_callback(self._tasks.discard)
 
     async def _store(self, messages: list[Message]) -> None:
-        loop, history, name = self._member.world.loop, self._member.world.history, self._member.name
-        abouts = [(name, _queue(one), one.offset, number_of(one.body), one.attempt) for one in messages]
-        history.extend(facts.Started(loop.time(), *about) for about in abouts)
-        try:
+        with self._member.call(messages):
             await asyncio.sleep(0.4)
-        except asyncio.CancelledError:
-            history.extend(facts.Cancelled(loop.time(), *about) for about in abouts)
-            raise
-        history.extend(facts.Finished(loop.time(), *about, True) for about in abouts)
         self._session.done(messages)
 
     async def drain(self) -> None:
@@ -259,9 +243,13 @@ class Pairs:
         self._service_is_down = False
         self._hangs = {random.randint(20, 120)} if QUARANTINE in elements else set[int]()
         has_killers = QUARANTINE in elements and BROADCAST not in elements and not self.main.sync
+        has_killers &= self.main.every is None
         self._killers = {random.randint(20, 150)} if has_killers and random.random() < 0.5 else set[int]()
         self._kills: dict[int, int] = {}
         self._calls: dict[int, int] = {}
+        self._stops = {random.randint(10, 120), random.randint(10, 120)} if STOP in elements else set[int]()
+        self.stopped_for: float = random.choice((5.0, 90.0))
+        """Seconds until a topic is resumed that its handler has stopped."""
         self._slow = random.choice((0.05, 0.2, 0.5))
         self._is_over = False
 
@@ -305,10 +293,15 @@ class Pairs:
         self._calls[number] = calls = self._calls.get(number, 0) + 1
         if number in self._hangs and message.topic == MAIN and calls < 3 and not self._is_over:
             return 200.0, None
+        if number in self._stops and message.topic == MAIN and calls == 1 and self.main.every is None:
+            return 0.5, Stop("the service is down")
         seconds = random.uniform(2.0, 10.0) if luck.random() < self._slow else random.uniform(0.0, 0.08)
         if self._is_over:
             seconds = min(seconds, 0.5)
         fate = luck.random()
+        if any(topic.every is not None and topic.name == message.topic for topic in self.world.topics):
+            # What fails makes all fail that were polled with it, and is polled until it is done.
+            return seconds, ValueError("fails sometimes") if fate < 0.05 and message.attempt < 3 else None
         if fate < 0.01:
             return seconds, ValueError("fails always")
         if fate < 0.05 and random.random() < 0.5:
@@ -473,7 +466,7 @@ class Pairs:
             for member in self._group.able():
                 for queue in member.consumer.snapshot("").queues:
                     if queue.unfinished and not queue.standing_still:
-                        at, name = self.world.loop.time(), _name(queue.queue)
+                        at, name = self.world.loop.time(), name_of(queue.queue)
                         self.world.history.append(facts.Unexplained(at, member.name, name))
 
     async def _end_of_all(self) -> list[str]:
@@ -502,14 +495,14 @@ class Pairs:
                 are_cut=CUT in elements,
             )
             return [*found, *kills, *pair_checks.calls_while_paused(world.history)]
-        prompt = {PROBE} | ({SECOND} if not keyed & {SECOND} else set())
-        if not {RATE, BREAKER, ADJUST, ROLL_OUT} & elements and self.main.concurrency > 20 and not self.main.sync:
-            prompt.add(MAIN)
+        slow = keyed & {SECOND} | {topic.name for topic in world.topics if topic.every is not None}
+        if {RATE, BREAKER, ADJUST, ROLL_OUT} & elements or self.main.concurrency < 20 or self.main.sync:
+            slow.add(MAIN)
         found = pair_checks.broken(
             world.history,
             orderly=orderly,
             keyed=keyed,
-            prompt=prompt,
+            prompt={PROBE, SECOND, MAIN} - slow,
             retries={topic.name: topic.retries for topic in world.topics},
             refused=self.refused,
             within=CATCH_UP,
@@ -601,12 +594,3 @@ class _Group(Group):
         await super().end()
         for member in self._all:
             member.forget_notes()
-
-
-def _queue(message: Message) -> str:
-    assert message.queue is not None
-    return _name(message.queue)
-
-
-def _name(queue: Any) -> str:
-    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"

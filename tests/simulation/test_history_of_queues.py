@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import excuses, liveness, ownership
 from tests.simulation import history as facts
+from tests.simulation import liveness, ownership
 from tests.simulation import repeats as repeated
 from tests.simulation.history import (
     Assigned,
@@ -173,14 +173,9 @@ def test_an_owner_that_follows_another_is_not(history: list[Event]) -> None:
     assert ownership.two_owners(history, ORDERLY) == []
 
 
-@pytest.mark.parametrize(("fault", "excused"), [(facts.BROKER_STOP, True), (facts.BROKER_CRASH, True)])
-def test_restarts_of_a_broker_excuse_only_while_it_forgets_its_locks(
-    fault: str, excused: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("fault", [facts.BROKER_STOP, facts.BROKER_CRASH])
+def test_a_restart_of_a_broker_excuses_no_overlap(fault: str) -> None:
     history = [*started(1, 0), Fault(2, fault), Fault(2, facts.BROKER_START), *started(3, 0, member=B)]
-    monkeypatch.setattr(excuses, "RESTARTS_EXCUSED", excused)
-    assert ownership.overlaps(history, ORDERLY) == []
-    monkeypatch.setattr(excuses, "RESTARTS_EXCUSED", False)
     assert len(ownership.overlaps(history, ORDERLY)) == 1
 
 

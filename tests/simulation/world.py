@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.model import event as events
 from rocketapp.model.decisions import Decision
 from rocketapp.model.policy import Breaker
-from rocketapp.model.subscription import Start
+from rocketapp.model.subscription import ALL_TAGS, Start
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire.record import Message
 from tests.simulation.history import Event, Fault
@@ -31,6 +31,7 @@ class Topic:
     """What the group subscribes to."""
 
     name: str
+    tags: str = ALL_TAGS
     orderly: bool = False
     keyed: bool = False
     """In order by the key with which messages are sent."""

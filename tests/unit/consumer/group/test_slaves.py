@@ -4,20 +4,117 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from dataclasses import dataclass, field
 
 import pytest
 
 from rocketapp.model.event import ReadFromSlave, StandingStill
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.clients import Heartbeat
-from tests.unit.consumer.fake_cluster import consumed
-from tests.unit.consumer.slave_cluster import SLAVE, SlaveCluster
+from rocketapp.wire.requests.offsets import OffsetResponse, QueryOffsetRequest
+from rocketapp.wire.requests.pull import PullRequest, PullResponse
+from rocketapp.wire.requests.routes import RouteRequest, encode_route
+from tests.unit.consumer.fake_cluster import Broker, FakeCluster, consumed
 from tests.unit.scripted import eventually, in_virtual_time
 
 PULL, QUERY, COMMIT = RequestCode.PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+NAME, SLAVE, PORT = "broker-a", 1, 10911
+
+
+@dataclass
+class Slave(Broker):
+    """It holds the same messages as its master, and the offsets of its last look."""
+
+    asked: Counter[int] = field(default_factory=Counter)
+    """Requests by code."""
+    offsets: dict[tuple[str, MessageQueue], int] = field(default_factory=dict)
+    first: int = 0
+    """Its first offset: a slave that is younger than its master holds less."""
+    behind: int = 0
+    """How many messages of each queue it has not got yet."""
+    is_read: bool = True
+    """`slaveReadEnable`."""
+
+
+class SlaveCluster(FakeCluster):
+    """One broker: a master, which can be killed, and its slave."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_named = True
+        self.slave: Slave
+
+    async def start(self) -> None:
+        await super().start()
+        await self.start_broker("slave", PORT + 100)
+        one = self.brokers["slave"]
+        self.slave = self.brokers["slave"] = Slave(one.name, one.address, one.listener)
+
+    def create(self, topic: str, queues: int = 1) -> list[MessageQueue]:
+        self.topics[topic] = {NAME: queues}
+        return [MessageQueue(topic, NAME, number) for number in range(queues)]
+
+    async def kill_master(self) -> None:
+        """Its connections are reset and nothing listens there; the name server forgets it."""
+        broker = self.brokers[NAME]
+        broker.members.clear()
+        self.locks.clear()
+        self.is_named = False
+        self.network.unlisten(broker.address)
+        self.network.cut(broker.address)
+
+    async def master_returns(self) -> None:
+        await self.start_broker(NAME, PORT)
+        self.is_named = True
+
+    def _serve_route(self, connection: Connection, command: Command) -> Command | None:
+        topic = RouteRequest.from_fields(command.fields).topic
+        if topic not in self.topics:
+            return Command.response(command, ResponseCode.TOPIC_NOT_EXIST, remark="no route")
+        addresses = {SLAVE: self.slave.address, **({0: self.brokers[NAME].address} if self.is_named else {})}
+        count = self.topics[topic].get(NAME, 1)
+        route = TopicRoute((QueueData(NAME, count, count, 6),), (BrokerData("c", NAME, addresses),))
+        return Command.response(command, 0, body=encode_route(route))
+
+    def answer(self, name: str, connection: Connection, command: Command) -> Command | None:
+        if name == NAME:
+            return super().answer(name, connection, command)
+        self.slave.asked[command.code] += 1
+        if command.code == QUERY:
+            return self._slave_offset(command)
+        return (
+            self._slave_pull(connection, command) if command.code == PULL else super().answer(name, connection, command)
+        )
+
+    def _slave_offset(self, command: Command) -> Command:
+        request = QueryOffsetRequest.from_fields(command.fields)
+        offset = self.slave.offsets.get((request.group, MessageQueue(request.topic, NAME, request.queue_id)))
+        if offset is None:
+            return Command.response(command, ResponseCode.QUERY_NOT_FOUND, remark="Not found")
+        return Command.response(command, 0, fields=OffsetResponse(offset).to_fields())
+
+    def _slave_pull(self, connection: Connection, command: Command) -> Command:
+        request = PullRequest.from_fields(command.fields)
+        queue = MessageQueue(request.topic, NAME, request.queue_id)
+        slave, beat = self.slave, self.slave.members.get(connection)
+        if not slave.is_read:
+            return Command.response(command, ResponseCode.SYSTEM_BUSY, remark="[REJECTREQUEST]system busy")
+        data = [each for one in (beat.consumers if beat else ()) for each in one.subscriptions]
+        wanted = [each for each in data if each.topic == request.topic]
+        if not wanted:
+            return Command.response(command, ResponseCode.SUBSCRIPTION_NOT_EXIST, remark="who are you")
+        end = max(0, len(self.log[queue]) - slave.behind)
+        if not slave.first <= request.offset < end:
+            # It sends readers back to its master, and does not say which offset would be right.
+            fields = PullResponse(0, request.offset, slave.first, end).to_fields()
+            return Command.response(command, ResponseCode.PULL_RETRY_IMMEDIATELY, fields=fields)
+        few = request._replace(max_messages=min(32, end - request.offset))
+        return self._read(queue, few, wanted[0], command)
 
 
 class Taken(list[int]):
@@ -35,24 +132,24 @@ async def test_messages_are_read_from_the_slave_while_the_master_is_away_and_fro
     cluster.send_many(queue, 10)
     member = await cluster.member(consumed(taken)).start()
     await eventually(lambda: cluster.committed(queue) == 10, 10)
-    assert not cluster.slave.count(PULL)
+    assert not cluster.slave.asked[PULL]
 
     await cluster.kill_master()
     cluster.send_many(queue, 100)  # what the slave had got before the master died
     await eventually(lambda: len(taken) == 110, 3)
     await asyncio.sleep(60)
     # A slave answers at once when it has nothing: it is asked about once a second.
-    assert cluster.slave.count(PULL) < 2 * (60 + 10)
-    assert cluster.slave.count(COMMIT) == 0
+    assert cluster.slave.asked[PULL] < 2 * (60 + 10)
+    assert cluster.slave.asked[COMMIT] == 0
     assert cluster.committed(queue) == 10
     assert not member.consumer.standing_still()
 
     await cluster.master_returns()
     cluster.send_many(queue, 5)
     await eventually(lambda: cluster.committed(queue) == 115, 10)
-    asked = cluster.slave.count(PULL)
+    asked = cluster.slave.asked[PULL]
     await asyncio.sleep(60)
-    assert cluster.slave.count(PULL) == asked
+    assert cluster.slave.asked[PULL] == asked
     assert taken == list(range(115))
     told = [event.broker_id for event in member.events.of(ReadFromSlave)]  # type: ignore[attr-defined]
     assert told == [SLAVE, 0]
@@ -96,7 +193,7 @@ async def test_a_slave_that_may_not_be_read_keeps_the_queue_waiting_for_its_mast
     cluster.send_many(queue, 3)
     await asyncio.sleep(30)
     assert not taken
-    assert cluster.slave.count(PULL) < 2 * 35
+    assert cluster.slave.asked[PULL] < 2 * 35
     assert "pull failed" in member.consumer.standing_still()[queue]
     assert any("pull failed" in event.reason for event in member.events.of(StandingStill))  # type: ignore[attr-defined]
     assert not member.events.of(ReadFromSlave)
@@ -236,15 +333,15 @@ async def test_the_first_list_of_a_slave_that_was_started_anew_is_not_acted_on()
     await asyncio.sleep(10)
     cluster.network.cut(cluster.slave.address)
     cluster.slave.members.clear()
-    answer = cluster.answer_of_slave
+    answer = cluster.answer
 
-    def late(connection: Connection, command: Command) -> Command | None:
+    def late(name: str, connection: Connection, command: Command) -> Command | None:
         if command.code == RequestCode.HEART_BEAT and Heartbeat.decode(command.body).client_id == two.client.client_id:
-            cluster.loop.call_later(1.0, lambda: connection.reply(answer(connection, command) or command))
+            cluster.loop.call_later(1.0, lambda: connection.reply(answer(name, connection, command) or command))
             return None
-        return answer(connection, command)
+        return answer(name, connection, command)
 
-    cluster.answer_of_slave = late  # type: ignore[method-assign]
+    cluster.answer = late  # type: ignore[method-assign]
     seen = set[tuple[int, ...]]()
     for _ in range(300):
         await asyncio.sleep(0.1)
