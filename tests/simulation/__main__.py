@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from tests.simulation.pairs import elements_of
-from tests.simulation.put_back import DEFECTS, put_back
+from tests.simulation.put_back import DEFECTS, found_with
 from tests.simulation.seeded import (
     BROADCAST,
     BY_HAND,
@@ -65,19 +65,13 @@ def main() -> int:
 
 def _first_that_finds(name: str, seeds: Iterable[int]) -> int:
     began, defect, count = time.monotonic(), DEFECTS[name], 0
-    with put_back(name):
-        for seed in seeds:
-            if defect.needs <= elements_of(seed):
-                count += 1
-                *_, findings = _run((seed, PAIRS), show=False)
-                if findings:
-                    print(
-                        f"{name}: seed {seed}, the {count}th that has {sorted(defect.needs)}:",
-                        *findings[:5],
-                        sep="\n  ",
-                    )
-                    print(f"  {time.monotonic() - began:.0f} s: {defect.says}")
-                    return 0
+    for seed in seeds:
+        if defect.needs <= elements_of(seed):
+            count += 1
+            if found := found_with(name, seed):
+                about = f"{name}: seed {seed}, after {count} that have {sorted(defect.needs)}: {defect.says}"
+                print(about, *found[:5], f"{time.monotonic() - began:.0f} s", sep="\n  ")
+                return 0
     print(f"{name}: none of {count} seeds finds that {defect.says}")
     return 1
 

@@ -36,6 +36,8 @@ from rocketapp.producer.producer import Producer
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.wire.record import Message
 from tests.simulation import history as facts
+from tests.simulation.brokers import Broker, RouteServer
+from tests.simulation.pop_brokers import PopBroker
 from tests.simulation.processes import Process
 from tests.simulation.threads import SimulatedThreads
 from tests.simulation.world import GROUP, Topic, World, number_of
@@ -345,6 +347,35 @@ class Member(_Client):
 def name_of(queue: Any) -> str:
     """A queue, as histories name it."""
     return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
+
+
+class Cluster:
+    """The brokers of a world, the name server if they have one of their own, and a process that publishes."""
+
+    def __init__(self, world: World, *, brokers: int = 1, invisible: float | None = None) -> None:
+        """`invisible`: for popped topics, the seconds for which members want messages in flight to be hidden."""
+        self.brokers: list[Any] = [
+            Broker(world) if invisible is None else PopBroker(world, invisible=invisible) for _ in range(brokers)
+        ]
+        self.routes = RouteServer(world) if brokers > 1 or invisible is not None else None
+        self.sender = Sender(world)
+
+    async def start(self) -> None:
+        if self.routes is not None:
+            await self.routes.start()
+        for broker in self.brokers:
+            await broker.start()
+        await self.sender.start()
+
+    async def stop(self) -> None:
+        """Leave nothing behind."""
+        await self.sender.stop()
+        for broker in self.brokers:
+            if broker.is_running:
+                await broker.stop()
+            broker.bury()
+        if self.routes is not None:
+            self.routes.bury()
 
 
 async def catch_up(world: World, within: float, *, look: float = 0.25) -> bool:

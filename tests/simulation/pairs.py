@@ -25,10 +25,8 @@ from rocketapp.model.subscription import ALL_TAGS
 from rocketapp.wire.record import Message
 from tests.simulation import everyone, guards, pair_checks, pop_checks
 from tests.simulation import history as facts
-from tests.simulation.brokers import Broker, NamedBroker, RouteServer
-from tests.simulation.cluster import Member, Sender, catch_up, name_of
+from tests.simulation.cluster import Cluster, Member, catch_up, name_of
 from tests.simulation.disturber import Group
-from tests.simulation.pop_brokers import PopBroker
 from tests.simulation.threads import block
 from tests.simulation.world import GROUP, Topic, World, number_of
 
@@ -236,9 +234,8 @@ class Pairs:
         self.main, *_ = world.topics
         self.directory: Path | None = None
         self.refused: set[tuple[int, int]] = set()
-        self._brokers: list[NamedBroker] = [PopBroker(world, invisible=INVISIBLE) if POP in elements else Broker(world)]
-        self._routes = RouteServer(world) if POP in elements else None
-        self._sender, self._group = Sender(world), _Group(self)
+        self._cluster = Cluster(world, invisible=INVISIBLE if POP in elements else None)
+        self._group = _Group(self)
         self._tasks: list[asyncio.Task[Any]] = []
         self._service_is_down = False
         self._hangs = {random.randint(20, 120)} if QUARANTINE in elements else set[int]()
@@ -320,11 +317,7 @@ class Pairs:
             return await self._run()
 
     async def _run(self) -> list[str]:
-        if self._routes is not None:
-            await self._routes.start()
-        for broker in self._brokers:
-            await broker.start()
-        await self._sender.start()
+        await self._cluster.start()
         await self._begin_topic()
         for tags, is_java in self._first_members():
             self._group.add(tags, is_java=is_java)
@@ -350,7 +343,7 @@ class Pairs:
     async def _begin_topic(self) -> None:
         """All topics are there, so that each key has one queue."""
         for topic in self.world.topics:
-            await self._sender.send(topic.name, f"{topic.name}-1", tag="b")
+            await self._cluster.sender.send(topic.name, f"{topic.name}-1", tag="b")
 
     def _first_members(self) -> list[tuple[str, bool]]:
         if ROLL_OUT not in self.elements:
@@ -363,7 +356,7 @@ class Pairs:
         for _ in range(30 if topic.name == MAIN else 12):
             # The messages of one key have one handler: each handler has an order of its own.
             tag = "abc"[key % 3] if topic.keyed else random.choice("abc")
-            await self._sender.send(topic.name, f"{topic.name}-{key}", tag=tag)
+            await self._cluster.sender.send(topic.name, f"{topic.name}-{key}", tag=tag)
             await asyncio.sleep(random.choice((0.0, 0.01, 0.5, 3.0)))
 
     # What happens meanwhile.
@@ -516,8 +509,7 @@ class Pairs:
         if JAVA in self.elements:
             return []
         found = []
-        for broker in self._brokers:
-            assert isinstance(broker, Broker)
+        for broker in self._cluster.brokers:
             most = pair_checks.THREAD_HELD + 8 * self.world.latency  # there and back, in several chunks
             if broker.threads.longest > most:
                 found.append(f"a request held a thread of {broker.name} for {broker.threads.longest:.2f} s")
@@ -527,12 +519,7 @@ class Pairs:
         for task in self._tasks:
             task.cancel()
         await self._group.end()
-        await self._sender.stop()
-        for broker in self._brokers:
-            await broker.stop()
-            broker.bury()
-        if self._routes is not None:
-            self._routes.bury()
+        await self._cluster.stop()
 
 
 class _Group(Group):

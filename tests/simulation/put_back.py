@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rocketapp.wire.requests.direct import LATER, NOT_TAKEN, SUCCESS, DirectResult
+from tests.simulation.pairs import PAIRS, PAUSE, QUARANTINE, ROLL_OUT
+from tests.simulation.seeded import simulate
 
 Function = Callable[..., Any]
 Change = Callable[[Function], Function]
@@ -48,6 +50,12 @@ def put_back(name: str) -> Iterator[None]:
             undo.callback(setattr, owner, function, original)
             setattr(owner, function, change(original))
         yield
+
+
+def found_with(name: str, seed: int) -> list[str]:
+    """What `pairs` finds with this defect."""
+    with put_back(name):
+        return simulate(seed, PAIRS).findings
 
 
 def _all_apart(add: Function) -> Function:
@@ -154,7 +162,6 @@ def _taken_without_quarantine(init: Function) -> Function:
     return patched
 
 
-QUARANTINE, ROLL_OUT, PAUSE = "quarantine", "roll-out", "pause"
 DEFECTS = {
     "A.1": Defect(
         says="after a kill the quarantined messages of all handlers run one at a time, and nothing else starts",

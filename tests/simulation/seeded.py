@@ -14,14 +14,12 @@ from rocketapp.model.outcome import DeadLetter, Retry, Skip
 from rocketapp.model.policy import Breaker
 from rocketapp.wire.record import Message
 from tests.simulation import by_hand, everyone, pop_checks
-from tests.simulation.brokers import Broker, NamedBroker, RouteServer
 from tests.simulation.checks import check
-from tests.simulation.cluster import Sender, catch_up
+from tests.simulation.cluster import Cluster, catch_up
 from tests.simulation.disturber import Disturber, Group
 from tests.simulation.excuses import UNDER_WAY
 from tests.simulation.history import REBALANCING, SERVICE_DOWN, SERVICE_UP, Fault, History
 from tests.simulation.pairs import PAIRS, Pairs
-from tests.simulation.pop_brokers import PopBroker
 from tests.simulation.processes import ProcessLoop, run_simulated
 from tests.simulation.threads import block
 from tests.simulation.world import Topic, World, number_of
@@ -209,22 +207,15 @@ class Run:
         )
         self._random = world.random("faults")
         count = brokers_of(workload, Random(f"{seed}/count"))
-        self._brokers: list[NamedBroker] = [
-            Broker(world) if workload != POP else PopBroker(world, invisible=consumer["pop_invisible_time"])
-            for _ in range(count)
-        ]
-        self._routes = RouteServer(world) if count > 1 or workload == POP else None
-        self._sender = Sender(world)
+        invisible = consumer["pop_invisible_time"] if workload == POP else None
+        self._cluster = Cluster(world, brokers=count, invisible=invisible)
+        self._sender = self._cluster.sender
         self._group = Group(world)
         self._disturber = Disturber(world, self._group, self._sender, self._random)
 
     async def run(self) -> Result:
         random, world = self._random, self._world
-        if self._routes is not None:
-            await self._routes.start()
-        for broker in self._brokers:
-            await broker.start()
-        await self._sender.start()
+        await self._cluster.start()
         sending = [task for topic in world.topics for task in self._send(topic)]
         for _ in range(3 if self._workload in OUTAGES else random.randint(1, 3)):
             self._group.join()
@@ -334,9 +325,4 @@ class Run:
 
     async def _end(self) -> None:
         await self._group.end()
-        await self._sender.stop()
-        for broker in self._brokers:
-            await broker.stop()
-            broker.bury()
-        if self._routes is not None:
-            self._routes.bury()
+        await self._cluster.stop()

@@ -9,9 +9,8 @@ from typing import Any
 
 from rocketapp.wire.record import Message
 from tests.simulation import history as facts
-from tests.simulation.brokers import Broker, RouteServer
 from tests.simulation.checks import check
-from tests.simulation.cluster import Member, Sender, catch_up
+from tests.simulation.cluster import Cluster, Member, catch_up
 from tests.simulation.processes import run_simulated
 from tests.simulation.world import Behave, Topic, World
 
@@ -34,9 +33,9 @@ class Stage:
     ) -> None:
         self.world = World(seed=0, topics=topics, behave=behave, block=block, latency=latency, consumer=consumer)
         self.loop = self.world.loop
-        self.broker, *_ = self.brokers = [Broker(self.world) for _ in range(brokers)]
-        self.routes = RouteServer(self.world) if brokers > 1 else None
-        self.sender = Sender(self.world)
+        self._cluster = Cluster(self.world, brokers=brokers)
+        self.broker, *_ = self.brokers = self._cluster.brokers
+        self.sender = self._cluster.sender
         self.members: list[Member] = []
 
     @property
@@ -44,11 +43,7 @@ class Stage:
         return self.loop.time()
 
     async def begin(self) -> None:
-        if self.routes is not None:
-            await self.routes.start()
-        for broker in self.brokers:
-            await broker.start()
-        await self.sender.start()
+        await self._cluster.start()
 
     async def send(self, topic: str, count: int, *, key: str = "", **more: Any) -> None:
         for _ in range(count):
@@ -114,13 +109,7 @@ class Stage:
                 member.forget_notes()
             elif member.is_joined:
                 await member.leave()
-        await self.sender.stop()
-        for broker in self.brokers:
-            if broker.is_running:
-                await broker.stop()
-            broker.bury()
-        if self.routes is not None:
-            self.routes.bury()
+        await self._cluster.stop()
 
 
 def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

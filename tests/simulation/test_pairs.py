@@ -14,6 +14,7 @@ from tests.simulation import pair_checks
 from tests.simulation.history import Assigned, Cancelled, Event, Fault, Finished, Paused, Resumed, Started, Unexplained
 from tests.simulation.ownership import overlaps
 from tests.simulation.pairs import ELEMENTS, PAIRS, elements_of
+from tests.simulation.put_back import DEFECTS, found_with
 from tests.simulation.seeded import simulate
 from tests.simulation.told import CALM, DEAD, RETRY, A, B, ended, handled, sent, started, stored_copy
 
@@ -31,6 +32,15 @@ def pool() -> Iterator[ProcessPoolExecutor]:
 def test_no_promise_breaks_when_mechanisms_meet(seed: int, pool: ProcessPoolExecutor) -> None:
     again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {PAIRS} --show"
     assert pool.submit(simulate, seed, PAIRS).result().findings == [], f"{sorted(elements_of(seed))}: {again}"
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_each_defect_that_is_put_back_is_found_and_nothing_is_found_without_it(
+    name: str, pool: ProcessPoolExecutor
+) -> None:
+    seed = DEFECTS[name].seed
+    assert pool.submit(found_with, name, seed).result(), DEFECTS[name].says
+    assert pool.submit(simulate, seed, PAIRS).result().findings == []
 
 
 def test_seeds_draw_every_element_and_those_that_meet_most_often() -> None:

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.rollout.check import LINGER, digest
 from rocketapp.errors import ConfigError
 from rocketapp.model import event as events
-from rocketapp.model.subscription import SubscriptionData, parse_tags
+from rocketapp.model.subscription import parse_tags
 from rocketapp.wire.record import Message
 from tests.simulation.cluster import Member
 from tests.simulation.stage import Stage, scenario
@@ -46,17 +46,13 @@ class Wanting(Member):
 
     def topics(self) -> list[ConsumedTopic]:
         shapes = {topic.name: topic for topic in self.world.topics}
-        return [self._wanted(shapes.get(topic, Topic(name=topic)), tags) for topic, tags in self._wants.items()]
+        wanted = [replace(shapes.get(topic, Topic(name=topic)), tags=tags) for topic, tags in self._wants.items()]
+        return [self.consumed(topic) for topic in wanted]
 
-    def _wanted(self, topic: Topic, tags: str) -> ConsumedTopic:
-        plain, wanted = self.consumed(topic), parse_tags(tags)
-        about = replace(plain.handlers[0].subscription, tags=wanted, expression=tags, place="app.py:1")
-        return replace(plain, handlers=(Handler(about, self._take),), data=SubscriptionData(topic.name, tags, wanted))
-
-    async def _take(self, message: Message) -> None:
+    async def handle(self, item: Message) -> None:
         if self._handle_one is not None:
-            await self._handle_one(message)
-        self.taken.append((message.tag, number_of(message.body)))
+            await self._handle_one(item)
+        self.taken.append((item.tag, number_of(item.body)))
 
     @property
     def tags(self) -> frozenset[str]:

@@ -45,7 +45,7 @@ from rocketapp.wire.requests.locks import LockBody, encode_locked
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueryOffsetRequest, QueueRequest
 from rocketapp.wire.requests.pull import PullRequest, PullResponse
 from rocketapp.wire.requests.routes import RouteRequest, encode_cluster_info, encode_route
-from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
+from rocketapp.wire.requests.send import SendRequest, SendResponse
 from rocketapp.wire.requests.send_back import SendBackRequest
 from tests.unit.scripted import Events
 
@@ -428,9 +428,6 @@ class FakeCluster:
             self.loop.call_later(DELAY_SECONDS[level - 1], self.store, queue, record)
         else:
             self.store(queue, record)
-
-
-_ = FAILURE_FIELDS
 
 
 def subscription(
