@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.rollout.check import LINGER, digest
 from rocketapp.errors import ConfigError
 from rocketapp.model import event as events
-from rocketapp.model.subscription import parse_tags
 from rocketapp.wire.record import Message
 from tests.simulation.cluster import Member
 from tests.simulation.stage import Stage, scenario
@@ -53,11 +51,6 @@ class Wanting(Member):
         if self._handle_one is not None:
             await self._handle_one(item)
         self.taken.append((item.tag, number_of(item.body)))
-
-    @property
-    def tags(self) -> frozenset[str]:
-        """What it wants of the orders."""
-        return parse_tags(self._wants["orders"])
 
     def unmatched(self) -> int:
         return self.consumer.counters.unmatched
@@ -371,44 +364,3 @@ async def test_a_leaving_member_does_not_wait_for_what_others_do_not_take() -> N
     new.consumer.resume("orders")
     await stage.all_taken(sent, 60)  # what had waited comes by the retry topic
     await stage.end()
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_whatever_members_want_and_however_they_come_and_go_nothing_that_is_wanted_is_lost(seed: int) -> None:
-    @scenario
-    async def story() -> None:
-        random = Random(seed)
-        topic = Topic(name="orders", orderly=seed % 4 == 3, keyed=seed % 4 == 2)
-        stage = Groups(topic, latency=random.choice((0.0, 0.002, 0.02)), brokers=random.choice((1, 1, 2)))
-        await stage.begin()
-        await stage.send_tags("abcd", 1)
-        living = [await stage.member(orders="a || b"), await stage.member(orders="c || d")]
-        sent: set[tuple[str, int]] = set()
-
-        def wanted(members: list[Wanting]) -> set[str]:
-            return {tag for member in members for tag in member.tags}
-
-        async def send() -> None:
-            while True:
-                tag = random.choice(sorted(wanted(living)))
-                sent.add((tag, await stage.sender.send("orders", random.choice("xyz"), tag=tag)))
-                await asyncio.sleep(random.choice((0.0, 0.01, 0.1)))
-
-        sending = asyncio.ensure_future(send())
-        for _ in range(12):
-            await asyncio.sleep(random.choice((0.0, 0.3, 2.0)))
-            leaver = random.choice(living)
-            if len(living) > 4 or (len(living) > 2 and random.random() < 0.4):
-                others = [member for member in living if member is not leaver]
-                if wanted(others) == wanted(living):
-                    living.remove(leaver)
-                    assert await leaver.leave()
-            else:
-                tags = " || ".join(random.sample("abcd", random.randint(1, 3)))
-                living.append(await stage.member(orders=tags))
-        sending.cancel()
-        await stage.all_taken(sent, 120)
-        assert sum(member.unmatched() for member in stage.members if isinstance(member, Wanting)) == 0
-        await stage.end()
-
-    story()

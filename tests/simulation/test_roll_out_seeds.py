@@ -15,7 +15,7 @@ from tests.simulation.stage import scenario
 from tests.simulation.test_roll_out import Groups, Wanting
 from tests.simulation.world import Topic
 
-SEEDS, STEPS = 8, 25
+SEEDS, STEPS = 12, 25
 STEP = "send", "send", "join", "leave", "crash", "freeze", "cut"
 
 
@@ -23,8 +23,9 @@ class RollOut:
     """One run."""
 
     def __init__(self, seed: int) -> None:
-        self._random = Random(seed)
-        self._stage = Groups(Topic(name="orders", orderly=self._random.random() < 0.3), latency=0.002)
+        self._random = random = Random(seed)
+        topic = Topic(name="orders", orderly=seed % 4 == 3, keyed=seed % 4 == 2)
+        self._stage = Groups(topic, latency=random.choice((0.0, 0.002, 0.02)), brokers=random.choice((1, 1, 2)))
         self._lasting: list[Wanting] = []
         self._passing: list[Wanting] = []
         self._sent: set[tuple[str, int]] = set()
@@ -70,7 +71,8 @@ class RollOut:
         return await self._stage.member(handle=self._handle, orders=tags)
 
     async def _send(self, times: int) -> None:
-        self._sent |= await self._stage.send_tags("abc", times)
+        for tag in "abc" * times:
+            self._sent.add((tag, await self._stage.sender.send("orders", self._random.choice("xyz"), tag=tag)))
 
     async def _handle(self, message: Message) -> None:
         await asyncio.sleep(self._random.choice((0, 0, 0.01, 0.5)))
