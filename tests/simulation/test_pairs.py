@@ -18,7 +18,8 @@ from tests.simulation.put_back import DEFECTS, found_with
 from tests.simulation.seeded import simulate
 from tests.simulation.told import CALM, DEAD, RETRY, A, B, ended, handled, sent, started, stored_copy
 
-SEEDS = 0, 1, 2, 4, 6, 7, 11, 12, 13, 31, 152
+SEEDS = 9, 18, 20, 24, 30, 43, 48, 60, 61, 66
+"""Those of the defects run as well: together they draw every element."""
 RETRIES = {"orders": 0}
 
 
@@ -53,6 +54,7 @@ def test_seeds_draw_every_element_and_those_that_meet_most_often() -> None:
         {"keyed", "roll-out", "cut drain"},
         {"roll-out", "pause"},
         {"roll-out", "quarantine"},
+        {"roll-out", "stop"},
     ):
         assert any(together <= elements for elements in drawn)
 
