@@ -113,8 +113,10 @@ class _Watch:
                 self._starts(event)
             case Finished():
                 self._finishes(event)
-            case Cancelled():
+            case Cancelled(member=member) if member in self._left:
                 self._cut.add(_copy(event))
+            case Cancelled():
+                self._stops(event)
 
     # What brokers do.
 
@@ -197,6 +199,11 @@ class _Watch:
                 break
         if event.done:
             self._ends(event.number, event.at)
+
+    def _stops(self, event: Cancelled) -> None:
+        """It has stopped its topic: it stays hidden, and is called again when that is resumed."""
+        self._started.pop(_copy(event), None)
+        self._running[event.number] = [one for one in self._running[event.number] if _copy(one) != _copy(event)]
 
     def _ends(self, number: int, at: float) -> None:
         is_known = number in self.ended and number not in self._run_on
