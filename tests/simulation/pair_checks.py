@@ -36,13 +36,14 @@ LOOK = 2.0
 """Seconds between looks at what members say of their queues."""
 UNEXPLAINED = 20.0
 """Seconds for which a queue may stand still without a reason."""
-STARTS = 5.0
-"""Seconds in which a message is started that nothing holds back: a queue that changed hands waits for the member
-before."""
+STARTS = 1.0
+"""Seconds in which a message is started that nothing holds back."""
 QUARANTINE_TURN = 35.0
 """Seconds for which one quarantined message may hold up the next one of its handler."""
 THREAD_HELD = 0.05
 """Seconds for which a call among members may hold one of a broker's threads."""
+THREAD_AWAITED = 0.1
+"""Seconds for which a request, of whatever group, may wait until one of these threads is free."""
 MOST_DEATHS = 6
 """Processes that one message may end: three deaths may have had other causes, and retries are counted beside them."""
 

@@ -513,6 +513,8 @@ class Pairs:
             most = pair_checks.THREAD_HELD + 8 * self.world.latency  # there and back, in several chunks
             if broker.threads.longest > most:
                 found.append(f"a request held a thread of {broker.name} for {broker.threads.longest:.2f} s")
+            if broker.threads.waited > pair_checks.THREAD_AWAITED:
+                found.append(f"a request waited for a thread of {broker.name} for {broker.threads.waited:.2f} s")
         return found
 
     async def _end(self) -> None:

@@ -99,13 +99,13 @@ def test_a_message_that_waits_while_another_ones_turn_lasts_is_found_unless_both
 
 def test_a_message_may_wait_for_a_pause_an_owner_or_the_one_before_it_in_order() -> None:
     begun: list[Event] = [Assigned(0, A, CALM), *sent(1, 0, queue=CALM), *sent(1, 1, queue=CALM)]
-    late = started(30, 1, queue=CALM)
+    late = started(29.5, 1, queue=CALM)
     first = [*started(1, 0, queue=CALM), *ended(29, 0, queue=CALM)]
     assert pair_checks.held_up([*begun, *first, *late], {"orders"}, set())
     assert not pair_checks.held_up([*begun, *first, *late], {"orders"}, {"orders"})
-    resumed: list[Event] = [Paused(1, A, "orders"), Resumed(28, A, "orders")]
+    resumed: list[Event] = [Paused(1, A, "orders"), Resumed(29, A, "orders")]
     assert not pair_checks.held_up([*begun, *resumed, *late], {"orders"}, set())
-    assert not pair_checks.held_up([*begun, Assigned(28, B, CALM), *late], {"orders"}, set())
+    assert not pair_checks.held_up([*begun, Assigned(29, B, CALM), *late], {"orders"}, set())
     assert not pair_checks.held_up([*begun, *late], {"moves"}, set())
 
 
