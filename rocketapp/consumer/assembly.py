@@ -23,9 +23,9 @@ from rocketapp.consumer.queues.assignment import Assignments
 from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.queues.start import Starts
+from rocketapp.consumer.retry.attempts import Attempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.retry.shared_attempts import SharedAttempts
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.rollout.forward import Failures, Forwarding, Taking
 from rocketapp.consumer.stalls import StallReasons
@@ -38,7 +38,6 @@ from rocketapp.consumer.ways.table import ways_of
 from rocketapp.model.handler_kind import ORDERLY, POPPED
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
-from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
@@ -85,18 +84,16 @@ def new_consumer(
     ) -> SentBack:
         return SentBack(process_queue, handler, keep, redelivery=failures or redelivery, stopping=stopping)
 
-    attempts = FailedAttempts()
     in_turn = [topic.topic for topic in topics if topic.kind is ORDERLY and not topic.broadcast]
-    shared_attempts = SharedAttempts(topics=in_turn, brokers=member.brokers, attempts=attempts, tasks=member.tasks)
+    attempts = Attempts(member, in_turn)
     context = WayContext(
         member=member,
         redelivery=redelivery,
         stopping=stopping,
         new_completion=new_completion,
         attempts=attempts,
-        tell_attempts=shared_attempts.failed,
         threads=parts.threads,
-        crashes=parts.crashes,
+        journal=parts.journal,
         forwarding=forwarding,
         released=send_back,
         prompt=commits.prompt,
@@ -119,7 +116,7 @@ def new_consumer(
         store=commits.store,
         trust=trust,
         leases=leases,
-        attempts=shared_attempts,
+        attempts=attempts,
         local=local,
     )
     begun: asyncio.Future[None] = loop.create_future()

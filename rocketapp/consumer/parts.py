@@ -9,9 +9,9 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import Traces
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.pull.flow import FlowControl
-from rocketapp.consumer.quarantine import Crashes
 from rocketapp.consumer.retry.redelivery import RawSender
 from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
@@ -39,7 +39,7 @@ class ConsumerParts:
     """The most bytes that a compressed message may become."""
     blocked_loop: BlockedLoop | None = None
     """One for all groups of an app: it names the line that blocks the loop. None: the loop is not watched."""
-    crashes: Crashes | None = None
+    journal: Journal | None = None
     """One for all groups of a process: what it has in hand when it dies. None: it is not recorded."""
     cluster: str = ""
     """Its name in the app; empty for the unnamed one."""

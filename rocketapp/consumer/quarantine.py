@@ -1,170 +1,72 @@
 """Quarantined messages: which of them has its turn, and which is a dead letter without a call.
 
-A message is quarantined when it was in flight as a process died (`state.crashes`). Each handler is called for one of
+A message is quarantined when it was in flight as a process died (`state.quarantine`). Each handler is called for one of
 them at a time, and ordinary messages go on beside it; in order, only the queue or the key of a quarantined message
 waits with it. When a process has died with several of them in flight, all handlers together get one at a time.
 
 A call that lasts for longer than the patience gives its turn up, so that one that hangs holds up no other.
-
-What a process has in flight stands in a mapped file that outlives it. Each worker has a slot, and writes into it which
-offsets it takes, once per run of messages. The pages of a mapped file stay when the process dies, whatever ended it. A
-lock on the file says that its process lives. The processes of one machine share a directory: a queue of one that died
-goes to another one, which has to know before it begins.
-
-With Java's client, a message that ends its process does so again after every restart.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import errno
-import fcntl
-import json
-import mmap
-import os
-import weakref
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from secrets import token_hex
-from struct import Struct
-from typing import Any, Protocol
+from typing import Any
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.stalls import OF_TURN
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
-from rocketapp.state.crashes import Quarantine, Quarantined, Span, after_crash, still_quarantined
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.quarantine import Turn, Turns
 from rocketapp.wire.record import Message
 
 PATIENCE = 30.0
 """Seconds that a call may have before the next quarantined message is started beside it."""
 _TELL_AFTER = 5.0
-"""Seconds of waiting after which a queue is said to stand still: most of these messages are handled quickly."""
+"""Seconds of waiting after which a queue is said to be blocked: most of these messages are handled quickly."""
 
 
-class Caller(Protocol):
-    """What calls one handler."""
+class _Turn(Turn):
+    """The turn of one message, which lasts until its call has ended, or for the patience."""
 
-    handler: Handler
-
-
-class _Turn:
-    """One quarantined message: it waits, has its turn, or is late."""
-
-    __slots__ = ("caller", "found", "is_waiting", "message", "note", "session", "start", "timer", "was_paused")
+    __slots__ = ("handler_name", "message", "note", "session", "start", "timer", "was_paused")
 
     def __init__(
-        self, session: QueueQuarantine, message: Message, found: Quarantined, caller: Caller, start: Callable[[], None]
+        self, session: QueueQuarantine, message: Message, handler: Handler, start: Callable[[], None], *, is_apart: bool
     ) -> None:
+        super().__init__(id(handler), is_apart=is_apart)
         self.session: QueueQuarantine = session
         self.message: Message = message
-        self.found: Quarantined = found
-        self.caller: Caller = caller
+        self.handler_name: str = handler.name
         self.start: Callable[[], None] = start
-        self.is_waiting: bool = True
         self.timer: asyncio.TimerHandle | None = None
-        """Runs while it has its turn."""
         self.was_paused: bool = False
         """At the last look its topic was paused."""
         self.note: Note | None = None
         """Of one that is late."""
 
-
-class Turns:
-    """The quarantined messages of one process. For its event loop only."""
-
-    def __init__(self, crashes: Crashes) -> None:
-        self._crashes = crashes
-        self._waiting: dict[int, deque[_Turn]] = {}
-        """By the identity of the handler."""
-        self._apart: deque[_Turn] = deque()
-        """Those that wait and were in flight together as a process died: they come first, and each of them alone."""
-        self._running: dict[int, _Turn] = {}
-        """By the identity of the handler, the one that has its turn."""
-
-    def __repr__(self) -> str:
-        return f"<Turns: {len(self._running)} have theirs, {sum(map(len, self._lines()))} wait>"
-
-    def add(self, turn: _Turn) -> None:
-        """Start it when those before it are through."""
-        line = self._apart if turn.found.beside else self._waiting.setdefault(id(turn.caller.handler), deque())
-        line.append(turn)
-        self._next()
-
-    def remove(self, turn: _Turn) -> None:
-        """It waits no more, or its call has ended."""
-        key = id(turn.caller.handler)
-        if turn.is_waiting:
-            (self._apart if turn.found.beside else self._waiting[key]).remove(turn)
-        elif turn.timer is not None:
-            turn.timer.cancel()
-            del self._running[key]
-            self._next()
-        elif turn.note is not None:
-            turn.note.close()
-
-    def reason(self, turn: _Turn) -> str:
-        """What one that waits is waiting for, in words."""
-        is_apart = turn.found.beside or self._is_apart()
-        first = next(iter(self._running.values()), None)
-        known = first if is_apart else self._running.get(id(turn.caller.handler))
-        whose = "the process" if is_apart else turn.caller.handler.name
-        now = "" if known is None else f", now #{known.message.offset} of {known.message.queue}"
-        return f"#{turn.message.offset} may have ended a process: {whose} handles one such message at a time{now}"
-
-    def _lines(self) -> list[deque[_Turn]]:
-        return [self._apart, *self._waiting.values()]
-
-    def _is_apart(self) -> bool:
-        return bool(self._apart) or any(turn.found.beside for turn in self._running.values())
-
-    def _next(self) -> None:
-        while (turn := self._choose()) is not None:
-            self._running[id(turn.caller.handler)], turn.is_waiting = turn, False
-            turn.timer = asyncio.get_running_loop().call_later(PATIENCE, self._is_late, turn)
-            turn.session.tell()
-            turn.start()
-
-    def _choose(self) -> _Turn | None:
-        if self._is_apart():
-            if self._running or not self._apart:
-                return None
-            first = next((turn for turn in self._apart if not turn.session.is_paused(turn.message)), self._apart[0])
-            self._apart.remove(first)
-            return first
-        return next((line.popleft() for key, line in self._waiting.items() if line and key not in self._running), None)
-
-    def _is_late(self, turn: _Turn) -> None:
-        """It gives its turn up. A death from now on is that of the one that is started beside it."""
-        is_paused, was_paused = turn.session.is_paused(turn.message), turn.was_paused
-        turn.was_paused = is_paused
-        if (is_paused and not self._is_apart()) or (was_paused and not is_paused):
-            # It has not begun for long, and those that wait for its handler were paused as well.
-            turn.timer = asyncio.get_running_loop().call_later(PATIENCE, self._is_late, turn)
-            return
-        del self._running[id(turn.caller.handler)]
-        turn.timer, turn.note = None, self._crashes.note()
-        if turn.note is not None:
-            turn.note.write(turn.session.late_record(turn.message))
-        self._next()
+    @property
+    def is_paused(self) -> bool:
+        """It does not begin although it has its turn."""
+        return self.session.is_paused(self.message)
 
 
 class QueueQuarantine:
     """The quarantined messages of one session of one queue that are not settled."""
 
-    def __init__(self, crashes: Crashes, member: Member, process_queue: ProcessQueue[Message]) -> None:
-        self._crashes, self._group, self._process_queue = crashes, member.name, process_queue
+    def __init__(self, journal: Journal, member: Member, process_queue: ProcessQueue[Message]) -> None:
+        self._journal, self._group, self._process_queue = journal, member.name, process_queue
         self._stalls, self._pauses = member.stalls, member.pausing.pauses
         self._queue: MessageQueue = process_queue.message_queue
-        self._open = crashes.quarantined(self._group, self._queue, process_queue.commit_offset)
+        self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)
+        self._all: Turns[_Turn] = journal.turns
+        """Of the whole process."""
         self._turns: dict[int, _Turn] = {}
-        """By offset, those that wait, have their turn, or are late."""
+        """By offset, those of this session that wait, have their turn, or are late."""
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -186,7 +88,7 @@ class QueueQuarantine:
     def settled(self, offset: int) -> None:
         """It did not end the process, or it is dead."""
         if self._open.pop(offset, None) is not None:
-            self._crashes.settled(self._group, self._queue, offset)
+            self._journal.settled(self._group, self._queue, offset)
 
     def settled_below(self, offset: int) -> None:
         """The same for all below this offset."""
@@ -195,17 +97,18 @@ class QueueQuarantine:
 
     # Turns.
 
-    def add(self, message: Message, caller: Caller, start: Callable[[], None]) -> None:
+    def add(self, message: Message, handler: Handler, start: Callable[[], None]) -> None:
         """Call `start` when it has its turn, which lasts until `turn_over`."""
-        turn = _Turn(self, message, self._open[message.offset], caller, start)
+        turn = _Turn(self, message, handler, start, is_apart=self._open[message.offset].beside)
         self._turns[message.offset] = turn
-        self._crashes.turns.add(turn)
-        self.tell()
+        self._all.add(turn)
+        self._go_on()
+        self._tell()
 
-    async def turn(self, message: Message, caller: Caller, ended: asyncio.Future[None]) -> bool:
+    async def turn(self, message: Message, handler: Handler, ended: asyncio.Future[None]) -> bool:
         """Wait for its turn; False, without it, when `ended` is done before."""
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.add(message, caller, partial(turn.set_result, None))
+        self.add(message, handler, partial(turn.set_result, None))
         try:
             await asyncio.wait([turn, ended], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -221,10 +124,10 @@ class QueueQuarantine:
 
     def turn_over(self, message: Message) -> None:
         """Its call has ended, or it waits no more. Nothing happens the second time."""
-        turn = self._turns.pop(message.offset, None)
-        if turn is not None:
-            self._crashes.turns.remove(turn)
-            self.tell()
+        if (turn := self._turns.pop(message.offset, None)) is not None:
+            self._leave(turn)
+            self._go_on()
+            self._tell()
 
     def ended(self, message: Message) -> None:
         """Its call has ended, and the process has not."""
@@ -232,32 +135,71 @@ class QueueQuarantine:
             self.settled(message.offset)
         self.turn_over(message)
 
-    def give_up(self) -> list[tuple[Any, Message]]:
-        """The queue is given back: those that have not had their turn, each with its caller. Others run on."""
-        waiting = [turn for turn in self._turns.values() if turn.is_waiting]
-        # In this order: the end of a turn would start one that waits.
-        for turn in [*waiting, *(turn for turn in self._turns.values() if not turn.is_waiting)]:
-            self.turn_over(turn.message)
-        return [(turn.caller, turn.message) for turn in waiting]
-
-    # What turns ask and tell.
+    def give_up(self) -> list[Message]:
+        """The queue is given back: those that have not had their turn. Others run on."""
+        turns, self._turns = self._turns, {}
+        waiting = [turn.message for turn in turns.values() if turn.is_waiting]
+        for turn in turns.values():
+            self._leave(turn)
+        # Only now: none of these is started for the end of another one.
+        self._go_on()
+        self._tell()
+        return waiting
 
     def is_paused(self, message: Message) -> bool:
         """Its topic is paused: it does not begin although it has its turn."""
         return self._pauses.is_paused(message.topic)
 
-    def tell(self) -> None:
-        """Say why the queue stands still, or that it does not any more."""
+    def _leave(self, turn: _Turn) -> None:
+        self._all.remove(turn)
+        if turn.timer is not None:
+            turn.timer.cancel()
+        if turn.note is not None:
+            turn.note.close()
+
+    def _go_on(self) -> None:
+        """Start those whose turn it is now, of any session."""
+        while (turn := self._all.next()) is not None:
+            turn.session._begin(turn)
+
+    def _begin(self, turn: _Turn) -> None:
+        self._watch(turn)
+        self._tell()
+        turn.start()
+
+    def _watch(self, turn: _Turn) -> None:
+        turn.timer = asyncio.get_running_loop().call_later(PATIENCE, self._is_late, turn)
+
+    def _is_late(self, turn: _Turn) -> None:
+        """It gives its turn up. A death from now on is that of the one that is started beside it."""
+        is_paused, was_paused = turn.is_paused, turn.was_paused
+        turn.was_paused = is_paused
+        if (is_paused and not self._all.are_apart) or (was_paused and not is_paused):
+            # It has not begun for long, and those that wait for its handler were paused as well.
+            self._watch(turn)
+            return
+        self._all.remove(turn)
+        turn.note = self._journal.note()
+        if turn.note is not None:
+            offset = turn.message.offset
+            turn.note.write(self._journal.record(self._group, self._queue, offset, offset, is_late=True))
+        self._go_on()
+
+    def _tell(self) -> None:
+        """Say why the queue is blocked, or that it is not any more."""
         waiting = next((turn for turn in self._turns.values() if turn.is_waiting), None)
         if waiting is None:
             self._stalls.moving(self._queue, place=OF_TURN)
         else:
-            reason = partial(self._crashes.turns.reason, waiting)
+            reason = partial(self._reason, waiting)
             self._stalls.blocked(self._queue, reason, kind="turn", patience=_TELL_AFTER, place=OF_TURN)
 
-    def late_record(self, message: Message) -> bytes:
-        """What is noted down of one that is late."""
-        return self._crashes.record(self._group, self._queue, message.offset, message.offset, is_late=True)
+    def _reason(self, turn: _Turn) -> str:
+        """What one that waits is waiting for, in words."""
+        whose = "the process" if turn.is_apart or self._all.are_apart else turn.handler_name
+        before = self._all.before(turn)
+        now = "" if before is None else f", now #{before.message.offset} of {before.message.queue}"
+        return f"#{turn.message.offset} may have ended a process: {whose} handles one such message at a time{now}"
 
 
 class InTurn:
@@ -280,291 +222,3 @@ class InTurn:
         """Decide about it."""
         self._completion.judge(item, result, raised)
         self._quarantine.ended(self._message)
-
-
-_SLOT = Struct("<Iqq")
-_SLOTS = 4096
-"""Workers of one process that are recorded."""
-_SIZE = _SLOTS * _SLOT.size
-_NOTHING = bytes(_SLOT.size)
-_LATE = 1 << 31
-"""In the number of a queue: the message was overtaken (`Span.is_late`)."""
-_SUFFIX = ".hand"
-_WRITE_INTERVAL = 1.0
-"""Seconds between two writes of what was settled. A death in between quarantines some messages once more."""
-
-
-class Note:
-    """Where one worker notes down what it has in hand. A thread may write."""
-
-    __slots__ = ("_at", "_end", "_free", "_slots")
-
-    def __init__(self, slots: mmap.mmap, at: int, free: list[int]) -> None:
-        self._slots, self._at, self._end, self._free = slots, at, at + _SLOT.size, free
-
-    def write(self, record: bytes) -> None:
-        """These items are in hand, or some of them."""
-        self._slots[self._at : self._end] = record
-
-    def clear(self) -> None:
-        """Nothing is in hand."""
-        self._slots[self._at : self._end] = _NOTHING
-
-    def close(self) -> None:
-        """The worker has ended."""
-        if not self._slots.closed:
-            self.clear()
-        self._free.append(self._at)
-
-
-class Crashes:
-    """The record of one process, and the quarantine that it shares with others."""
-
-    def __init__(self, directory: Path, *, now: Callable[[], float], tell: Callable[[str], None]) -> None:
-        """`now`: seconds since 1970; `tell` hears of processes that died. Raises OSError."""
-        self._directory, self._now, self._tell = directory, now, tell
-        self._made = _made(directory)
-        self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
-        self._quarantine: Quarantine = {}
-        self._settled: list[tuple[str, int]] = []
-        """What is to be taken out of the file of quarantined messages."""
-        self._written_at = now()
-        self._known: bytes | None = None
-        """The text of that file when it was last read or written: it seldom changes, and may be large."""
-        with self._shared():  # others must not meet it before it is locked
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
-        try:
-            # Not a sparse file: a disk that is full later would end the process at its first note.
-            os.posix_fallocate(self._file, 0, _SIZE)
-        except OSError:
-            self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            raise
-        self._names_end = _SIZE
-        self._slots = mmap.mmap(self._file, _SIZE)
-        """One per worker, all of the same size."""
-        self._free = list(range(_SIZE - _SLOT.size, -1, -_SLOT.size))
-        self._numbers: dict[str, int] = {}
-        self.turns: Turns = Turns(self)
-        """Of the quarantined messages that this process handles."""
-        self._is_open = True
-        ref = weakref.WeakMethod(self._forget)
-        os.register_at_fork(after_in_child=lambda: (forget := ref()) and forget())
-        self._look()
-
-    def __repr__(self) -> str:
-        return f"<Crashes {self._path}>"
-
-    # What this process has in hand.
-
-    def note(self) -> Note | None:
-        """The place where one worker notes down what it has in hand; None when all are taken."""
-        return Note(self._slots, self._free.pop(), self._free) if self._free else None
-
-    def record(self, group: str, queue: MessageQueue, first: int, last: int, *, is_late: bool = False) -> bytes:
-        """What is noted down by a worker that takes these offsets of a queue. `is_late`: see `Span`."""
-        return _SLOT.pack(self._number_of(group, queue) | (_LATE if is_late else 0), first, last)
-
-    def recorder(self, group: str, queue: MessageQueue) -> Callable[[Message], bytes]:
-        """The same for one message of a queue at a time."""
-        number, pack = self._number_of(group, queue), _SLOT.pack
-        return lambda message: pack(number, message.offset, message.offset)
-
-    def _number_of(self, group: str, queue: MessageQueue) -> int:
-        key = _key(group, queue)
-        number = self._numbers.get(key)
-        if number is None:
-            name = key.encode() + b"\n"
-            try:
-                _write(self._file, name, self._names_end)
-            except OSError:
-                return 0  # the disk is full: what this queue has in hand is not found
-            self._names_end += len(name)
-            number = self._numbers[key] = len(self._numbers) + 1
-        return number
-
-    def close(self) -> None:
-        """This process ends in order, and leaves nothing."""
-        if self._is_open:
-            with contextlib.suppress(OSError):
-                self._write_settled()
-            # The map stays: a thread that was left behind may still write.
-            self._is_open = False
-            self._path.unlink(missing_ok=True)
-            os.close(self._file)
-            if self._made:
-                self._leave_no_trace()
-
-    def _leave_no_trace(self) -> None:
-        """Remove the directories that this process made, if it was alone there and nothing is quarantined."""
-        with contextlib.suppress(OSError):
-            if not self._quarantine and not any(self._directory.glob(f"*{_SUFFIX}")):
-                (self._directory / "quarantine.json").unlink(missing_ok=True)
-            for path in reversed(self._made):
-                path.rmdir()  # fails where anything else is kept
-
-    def _forget(self) -> None:
-        """Also in a forked child: it has nothing in hand, and must not keep the lock of a parent that dies."""
-        if self._is_open:
-            self._is_open = False
-            self._slots.close()
-            os.close(self._file)
-
-    # What others had.
-
-    def quarantined(self, group: str, queue: MessageQueue, first_offset: int) -> dict[int, Quarantined]:
-        """By offset what is quarantined in a queue that begins at this offset. It is to be settled."""
-        key = _key(group, queue)
-        with contextlib.suppress(OSError):
-            # Every time: this queue is perhaps that of a process that died a moment ago.
-            self._look()
-        # What lies below was finished by others.
-        self._drop(key, [offset for offset in self._quarantine.get(key, ()) if offset < first_offset])
-        return dict(self._quarantine.get(key, {}))
-
-    def settled(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """This quarantined message is done, or dead: it has not ended the process."""
-        self._drop(_key(group, queue), [offset])
-
-    def _drop(self, key: str, offsets: list[int]) -> None:
-        if not offsets:
-            return
-        self._settled += ((key, offset) for offset in offsets)
-        _remove(self._quarantine, self._settled[-len(offsets) :])
-        if not self._quarantine or self._now() >= self._written_at + _WRITE_INTERVAL:
-            with contextlib.suppress(OSError):
-                self._write_settled()
-
-    def _write_settled(self) -> None:
-        self._written_at = self._now()
-        if self._settled:
-            with self._shared():
-                pass
-
-    def _look(self) -> None:
-        """Take over what processes that died had in hand."""
-        with self._shared() as shared:
-            for path in self._directory.glob(f"*{_SUFFIX}"):
-                if path != self._path and (spans := _left_in(path)) is not None:
-                    shared.taken.append(path)
-                    if spans:
-                        self._tell(_text(spans))
-                        shared.replace(after_crash(shared.quarantine, spans, self._now()))
-            kept = still_quarantined(shared.quarantine, self._now())
-            if kept != shared.quarantine:
-                shared.replace(kept)
-
-    @contextlib.contextmanager
-    def _shared(self) -> Iterator[_Shared]:
-        """The quarantine of all processes, under a lock, without what was settled; what is changed is written."""
-        opened = os.open(self._directory / "quarantine.json", os.O_RDWR | os.O_CREAT, 0o600)
-        with os.fdopen(opened, "r+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            before = file.read()
-            if before != self._known:
-                self._quarantine = _parsed(before.decode("utf-8", "replace"))
-            # Until all is written: what is in memory is not what the file says.
-            self._known = None
-            _remove(self._quarantine, self._settled)
-            shared = _Shared(self._quarantine, is_changed=bool(self._settled))
-            yield shared
-            if shared.is_changed:
-                before = _text_of(shared.quarantine)
-                # A handler in a thread may end the process at any moment: what is there is first overwritten, in one
-                # step. What a death leaves behind the new text is not read.
-                _write(opened, before, 0)
-                os.ftruncate(opened, len(before))
-            self._known, self._quarantine = before, shared.quarantine
-            self._settled.clear()
-            for path in shared.taken:
-                # Only now: a death in between must not lose what that process had in hand.
-                path.unlink(missing_ok=True)
-
-
-@dataclass(slots=True)
-class _Shared:
-    """The quarantine of all processes, while no other process changes it."""
-
-    quarantine: Quarantine
-    is_changed: bool = False
-    taken: list[Path] = field(default_factory=list)
-    """Records of processes that died, whose spans are in the quarantine."""
-
-    def replace(self, quarantine: Quarantine) -> None:
-        self.quarantine, self.is_changed = quarantine, True
-
-
-def _remove(quarantine: Quarantine, settled: Iterable[tuple[str, int]]) -> None:
-    for key, offset in settled:
-        found = quarantine.get(key)
-        if found is not None:
-            found.pop(offset, None)
-            if not found:
-                del quarantine[key]
-
-
-def _text_of(quarantine: Quarantine) -> bytes:
-    return json.dumps(
-        {queue: {at: astuple(one) for at, one in found.items()} for queue, found in quarantine.items()}
-    ).encode()
-
-
-def _write(file: int, data: bytes, at: int) -> None:
-    """All of it. Raises OSError, also when the disk has room for a part."""
-    if os.pwrite(file, data, at) != len(data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _made(directory: Path) -> list[Path]:
-    """Make this directory; which ones had to be made, from outside to inside."""
-    missing = [path for path in (*reversed(directory.parents), directory) if not path.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    return missing
-
-
-def _key(group: str, queue: MessageQueue) -> str:
-    return f"{group} {queue}"
-
-
-def _left_in(path: Path) -> list[Span] | None:
-    """What the process of this file had in hand when it died; None while it lives."""
-    try:
-        with path.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return None
-            data = file.read()
-    except FileNotFoundError:
-        return None
-    names = data[_SIZE:].decode("utf-8", "replace").split("\n")
-    slots = _SLOT.iter_unpack(data[:_SIZE]) if len(data) >= _SIZE else ()
-    return [
-        Span(names[(number & ~_LATE) - 1], first, last, bool(number & _LATE))
-        for number, first, last in slots
-        if 0 < number & ~_LATE < len(names)
-    ]
-
-
-def _parsed(text: str) -> Quarantine:
-    """What a file says; nothing when a death left it unfinished."""
-    try:
-        found, _ = json.JSONDecoder().raw_decode(text or "{}")
-        return {
-            str(queue): {
-                int(at): Quarantined(int(one[0]), int(one[1]), float(one[2]), bool(one[3]))
-                for at, one in offsets.items()
-            }
-            for queue, offsets in found.items()
-        }
-    except (ValueError, TypeError, AttributeError, LookupError):
-        return {}
-
-
-def _text(spans: list[Span]) -> str:
-    shown = ", ".join(
-        f"{span.queue} #{span.first}" + (f" to #{span.last}" if span.last > span.first else "") for span in spans[:3]
-    )
-    more = f" and {len(spans) - 3} more" if len(spans) > 3 else ""
-    return f"a process died with messages in flight ({shown}{more}): each handler is called for one of them at a time"

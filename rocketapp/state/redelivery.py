@@ -16,6 +16,9 @@ from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least
 UNLIMITED = -1
 """The value of `retries` for an orderly handler that never gives up."""
 
+CERTAIN = 3
+"""Deaths of a process that may have had another cause: after more of them, the message in flight is it all the same."""
+
 LEAST_SUSPEND = 0.01
 """Least seconds between two attempts in place (Java: suspendCurrentQueueTimeMillis from 10 ms)."""
 FIRST_LEVEL = 3
@@ -75,6 +78,15 @@ class Failure:
 def is_last(failure: Failure, *, reconsume_times: int, retries: int) -> bool:
     """Whether no attempt follows the failed one."""
     return failure.dead or (retries != UNLIMITED and reconsume_times >= retries)
+
+
+def is_spent(reconsume_times: int, retries: int) -> bool:
+    """Whether a popped message has no attempt left as it arrives, so that its last one cannot have had an end.
+
+    A handler that fails for the last time makes a dead letter itself. Deaths count for everything that was in hand,
+    also for what had not begun: so the first few do not suffice, however few retries there are.
+    """
+    return retries != UNLIMITED and reconsume_times > max(retries, CERTAIN)
 
 
 def concurrent_step(

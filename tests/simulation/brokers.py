@@ -17,11 +17,11 @@ from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import Appended
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.consumer.retry.attempts import SHIFT
 from rocketapp.embedded.embedded import MAX_FRAME_BYTES, EmbeddedBroker
 from rocketapp.model.names import dlq_topic, retry_topic
 from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.namesrv.name_server import NameServer
-from rocketapp.state.shared_attempts import SHIFT
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address

@@ -21,10 +21,10 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.consumer.quarantine import Crashes
 from rocketapp.consumer.ways.polled import Round
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
@@ -156,7 +156,7 @@ class Member(_Client):
         """Handlers that run now."""
         self.notes_in: Path | None = None
         """The directory where it notes down what it has in flight, like others of its machine; None: nowhere."""
-        self._notes: Crashes | None = None
+        self._notes: Journal | None = None
         self._notes_file = Path()
 
     async def join(self) -> None:
@@ -183,7 +183,7 @@ class Member(_Client):
             observe=self.observe,
             flow_control=FlowControl(1 << 27),
             threads=self._threads,  # type: ignore[arg-type]
-            crashes=self._crash_notes(),
+            journal=self._crash_notes(),
         )
         return new_consumer(group=GROUP, topics=self.topics(), parts=parts)
 
@@ -195,10 +195,10 @@ class Member(_Client):
         """Of ConsumerConfig."""
         return dict(self.world.consumer)
 
-    def _crash_notes(self) -> Crashes | None:
+    def _crash_notes(self) -> Journal | None:
         if self.notes_in is not None:
             before = set(self.notes_in.iterdir())
-            self._notes = Crashes(self.notes_in, now=self.clock.now, tell=lambda _: None)
+            self._notes = Journal(self.notes_in, now=self.clock.now, tell=lambda _: None)
             (self._notes_file,) = (path for path in set(self.notes_in.iterdir()) - before if path.suffix == ".hand")
         return self._notes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
-from rocketapp.state.crashes import CERTAIN
+from rocketapp.state.redelivery import CERTAIN
 from tests.simulation import checks
 from tests.simulation.excuses import REMEMBERED, UNDER_WAY, Faults
 from tests.simulation.history import (

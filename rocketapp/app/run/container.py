@@ -22,11 +22,11 @@ from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.consumer.quarantine import Crashes
 from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.hooks.manager import Plugins
@@ -69,7 +69,7 @@ class World:
     threads: MakeThreads = Threads
     """(name, most): makes the threads of one sync handler."""
     read_url: ReadUrl = read_url
-    crashes: Crashes | None = None
+    journal: Journal | None = None
     """Where what is in hand is noted down, for the case that the process dies; its owner closes it."""
     worker: int | None = None
     """The number of this process, for what it keeps on disk; None: nothing is kept."""
@@ -164,7 +164,7 @@ class Wiring:
             flow_control=self._flow_control,
             blocked_loop=self.blocked_loop,
             threads=self._value("threads"),
-            crashes=self._world.crashes,
+            journal=self._world.journal,
             cluster=cluster,
             worker=self._world.worker,
             allocation=self.allocation,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketapp.app.run.lifecycle import Lifecycle
     from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.processes.stop import ProcessStop
-    from rocketapp.consumer.quarantine import Crashes
+    from rocketapp.consumer.journal import Journal
     from rocketapp.operate.operation import Operation
 
 _log = logging.getLogger("rocketapp.run")
@@ -61,11 +61,11 @@ class Worker:
         from rocketapp.transport.tcp import dial_tcp
 
         self._tell, self._operation = tell, operation
-        self._crashes = _open_crashes(settings.consumer.crash_dir)
+        self._journal = _open_journal(settings.consumer.crash_dir)
         self._lifecycle: Lifecycle = Lifecycle(
             app,
             settings,
-            World(dial=dial_tcp, clock=SystemClock(), random=random.Random(), crashes=self._crashes, worker=number),
+            World(dial=dial_tcp, clock=SystemClock(), random=random.Random(), journal=self._journal, worker=number),
             expected_members=members,
             plugins=[] if operation is None else [operation],
         )
@@ -99,8 +99,8 @@ class Worker:
         finally:
             async with scope(self._report_drain()):
                 clean: bool = await self._lifecycle.stop(stop.cut)
-            if self._crashes is not None:
-                self._crashes.close()
+            if self._journal is not None:
+                self._journal.close()
         return clean
 
     async def _start(self, stop: ProcessStop) -> bool:
@@ -175,14 +175,14 @@ def start_failure(error: Exception) -> CommandError:
     return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)
 
 
-def _open_crashes(directory: str) -> Crashes | None:
+def _open_journal(directory: str) -> Journal | None:
     """Where this process notes down what it has in hand."""
-    from rocketapp.consumer.quarantine import Crashes
+    from rocketapp.consumer.journal import Journal
 
     if not directory:
         return None
     try:
-        return Crashes(Path(directory), now=SystemClock().now, tell=_log.warning)
+        return Journal(Path(directory), now=SystemClock().now, tell=_log.warning)
     except OSError as error:
         problem = (error.strerror or str(error)).lower()
         _log.warning("%s: %s: messages that end the process are not found (consumer.crash_dir)", directory, problem)

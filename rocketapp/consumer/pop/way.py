@@ -15,9 +15,9 @@ from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.outcome import DeadLetter
-from rocketapp.state.crashes import CERTAIN, is_spent
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import CERTAIN, is_spent
 from rocketapp.wire.record import Message
 
 _TIMES = attrgetter("reconsume_times")
@@ -35,7 +35,7 @@ class PopWay(ConcurrentWay):
     """
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
-        own = replace(context, new_completion=self._judging, crashes=None, released=None)
+        own = replace(context, new_completion=self._judging, journal=None, released=None)
         super().__init__(topics, own)
         self._judges: dict[ProcessQueue[Message], Judge] = {}
         """Of every session."""

@@ -15,7 +15,7 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.consumer.queues.leases import Leases, Lock
-from rocketapp.consumer.retry.shared_attempts import SharedAttempts
+from rocketapp.consumer.retry.attempts import Attempts
 from rocketapp.consumer.ways.delivery import Way
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.handler_kind import POPPED
@@ -44,7 +44,7 @@ class Starts:
         store: GroupOffsets,
         trust: Trust,
         leases: Leases,
-        attempts: SharedAttempts,
+        attempts: Attempts,
         local: LocalOffsets | None,
     ) -> None:
         """`modes`: by topic what may know better than the broker where a session begins.

@@ -17,9 +17,10 @@ from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import GroupStats
 from rocketapp.consumer.pausing import EVERY, Pausing
-from rocketapp.consumer.quarantine import Crashes, InTurn, QueueQuarantine
+from rocketapp.consumer.quarantine import InTurn, QueueQuarantine
 from rocketapp.consumer.retry.slow import SlowSendBack
 from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.context import WayContext
@@ -56,9 +57,9 @@ class ConcurrentWay(WayByWorkers):
         self.released: SlowSendBack | None = context.released
         self._group = context.member.name
         self.pausing: Pausing = context.member.pausing
-        self.crashes: Crashes | None = context.crashes
+        self.journal: Journal | None = context.journal
         self._member = context.member
-        super().__init__(WorkersOfHandlers(context.member, context.threads, self.crashes), context.forwarding)
+        super().__init__(WorkersOfHandlers(context.member, context.threads, self.journal), context.forwarding)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
         self.deliveries: dict[ConcurrentDelivery, None] = {}
@@ -84,14 +85,14 @@ class ConcurrentWay(WayByWorkers):
 
     def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
         """What is quarantined in a new session, if anything is."""
-        if self.crashes is None:
+        if self.journal is None:
             return None
-        return QueueQuarantine(self.crashes, self._member, process_queue) or None
+        return QueueQuarantine(self.journal, self._member, process_queue) or None
 
     def record(self, process_queue: ProcessQueue[Message], first: int, last: int) -> bytes:
         """What a worker notes down that takes these offsets."""
         queue = process_queue.message_queue
-        return b"" if self.crashes is None else self.crashes.record(self._group, queue, first, last)
+        return b"" if self.journal is None else self.journal.record(self._group, queue, first, last)
 
 
 class ConcurrentDelivery:
@@ -112,7 +113,7 @@ class ConcurrentDelivery:
         self._polled: Mapping[str, Handler] = way.polled
         self._released = way.released
         self._quarantine = way.quarantine(process_queue)
-        self._record = None if way.crashes is None else partial(way.record, process_queue)
+        self._record = None if way.journal is None else partial(way.record, process_queue)
         self._completions: dict[int, Completion] = {}
         self._works: deque[tuple[Workers, Work]] = deque()
         self._started_to = -1
@@ -175,8 +176,8 @@ class ConcurrentDelivery:
         quarantined = [] if self._quarantine is None else self._quarantine.give_up()
         left = self._withdrawn()
         # Not beside one another, not even to save messages above them from a repetition.
-        self._left_behind += sum(message.offset <= self._started_to for _, message in quarantined)
-        dropped = [message.offset for _, message in quarantined if message.offset > self._started_to]
+        self._left_behind += sum(message.offset <= self._started_to for message in quarantined)
+        dropped = [message.offset for message in quarantined if message.offset > self._started_to]
         for workers, messages in left:
             needed = [message for message in messages if message.offset <= self._started_to]
             dropped += (message.offset for message in messages if message.offset > self._started_to)
@@ -309,7 +310,7 @@ class ConcurrentDelivery:
                 self._completion(workers).judge(item, dead, True)
                 quarantine.settled(message.offset)
             else:
-                quarantine.add(message, workers, partial(self._submit, workers, [item]))
+                quarantine.add(message, workers.handler, partial(self._submit, workers, [item]))
         return others
 
     def _submit(self, workers: Workers, items: list[Any]) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.quarantine import Crashes
+from rocketapp.consumer.retry.attempts import Attempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.forward import Forwarding
-from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, TellAttempts, no_prompt
+from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, no_prompt
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.state.failed_attempts import FailedAttempts
 
 if TYPE_CHECKING:
     from rocketapp.consumer.retry.slow import SlowSendBack
@@ -27,13 +27,11 @@ class WayContext:
     stopping: Stopping
     new_completion: NewCompletion
     """`new_completion(process_queue, handler, keep)` judges the calls of one handler in one session."""
-    attempts: FailedAttempts = field(default_factory=FailedAttempts)
+    attempts: Attempts
     """Of messages that are tried again in place."""
-    tell_attempts: TellAttempts | None = None
-    """Tells the next owner of a queue; None: it counts from the first attempt."""
     threads: MakeThreads = Threads
     """`threads(name, most)` makes the threads of a sync handler."""
-    crashes: Crashes | None = None
+    journal: Journal | None = None
     """Where workers note down what they have in flight; None: nowhere."""
     forwarding: Forwarding | None = None
     """What becomes of messages that no handler takes; None: they are done."""

@@ -168,7 +168,3 @@ class Pulled:
     @property
     def own_start(self) -> Begin | None:
         return None
-
-
-TellAttempts = Callable[[MessageQueue, int, int], None]
-"""(queue, offset of its message, how often that has failed; 0 when it is done)."""

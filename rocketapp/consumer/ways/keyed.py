@@ -33,7 +33,7 @@ class KeyedWay(WayByWorkers):
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
         self.context: WayContext = context
         self.needs_lock: bool = not context.member.broadcast
-        workers = WorkersOfHandlers(context.member, context.threads, context.crashes)
+        workers = WorkersOfHandlers(context.member, context.threads, context.journal)
         super().__init__(workers, context.forwarding)
         self.tasks: Tasks = workers.tasks
         self.key_watches: KeyWatches = KeyWatches(context.member.name, context.member.observe)
@@ -64,12 +64,12 @@ class KeyedDelivery:
         """Cancellations of running calls are ours."""
         self.key_watches: KeyWatches = way.key_watches
         self.retries: RetriesInPlace = RetriesInPlace(process_queue, self.ended, way.context)
-        crashes, group = way.context.crashes, way.context.member.name
+        journal, group = way.context.journal, way.context.member.name
         self.record_of: Callable[[Message], bytes] | None = None
         self.quarantine: QueueQuarantine | None = None
-        if crashes is not None:
-            self.record_of = crashes.recorder(group, process_queue.message_queue)
-            self.quarantine = QueueQuarantine(crashes, way.context.member, process_queue) or None
+        if journal is not None:
+            self.record_of = journal.recorder(group, process_queue.message_queue)
+            self.quarantine = QueueQuarantine(journal, way.context.member, process_queue) or None
         self._lanes: dict[int, Lane] = {}
         self._is_scheduled = False
         self._asking: asyncio.Task[None] | None = None

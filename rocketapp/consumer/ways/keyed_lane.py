@@ -144,7 +144,7 @@ class Lane:
                 stored.add_done_callback(partial(self._dead_letter_stored, message))
                 continue
             retries.failed[message.offset] = message.reconsume_times
-            quarantine.add(message, self.workers, partial(self._start_in_turn, message))
+            quarantine.add(message, self._handler, partial(self._start_in_turn, message))
 
     def _start_in_turn(self, message: Message) -> None:
         self.keyed.quarantined.discard(message.offset)

@@ -83,13 +83,13 @@ class OrderlyDelivery(SerialDelivery):
         self._uncommitted = Uncommitted(process_queue)
         """Of handlers that commit by hand."""
         self._retries = RetriesInPlace(process_queue, self._ended, self._context)
-        crashes = self._context.crashes
-        self._note, self._record = None if crashes is None else crashes.note(), b""
+        journal = self._context.journal
+        self._note, self._record = None if journal is None else journal.note(), b""
         self._quarantine: QueueQuarantine | None = None
         self._in_turn: Message | None = None
         """The next message, when it is quarantined and was not called yet."""
-        if crashes is not None:
-            self._quarantine = QueueQuarantine(crashes, self._context.member, process_queue) or None
+        if journal is not None:
+            self._quarantine = QueueQuarantine(journal, self._context.member, process_queue) or None
         self._start(self._run(), "orderly")
 
     def deliver(self, messages: Sequence[Message]) -> None:
@@ -180,10 +180,10 @@ class OrderlyDelivery(SerialDelivery):
 
     def _to_note(self, items: list[Any]) -> list[Any]:
         """The same items: while they run it is noted down that they are in hand."""
-        if self._context.crashes is not None and items:
+        if self._context.journal is not None and items:
             first, last = first_of(items[0]), last_of(items[-1])
             group = self._context.member.name
-            self._record = self._context.crashes.record(group, self.queue, first.offset, last.offset)
+            self._record = self._context.journal.record(group, self.queue, first.offset, last.offset)
         return items
 
     async def _handle(self, executor: SerialExecutor, items: deque[Any]) -> bool:
@@ -242,7 +242,7 @@ class OrderlyDelivery(SerialDelivery):
         message, quarantine = self._in_turn, self._quarantine
         if message is None or quarantine is None or quarantine.has_turn(message):
             return True
-        return await quarantine.turn(message, executor, self._ended)
+        return await quarantine.turn(message, executor.handler, self._ended)
 
     def _turn_over(self) -> None:
         """The message was called, or is left to the next owner of the queue."""

@@ -1,6 +1,6 @@
 """Failed messages of an orderly queue → a pause and another attempt in place, or a dead letter.
 
-Brokers do not count these attempts. They outlive the session of their queue (`state.failed_attempts`), so that a
+Brokers do not count these attempts. They outlive the session of their queue (`retry.attempts`), so that a
 message whose handler costs the queue its lock each time ends in the dead letters as well.
 """
 
@@ -60,9 +60,9 @@ class RetriesInPlace:
         return sorted((*again, *unchanged), key=attrgetter("offset")) if unchanged else again
 
     def _tell(self, message: Message) -> None:
-        if self._context.tell_attempts is not None:
-            self._told = message.offset
-            self._context.tell_attempts(self._process_queue.message_queue, message.offset, message.reconsume_times + 1)
+        self._told = message.offset
+        queue = self._process_queue.message_queue
+        self._context.attempts.tell(queue, message.offset, message.reconsume_times + 1)
 
     def delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
         """Seconds until the message is tried again, which is counted; None: it is to become a dead letter.
@@ -121,8 +121,8 @@ class RetriesInPlace:
         """Every message below this offset is done: the queue is committed up to it."""
         if self.failed:
             self.failed = {at: times for at, times in self.failed.items() if at >= offset}
-        if self._told is not None and self._told < offset and self._context.tell_attempts is not None:
-            self._context.tell_attempts(self._process_queue.message_queue, self._told + 1, 0)
+        if self._told is not None and self._told < offset:
+            self._context.attempts.tell(self._process_queue.message_queue, self._told + 1, 0)
             self._told = None
 
     def close(self) -> None:

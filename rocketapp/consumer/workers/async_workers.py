@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.pausing import PausesOfHandler, Pausing
-from rocketapp.consumer.quarantine import Crashes, Note
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.tasks import Tasks
 
@@ -41,9 +41,9 @@ class _InHand:
 class AsyncWorkers:
     """Up to `concurrency` calls of one async handler at once."""
 
-    def __init__(self, handler: Handler, tasks: Tasks, pausing: Pausing, crashes: Crashes | None = None) -> None:
-        """`crashes`: where workers note down what they have in hand."""
-        self._crashes = crashes
+    def __init__(self, handler: Handler, tasks: Tasks, pausing: Pausing, journal: Journal | None = None) -> None:
+        """`journal`: where workers note down what they have in hand."""
+        self._journal = journal
         self._pauses = PausesOfHandler(handler, pausing, self._pauses_changed)
         subscription = handler.subscription
         self.handler = handler
@@ -134,7 +134,7 @@ class AsyncWorkers:
                     continue
                 waiter.set_result(None)
             elif len(workers) < self._most and not self._cancelled:
-                hand = _InHand(None if self._crashes is None else self._crashes.note())
+                hand = _InHand(None if self._journal is None else self._journal.note())
                 workers.append(hand)
                 task = hand.task = self._tasks.start(self._work(hand), f"handler {self._name}")
                 self._running[task] = None

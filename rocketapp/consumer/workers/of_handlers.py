@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.quarantine import Crashes
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 class WorkersOfHandlers:
     """Makes the workers of handlers, and owns them."""
 
-    def __init__(self, member: Member, threads: MakeThreads, crashes: Crashes | None = None) -> None:
-        """`threads(name, most)` makes threads. `crashes`: where workers note down what they have in hand."""
+    def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
+        """`threads(name, most)` makes threads. `journal`: where workers note down what they have in hand."""
         self._observe, self._pausing = member.observe, member.pausing
-        self._threads, self._crashes = threads, crashes
+        self._threads, self._journal = threads, journal
         self.tasks: Tasks = Tasks(member.observe)
         self._all: list[Workers] = []
         self._rated: list[RatedWorkers] = []
@@ -91,9 +91,9 @@ class WorkersOfHandlers:
     def _of(self, handler: Handler) -> Workers:
         workers: Workers
         if handler.subscription.is_async:
-            workers = AsyncWorkers(handler, self.tasks, self._pausing, self._crashes)
+            workers = AsyncWorkers(handler, self.tasks, self._pausing, self._journal)
         else:
-            workers = ThreadWorkers(handler, self._observe, self._pausing, self._threads, self._crashes)
+            workers = ThreadWorkers(handler, self._observe, self._pausing, self._threads, self._journal)
         if (tokens := handler.tokens) is not None:
             from rocketapp.consumer.workers.rated import RatedWorkers
 

@@ -20,8 +20,8 @@ from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.pausing import PausesOfHandler, Pausing
-from rocketapp.consumer.quarantine import Crashes, Note
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.model.event import LoopFailed, Observe
@@ -56,10 +56,10 @@ class ThreadWorkers:
         observe: Observe,
         pausing: Pausing,
         threads: MakeThreads = Threads,
-        crashes: Crashes | None = None,
+        journal: Journal | None = None,
     ) -> None:
-        """`threads(name, most)` makes the threads; `crashes`: where they note down what they have in hand."""
-        self._crashes = crashes
+        """`threads(name, most)` makes the threads; `journal`: where they note down what they have in hand."""
+        self._journal = journal
         self._pauses = PausesOfHandler(handler, pausing, self._pauses_changed)
         self._can_probe = False
         """Its topic is paused, and one message may start."""
@@ -182,7 +182,7 @@ class ThreadWorkers:
                 self._activate(worker)
                 count -= 1
         while count > 0 and len(self._workers) < self._most:
-            worker = _Worker(None if self._crashes is None else self._crashes.note())
+            worker = _Worker(None if self._journal is None else self._journal.note())
             self._workers.append(worker)
             self._activate(worker)
             count -= 1

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import first_of, last_of
-from rocketapp.consumer.quarantine import Note
+from rocketapp.consumer.journal import Note
 from rocketapp.wire.record import Message
 
 

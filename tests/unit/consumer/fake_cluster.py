@@ -22,10 +22,10 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
-from rocketapp.consumer.quarantine import Crashes
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, dlq_topic, is_retry_topic, retry_topic
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
@@ -492,7 +492,7 @@ class Member:
         client_config: ClientConfig | None = None,
         cache_bytes: int = 1 << 27,
         seed: int = 1,
-        crashes: Crashes | None = None,
+        journal: Journal | None = None,
         allocation: Allocation = AVERAGE,
         offset_store: OffsetStore | None = None,
         client_id: str | None = None,
@@ -530,7 +530,7 @@ class Member:
             observe=self.events,
             flow_control=self.flow_control,
             app_version="1.2.3",
-            crashes=crashes,
+            journal=journal,
             allocation=allocation,
             offset_store=offset_store,
         )

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rocketapp.consumer.quarantine import PATIENCE, Crashes
+from rocketapp.consumer.journal import Journal
+from rocketapp.consumer.quarantine import PATIENCE
 from rocketapp.model.event import Moving, StandingStill
 from rocketapp.model.names import dlq_topic
 from rocketapp.wire.record import Message
@@ -23,9 +24,9 @@ QUARANTINED = (2, 3, CAUSE)
 MODES: list[dict[str, Any]] = [{}, {"orderly": True}, {"batch": 3}, {"order_by": lambda message: message.offset % 3}]
 
 
-def crashes_with(directory: Path, quarantined: dict[str, dict[int, list[float]]]) -> Crashes:
+def journal_with(directory: Path, quarantined: dict[str, dict[int, list[float]]]) -> Journal:
     (directory / "quarantine.json").write_text(json.dumps(quarantined))
-    return Crashes(directory, now=lambda: 1000.0, tell=lambda _: None)
+    return Journal(directory, now=lambda: 1000.0, tell=lambda _: None)
 
 
 def quarantined(*groups: str, beside: bool = False) -> dict[str, dict[int, list[float]]]:
@@ -89,9 +90,9 @@ async def test_each_handler_gets_one_at_a_time_and_all_together_when_they_were_i
     cluster, one, two = await with_topic(), Watched(), Watched()
     if together:
         two.running, two.lock = one.running, one.lock
-    crashes = crashes_with(tmp_path, quarantined("one", "two", beside=together))
+    journal = journal_with(tmp_path, quarantined("one", "two", beside=together))
     members = [
-        cluster.member(consumed(watched.call, retries=2, **{**options, **more}), group=group, crashes=crashes)
+        cluster.member(consumed(watched.call, retries=2, **{**options, **more}), group=group, journal=journal)
         for group, watched, more in (("one", one, {}), ("two", two, {"orderly": True}))
     ]
     for member in members:
@@ -104,22 +105,22 @@ async def test_each_handler_gets_one_at_a_time_and_all_together_when_they_were_i
     assert cluster.bodies(dlq_topic("one")) == [b"%d" % CAUSE]
     for member in members:
         assert await member.stop()
-    assert crashes.quarantined("one", message(0).queue, 0) == {}  # type: ignore[arg-type]
-    crashes.close()
+    assert journal.quarantined("one", message(0).queue, 0) == {}  # type: ignore[arg-type]
+    journal.close()
     await cluster.stop()
 
 
 @pytest.mark.parametrize("options", MODES)
 async def test_a_handler_in_threads_gets_one_at_a_time(options: dict[str, Any], tmp_path: Path) -> None:
     cluster, watched = await with_topic(), Watched()
-    crashes = crashes_with(tmp_path, quarantined("group"))
+    journal = journal_with(tmp_path, quarantined("group"))
     handled = consumed(watched.block, is_async=False, concurrency=3, retries=2, **options)
-    member = await cluster.member(handled, crashes=crashes).start()
+    member = await cluster.member(handled, journal=journal).start()
     await eventually(lambda: member.consumer.counters.handled == 23, 20)
     assert (watched.overlaps, watched.quarantined) == (0, 8)
     await eventually(lambda: member.consumer.counters.dead_lettered == 1)
     assert await member.stop()
-    crashes.close()
+    journal.close()
     await cluster.stop()
 
 
@@ -144,14 +145,14 @@ async def test_what_was_in_flight_at_a_kill_holds_up_no_other_message(options: d
 
         directory = tmp_path / f"{len(found)}"
         directory.mkdir()
-        crashes = crashes_with(directory, found)
+        journal = journal_with(directory, found)
         for queue in cluster.create("other", queues=1):
             cluster.send_many(queue, 1)
         handled = consumed(slow, concurrency=65, **options), consumed(other, topic="other")
-        member = await cluster.member(*handled, crashes=crashes).start()
+        member = await cluster.member(*handled, journal=journal).start()
         await eventually(lambda: len(first) == 2, 5)
         await member.stop(drain_timeout=0.1)
-        crashes.close()
+        journal.close()
         await cluster.stop()
         return first
 
@@ -167,7 +168,7 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
     cluster = await with_topic()
-    crashes = crashes_with(
+    journal = journal_with(
         tmp_path, {f"group topic@broker-a:{number}": {0: [1, 0, 1000.0, False]} for number in range(3)}
     )
     hangs, called = asyncio.Event(), list[int]()
@@ -179,7 +180,7 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
             if len(called) == 1:
                 await hangs.wait()
 
-    member = await cluster.member(consumed(handle, **options), crashes=crashes).start()
+    member = await cluster.member(consumed(handle, **options), journal=journal).start()
     await asyncio.sleep(8)
     assert len(called) == 1
     waiting = {queue.queue_id: reason for queue, reason in member.consumer.standing_still().items()}
@@ -197,7 +198,7 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
     await eventually(lambda: member.consumer.counters.handled == 24, 10)
     assert member.consumer.standing_still() == {}
     assert await member.stop()
-    crashes.close()
+    journal.close()
     await cluster.stop()
 
 
@@ -205,8 +206,8 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
 @in_virtual_time
 async def test_a_pause_lets_no_two_quarantined_messages_start_together(options: dict[str, Any], tmp_path: Path) -> None:
     cluster, watched = await with_topic(), Watched()
-    crashes = crashes_with(tmp_path, quarantined("group"))
-    member = cluster.member(consumed(watched.call, retries=2, **options), crashes=crashes)
+    journal = journal_with(tmp_path, quarantined("group"))
+    member = cluster.member(consumed(watched.call, retries=2, **options), journal=journal)
     member.consumer.pause("topic", "test")
     await member.start()
     await asyncio.sleep(1)
@@ -218,5 +219,5 @@ async def test_a_pause_lets_no_two_quarantined_messages_start_together(options: 
     await eventually(lambda: member.consumer.counters.handled == 23, 60)
     assert (watched.overlaps, watched.quarantined) == (0, 8)
     assert await member.stop()
-    crashes.close()
+    journal.close()
     await cluster.stop()

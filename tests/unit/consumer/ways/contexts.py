@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.retry.attempts import Attempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.ways.context import WayContext
 from tests.unit.consumer.members import member_alone
@@ -20,5 +21,6 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "redelivery": cast(Any, dead_letters),
         "stopping": Stopping(handlers, member.pausing),
         "new_completion": None,
+        "attempts": Attempts(member),
     }
     return WayContext(**{**values, **others})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp.state.crashes import FORGOTTEN_AFTER, MOST, Quarantined, Span, after_crash, still_quarantined
+from rocketapp.state.quarantine import FORGOTTEN_AFTER, MOST, Quarantined, Span, after_crash, still_quarantined
 
 QUEUE, OTHER = "group topic@broker:0", "group other@broker:1"
 

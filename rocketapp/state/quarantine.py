@@ -9,18 +9,17 @@ dead letter.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from rocketapp.state.redelivery import UNLIMITED
+from rocketapp.state.redelivery import CERTAIN, UNLIMITED
 
 MOST = 10_000
 """Messages that are quarantined after one death."""
 FORGOTTEN_AFTER = 86_400.0
 """Seconds after which a quarantined message that was not met again is forgotten."""
-CERTAIN = 3
-"""Deaths beside ordinary messages: after more of them, the quarantined one is the cause all the same."""
 
 
 class Span(NamedTuple):
@@ -50,15 +49,6 @@ class Quarantined:
         """Whether it ends processes for certain, and has no attempt left."""
         is_certain = self.alone > 0 or self.crashes > CERTAIN
         return is_certain and retries != UNLIMITED and reconsume_times + self.crashes > retries
-
-
-def is_spent(reconsume_times: int, retries: int) -> bool:
-    """Whether a popped message has no attempt left as it arrives, so that its last one cannot have had an end.
-
-    A handler that fails for the last time makes a dead letter itself. Deaths count for everything that was in hand,
-    also for what had not begun: so the first few do not suffice, however few retries there are.
-    """
-    return retries != UNLIMITED and reconsume_times > max(retries, CERTAIN)
 
 
 Quarantine = dict[str, dict[int, Quarantined]]
@@ -101,3 +91,80 @@ def still_quarantined(known: Mapping[str, Mapping[int, Quarantined]], now: float
         for queue, offsets in known.items()
     }
     return {queue: offsets for queue, offsets in kept.items() if offsets}
+
+
+class Turn:
+    """One quarantined message of a process: it waits, has its turn, or has given it up."""
+
+    __slots__ = ("handler", "is_apart", "is_waiting")
+
+    def __init__(self, handler: int, *, is_apart: bool) -> None:
+        """`handler`: the identity of what is called for it. `is_apart`: it was in flight with others at a death."""
+        self.handler: int = handler
+        self.is_apart: bool = is_apart
+        self.is_waiting: bool = True
+
+    @property
+    def is_paused(self) -> bool:
+        """It would not begin if it had its turn."""
+        return False
+
+
+T = TypeVar("T", bound=Turn)
+
+
+class Turns(Generic[T]):
+    """The quarantined messages of one process, of which each handler gets one at a time.
+
+    While some of them were in flight together at a death, those come first, and each of them alone.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, deque[T]] = {}
+        """By handler."""
+        self._apart: deque[T] = deque()
+        self._running: dict[int, T] = {}
+        """By handler the one that has its turn."""
+
+    def __repr__(self) -> str:
+        waiting = sum(map(len, [self._apart, *self._waiting.values()]))
+        return f"<Turns: {len(self._running)} have theirs, {waiting} wait>"
+
+    @property
+    def are_apart(self) -> bool:
+        """All handlers together get one at a time."""
+        return bool(self._apart) or any(turn.is_apart for turn in self._running.values())
+
+    def add(self, turn: T) -> None:
+        """It waits from now on."""
+        self._line(turn).append(turn)
+
+    def remove(self, turn: T) -> None:
+        """It waits no more, or has no turn any more."""
+        if turn.is_waiting:
+            self._line(turn).remove(turn)
+        elif self._running.get(turn.handler) is turn:
+            del self._running[turn.handler]
+
+    def next(self) -> T | None:
+        """One that has its turn from now on."""
+        if self.are_apart:
+            if self._running or not self._apart:
+                return None
+            turn = next((one for one in self._apart if not one.is_paused), self._apart[0])
+            self._apart.remove(turn)
+        else:
+            lines = (line for handler, line in self._waiting.items() if line and handler not in self._running)
+            if (line := next(lines, None)) is None:
+                return None
+            turn = line.popleft()
+        self._running[turn.handler], turn.is_waiting = turn, False
+        return turn
+
+    def before(self, turn: T) -> T | None:
+        """The one whose end this one waits for."""
+        first = next(iter(self._running.values()), None)
+        return first if turn.is_apart or self.are_apart else self._running.get(turn.handler)
+
+    def _line(self, turn: T) -> deque[T]:
+        return self._apart if turn.is_apart else self._waiting.setdefault(turn.handler, deque())

@@ -8,28 +8,28 @@ import sys
 import time
 from pathlib import Path
 
-from rocketapp.consumer.quarantine import Crashes
+from rocketapp.consumer.journal import Journal
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.crashes import FORGOTTEN_AFTER
+from rocketapp.state.quarantine import FORGOTTEN_AFTER
 from tests.unit.cpu import cheapest
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 DYING = """
 import os, sys
 from pathlib import Path
-from rocketapp.consumer.quarantine import Crashes
+from rocketapp.consumer.journal import Journal
 from rocketapp.model.message_queue import MessageQueue
 
-crashes = Crashes(Path(sys.argv[1]), now=lambda: 1000.0, tell=print)
-crashes.note().write(crashes.record("group", MessageQueue("topic", "broker-a", 0), 4, 6))
+journal = Journal(Path(sys.argv[1]), now=lambda: 1000.0, tell=print)
+journal.note().write(journal.record("group", MessageQueue("topic", "broker-a", 0), 4, 6))
 print("in hand", flush=True)
 sys.stdin.readline()
 os._exit(9)
 """
 
 
-def opened(directory: Path, now: float = 1000.0) -> Crashes:
-    return Crashes(directory, now=lambda: now, tell=lambda _: None)
+def opened(directory: Path, now: float = 1000.0) -> Journal:
+    return Journal(directory, now=lambda: now, tell=lambda _: None)
 
 
 def of_file(directory: Path) -> dict[str, dict[str, list[float]]]:
@@ -42,13 +42,13 @@ def test_a_queue_that_begins_right_after_a_death_knows_what_is_quarantined(tmp_p
     with subprocess.Popen(dying, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         assert process.stdout.readline() == "in hand\n"
-        crashes = opened(tmp_path)
-        assert crashes.quarantined("group", QUEUE, 0) == {}
+        journal = opened(tmp_path)
+        assert journal.quarantined("group", QUEUE, 0) == {}
         process.communicate("\n")
-    assert set(crashes.quarantined("group", QUEUE, 0)) == {4, 5, 6}
+    assert set(journal.quarantined("group", QUEUE, 0)) == {4, 5, 6}
     # What lies below the offset at which it begins was finished by others.
-    assert set(crashes.quarantined("group", QUEUE, 6)) == {6}
-    crashes.close()
+    assert set(journal.quarantined("group", QUEUE, 6)) == {6}
+    journal.close()
     assert set(of_file(tmp_path)["group topic@broker-a:0"]) == {"6"}
 
 
@@ -69,12 +69,12 @@ def test_thousands_of_messages_are_settled_without_holding_up_the_process(tmp_pa
 
     def settle_most() -> float:
         (tmp_path / "quarantine.json").write_text(json.dumps(quarantine))
-        crashes = opened(tmp_path)
+        journal = opened(tmp_path)
         began = time.process_time()
         for offset in range(4000):
-            crashes.settled("group", QUEUE, offset)
+            journal.settled("group", QUEUE, offset)
         spent = time.process_time() - began
-        crashes.close()
+        journal.close()
         return spent
 
     assert cheapest(settle_most, within=1.0) < 1.0
@@ -89,25 +89,25 @@ def test_messages_that_no_process_of_the_machine_met_for_a_day_leave_the_quarant
 
 def test_the_record_has_its_place_on_the_disk_before_the_first_message(tmp_path: Path) -> None:
     """A sparse file on a disk that becomes full would end the process when it is written to."""
-    crashes = opened(tmp_path)
+    journal = opened(tmp_path)
     (path,) = tmp_path.glob("*.hand")
     found = path.stat()
     assert found.st_blocks * 512 >= found.st_size > 0
-    crashes.close()
+    journal.close()
     assert not list(tmp_path.glob("*.hand"))
 
 
 def test_a_queue_whose_name_has_no_place_on_the_disk_takes_no_other_ones(tmp_path: Path) -> None:
     script = DYING.replace(
-        "crashes.note",
+        "journal.note",
         "import resource\n"
         "size = os.stat(next(Path(sys.argv[1]).glob('*.hand'))).st_size\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, -1))\n"
-        "crashes.note().write(crashes.record('group', MessageQueue('long', 'broker-a', 0), 0, 7))\n"
+        "journal.note().write(journal.record('group', MessageQueue('long', 'broker-a', 0), 0, 7))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))\n"
-        "crashes.note",
+        "journal.note",
     )
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], input=b"\n", stdout=subprocess.DEVNULL, check=False)
-    crashes = opened(tmp_path)
-    assert set(crashes.quarantined("group", QUEUE, 0)) == {4, 5, 6}
-    crashes.close()
+    journal = opened(tmp_path)
+    assert set(journal.quarantined("group", QUEUE, 0)) == {4, 5, 6}
+    journal.close()

@@ -1,0 +1,316 @@
+"""What a process has in flight, noted down where it outlives the process, and what others learn of it.
+
+Each worker has a slot in a mapped file, and writes into it which offsets it takes, once per run of messages. The pages
+of a mapped file stay when the process dies, whatever ended it. A lock on the file says that its process lives. The
+processes of one machine share a directory: a queue of one that died goes to another one, which has to know before it
+begins. What becomes of such messages is decided in `state.quarantine`, and `quarantine` calls their handlers.
+
+With Java's client, a message that ends its process does so again after every restart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from secrets import token_hex
+from struct import Struct
+from typing import Any
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.quarantine import Quarantine, Quarantined, Span, Turns, after_crash, still_quarantined
+from rocketapp.wire.record import Message
+
+_SLOT = Struct("<Iqq")
+_SLOTS = 4096
+"""Workers of one process that are recorded."""
+_SIZE = _SLOTS * _SLOT.size
+_NOTHING = bytes(_SLOT.size)
+_LATE = 1 << 31
+"""In the number of a queue: the message was overtaken (`Span.is_late`)."""
+_SUFFIX = ".hand"
+_WRITE_INTERVAL = 1.0
+"""Seconds between two writes of what was settled. A death in between quarantines some messages once more."""
+
+
+class Note:
+    """Where one worker notes down what it has in hand. A thread may write."""
+
+    __slots__ = ("_at", "_end", "_free", "_slots")
+
+    def __init__(self, slots: mmap.mmap, at: int, free: list[int]) -> None:
+        self._slots, self._at, self._end, self._free = slots, at, at + _SLOT.size, free
+
+    def write(self, record: bytes) -> None:
+        """These items are in hand, or some of them."""
+        self._slots[self._at : self._end] = record
+
+    def clear(self) -> None:
+        """Nothing is in hand."""
+        self._slots[self._at : self._end] = _NOTHING
+
+    def close(self) -> None:
+        """The worker has ended."""
+        if not self._slots.closed:
+            self.clear()
+        self._free.append(self._at)
+
+
+class Journal:
+    """The record of one process, and the quarantine that it shares with others."""
+
+    def __init__(self, directory: Path, *, now: Callable[[], float], tell: Callable[[str], None]) -> None:
+        """`now`: seconds since 1970; `tell` hears of processes that died. Raises OSError."""
+        self._directory, self._now, self._tell = directory, now, tell
+        self._made = _made(directory)
+        self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
+        self._quarantine: Quarantine = {}
+        self._settled: list[tuple[str, int]] = []
+        """What is to be taken out of the file of quarantined messages."""
+        self._written_at = now()
+        self._known: bytes | None = None
+        """The text of that file when it was last read or written: it seldom changes, and may be large."""
+        with self._shared():  # others must not meet it before it is locked
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            # Not a sparse file: a disk that is full later would end the process at its first note.
+            os.posix_fallocate(self._file, 0, _SIZE)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            raise
+        self._names_end = _SIZE
+        self._slots = mmap.mmap(self._file, _SIZE)
+        """One per worker, all of the same size."""
+        self._free = list(range(_SIZE - _SLOT.size, -1, -_SLOT.size))
+        self._numbers: dict[str, int] = {}
+        self.turns: Turns[Any] = Turns()
+        """Of the quarantined messages that this process handles."""
+        self._is_open = True
+        ref = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: (forget := ref()) and forget())
+        self._look()
+
+    def __repr__(self) -> str:
+        return f"<Journal {self._path}>"
+
+    # What this process has in hand.
+
+    def note(self) -> Note | None:
+        """The place where one worker notes down what it has in hand; None when all are taken."""
+        return Note(self._slots, self._free.pop(), self._free) if self._free else None
+
+    def record(self, group: str, queue: MessageQueue, first: int, last: int, *, is_late: bool = False) -> bytes:
+        """What is noted down by a worker that takes these offsets of a queue. `is_late`: see `Span`."""
+        return _SLOT.pack(self._number_of(group, queue) | (_LATE if is_late else 0), first, last)
+
+    def recorder(self, group: str, queue: MessageQueue) -> Callable[[Message], bytes]:
+        """The same for one message of a queue at a time."""
+        number, pack = self._number_of(group, queue), _SLOT.pack
+        return lambda message: pack(number, message.offset, message.offset)
+
+    def _number_of(self, group: str, queue: MessageQueue) -> int:
+        key = _key(group, queue)
+        number = self._numbers.get(key)
+        if number is None:
+            name = key.encode() + b"\n"
+            try:
+                _write(self._file, name, self._names_end)
+            except OSError:
+                return 0  # the disk is full: what this queue has in hand is not found
+            self._names_end += len(name)
+            number = self._numbers[key] = len(self._numbers) + 1
+        return number
+
+    def close(self) -> None:
+        """This process ends in order, and leaves nothing."""
+        if self._is_open:
+            with contextlib.suppress(OSError):
+                self._write_settled()
+            # The map stays: a thread that was left behind may still write.
+            self._is_open = False
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            if self._made:
+                self._leave_no_trace()
+
+    def _leave_no_trace(self) -> None:
+        """Remove the directories that this process made, if it was alone there and nothing is quarantined."""
+        with contextlib.suppress(OSError):
+            if not self._quarantine and not any(self._directory.glob(f"*{_SUFFIX}")):
+                (self._directory / "quarantine.json").unlink(missing_ok=True)
+            for path in reversed(self._made):
+                path.rmdir()  # fails where anything else is kept
+
+    def _forget(self) -> None:
+        """Also in a forked child: it has nothing in hand, and must not keep the lock of a parent that dies."""
+        if self._is_open:
+            self._is_open = False
+            self._slots.close()
+            os.close(self._file)
+
+    # What others had.
+
+    def quarantined(self, group: str, queue: MessageQueue, first_offset: int) -> dict[int, Quarantined]:
+        """By offset what is quarantined in a queue that begins at this offset. It is to be settled."""
+        key = _key(group, queue)
+        with contextlib.suppress(OSError):
+            # Every time: this queue is perhaps that of a process that died a moment ago.
+            self._look()
+        # What lies below was finished by others.
+        self._drop(key, [offset for offset in self._quarantine.get(key, ()) if offset < first_offset])
+        return dict(self._quarantine.get(key, {}))
+
+    def settled(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """This quarantined message is done, or dead: it has not ended the process."""
+        self._drop(_key(group, queue), [offset])
+
+    def _drop(self, key: str, offsets: list[int]) -> None:
+        if not offsets:
+            return
+        self._settled += ((key, offset) for offset in offsets)
+        _remove(self._quarantine, self._settled[-len(offsets) :])
+        if not self._quarantine or self._now() >= self._written_at + _WRITE_INTERVAL:
+            with contextlib.suppress(OSError):
+                self._write_settled()
+
+    def _write_settled(self) -> None:
+        self._written_at = self._now()
+        if self._settled:
+            with self._shared():
+                pass
+
+    def _look(self) -> None:
+        """Take over what processes that died had in hand."""
+        with self._shared() as shared:
+            for path in self._directory.glob(f"*{_SUFFIX}"):
+                if path != self._path and (spans := _left_in(path)) is not None:
+                    shared.taken.append(path)
+                    if spans:
+                        self._tell(_text(spans))
+                        shared.replace(after_crash(shared.quarantine, spans, self._now()))
+            kept = still_quarantined(shared.quarantine, self._now())
+            if kept != shared.quarantine:
+                shared.replace(kept)
+
+    @contextlib.contextmanager
+    def _shared(self) -> Iterator[_Shared]:
+        """The quarantine of all processes, under a lock, without what was settled; what is changed is written."""
+        opened = os.open(self._directory / "quarantine.json", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(opened, "r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            before = file.read()
+            if before != self._known:
+                self._quarantine = _parsed(before.decode("utf-8", "replace"))
+            # Until all is written: what is in memory is not what the file says.
+            self._known = None
+            _remove(self._quarantine, self._settled)
+            shared = _Shared(self._quarantine, is_changed=bool(self._settled))
+            yield shared
+            if shared.is_changed:
+                before = _text_of(shared.quarantine)
+                # A handler in a thread may end the process at any moment: what is there is first overwritten, in one
+                # step. What a death leaves behind the new text is not read.
+                _write(opened, before, 0)
+                os.ftruncate(opened, len(before))
+            self._known, self._quarantine = before, shared.quarantine
+            self._settled.clear()
+            for path in shared.taken:
+                # Only now: a death in between must not lose what that process had in hand.
+                path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The quarantine of all processes, while no other process changes it."""
+
+    quarantine: Quarantine
+    is_changed: bool = False
+    taken: list[Path] = field(default_factory=list)
+    """Records of processes that died, whose spans are in the quarantine."""
+
+    def replace(self, quarantine: Quarantine) -> None:
+        self.quarantine, self.is_changed = quarantine, True
+
+
+def _remove(quarantine: Quarantine, settled: Iterable[tuple[str, int]]) -> None:
+    for key, offset in settled:
+        found = quarantine.get(key)
+        if found is not None:
+            found.pop(offset, None)
+            if not found:
+                del quarantine[key]
+
+
+def _text_of(quarantine: Quarantine) -> bytes:
+    return json.dumps(
+        {queue: {at: astuple(one) for at, one in found.items()} for queue, found in quarantine.items()}
+    ).encode()
+
+
+def _write(file: int, data: bytes, at: int) -> None:
+    """All of it. Raises OSError, also when the disk has room for a part."""
+    if os.pwrite(file, data, at) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _made(directory: Path) -> list[Path]:
+    """Make this directory; which ones had to be made, from outside to inside."""
+    missing = [path for path in (*reversed(directory.parents), directory) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    return missing
+
+
+def _key(group: str, queue: MessageQueue) -> str:
+    return f"{group} {queue}"
+
+
+def _left_in(path: Path) -> list[Span] | None:
+    """What the process of this file had in hand when it died; None while it lives."""
+    try:
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    names = data[_SIZE:].decode("utf-8", "replace").split("\n")
+    slots = _SLOT.iter_unpack(data[:_SIZE]) if len(data) >= _SIZE else ()
+    return [
+        Span(names[(number & ~_LATE) - 1], first, last, bool(number & _LATE))
+        for number, first, last in slots
+        if 0 < number & ~_LATE < len(names)
+    ]
+
+
+def _parsed(text: str) -> Quarantine:
+    """What a file says; nothing when a death left it unfinished."""
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text or "{}")
+        return {
+            str(queue): {
+                int(at): Quarantined(int(one[0]), int(one[1]), float(one[2]), bool(one[3]))
+                for at, one in offsets.items()
+            }
+            for queue, offsets in found.items()
+        }
+    except (ValueError, TypeError, AttributeError, LookupError):
+        return {}
+
+
+def _text(spans: list[Span]) -> str:
+    shown = ", ".join(
+        f"{span.queue} #{span.first}" + (f" to #{span.last}" if span.last > span.first else "") for span in spans[:3]
+    )
+    more = f" and {len(spans) - 3} more" if len(spans) > 3 else ""
+    return f"a process died with messages in flight ({shown}{more}): each handler is called for one of them at a time"
