@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from rocketapp.model.stats import HandlerStats
+
 Take = Callable[[str], bool]
 """(name of a handler): whether one message of it may start, although its topic is paused. True once."""
 
@@ -11,24 +13,29 @@ Take = Callable[[str], bool]
 class Leave:
     """Permission to start one message of a handler although its topic is paused for a reason."""
 
-    __slots__ = ("_handler", "_taken")
+    __slots__ = ("_handled", "_handler", "_stats")
 
-    def __init__(self, handler: str, taken: Callable[[], None]) -> None:
-        """`taken` is called when it is made use of."""
-        self._handler = handler
-        self._taken: Callable[[], None] | None = taken
+    def __init__(self, handler: str, stats: HandlerStats) -> None:
+        """`stats`: the counters of this handler."""
+        self._handler, self._stats = handler, stats
+        self._handled: int | None = None
+        """Messages handled before it was made use of."""
 
     @property
     def is_taken(self) -> bool:
         """It was made use of."""
-        return self._taken is None
+        return self._handled is not None
+
+    @property
+    def was_of_use(self) -> bool:
+        """A message of the handler was handled since it was made use of."""
+        return self._handled is not None and self._stats.handled > self._handled
 
     def take(self, handler: str) -> bool:
         """Make use of it; False when it is another handler's, or was taken before."""
-        if self._taken is None or handler != self._handler:
+        if self.is_taken or handler != self._handler:
             return False
-        taken, self._taken = self._taken, None
-        taken()
+        self._handled = self._stats.handled
         return True
 
 

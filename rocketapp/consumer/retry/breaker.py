@@ -17,8 +17,8 @@ from rocketapp.state.breaker import BreakerState, Circuit
 from rocketapp.state.pauses import Leave
 from rocketapp.state.redelivery import Failure
 
-_FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
-"""Seconds until it is looked whether the message that was tried is done, and the longest time between later looks."""
+_LOOK = 0.1
+"""Seconds between looks whether the message that is tried is done: handled ones are not reported one by one."""
 
 
 class Stopping:
@@ -59,23 +59,23 @@ class CircuitBreaker:
         self._state = BreakerState(about)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._looking: asyncio.TimerHandle | None = None
         self._reason = ""
         """Of its pause."""
-        self._handled = 0
-        """Messages handled when one was let through."""
-        self._leave: Leave | None = None
+        self._leave = Leave(handler.name, handler.stats)
         """For the one message that is tried."""
+        self._until = 0.0
+        """The loop's time until which that is waited for."""
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self._handler.name}: {self._state.circuit.value}>"
 
     def failed(self, failure: Failure) -> None:
         """An attempt of its handler has failed."""
-        if self._state.circuit is not Circuit.CLOSED and (self._was_resumed() or self._has_handled()):
+        is_half_open = self._state.circuit is Circuit.HALF_OPEN
+        if self._was_resumed() or (is_half_open and self._leave.was_of_use):
             self._close()
         if failure.dead or failure.stop:
-            if self._state.circuit is Circuit.HALF_OPEN and self._reason:
+            if is_half_open and self._reason:
                 self._probe()  # that message says nothing about the others
             return
         seconds = self._state.failed(self._loop.time(), self._handler.stats.handled)
@@ -84,13 +84,12 @@ class CircuitBreaker:
 
     def stop(self) -> None:
         """Its group has ended."""
-        for timer in (self._timer, self._looking):
-            if timer is not None:
-                timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _open(self, seconds: float, failure: Failure) -> None:
         self.stop()
-        about, before, self._leave = self._about, self._reason, None
+        about, before = self._about, self._reason
         self._reason = (
             f"circuit breaker of {self._handler.name}: {about.failures} failed attempts within {seconds:.0f} s, "
             f"the last: {failure}; one message is tried after {about.pause:g} s"
@@ -100,53 +99,34 @@ class CircuitBreaker:
 
     def _probe(self) -> None:
         """Let one message through; another one when that gives no answer within a pause."""
-        self.stop()
-        if self._was_resumed():
-            self._close()
-            return
         self._state.try_one()
-        self._handled = self._handler.stats.handled
-        self._leave = Leave(self._handler.name, self._begin_to_look)
+        self._leave, self._until = Leave(self._handler.name, self._handler.stats), self._loop.time() + self._about.pause
         self._pausing.probe(self._topic, self._reason, self._leave)
-        self._timer = self._loop.call_later(self._about.pause, self._no_answer)
+        self._look()
 
-    def _no_answer(self) -> None:
-        if self._leave is None or self._leave.is_taken or self._was_resumed():
+    def _look(self) -> None:
+        self.stop()
+        if self._was_resumed() or self._leave.was_of_use:
+            self._close()
+        elif self._loop.time() < self._until:
+            self._timer = self._loop.call_later(_LOOK, self._look)
+        elif self._leave.is_taken:
             self._probe()
         else:
-            self._let_all()
-
-    def _let_all(self) -> None:
-        """For a whole pause its handler had no message to try: perhaps it stands behind those of another handler.
-
-        The topic goes on, and the next message of the handler decides.
-        """
-        self.stop()
-        reason, self._reason, self._leave = self._reason, "", None
-        self._pausing.resume(self._topic, reason)
-
-    def _begin_to_look(self) -> None:
-        self._handled = self._handler.stats.handled
-        self._looking = self._loop.call_later(_FIRST_LOOK, self._look, _FIRST_LOOK)
-
-    def _look(self, wait: float) -> None:
-        """Handled messages are not reported one by one, so the counter is read."""
-        if self._has_handled():
-            self._close()
-        else:
-            wait = min(2 * wait, _LONGEST_LOOK)
-            self._looking = self._loop.call_later(wait, self._look, wait)
+            # For a whole pause its handler had no message to try: perhaps it stands behind those of another handler.
+            # The topic goes on, and the next message of the handler decides.
+            self._leave.take(self._handler.name)
+            self._resume()
 
     def _close(self) -> None:
         self.stop()
         self._state.close()
-        if self._reason:
-            self._pausing.resume(self._topic, self._reason)
-        self._reason, self._leave = "", None
+        self._resume()
 
-    def _has_handled(self) -> bool:
-        """Whether one of its messages was handled since one was let through."""
-        return self._state.circuit is Circuit.HALF_OPEN and self._handler.stats.handled > self._handled
+    def _resume(self) -> None:
+        reason, self._reason = self._reason, ""
+        if reason:
+            self._pausing.resume(self._topic, reason)
 
     def _was_resumed(self) -> bool:
         """The app has lifted the pause."""

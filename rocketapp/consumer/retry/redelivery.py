@@ -1,9 +1,9 @@
 """Failed messages go back to the broker, or to the dead letters, and stay ours until that is certain.
 
 A failed message keeps its place in its process queue, so that its offset is not committed,
-until a broker has confirmed that it stored the copy. There is a retry queue per broker, a few
-attempts wide: a broker that is down holds up its own failures only, and no handler. Each message
-that was refused waits for its own next round, twice as long each time, whatever becomes of the others.
+until a broker has confirmed that it stored the copy. A few attempts are in flight per broker: one
+that is down holds up its own failures only, and no handler. Each message that was refused waits
+for its own next round, twice as long each time, whatever becomes of the others.
 
 Every attempt takes one path; `state.redelivery.after_failure` decides which path comes next. Java answers any error
 with a copy of its own at once (DefaultMQPushConsumerImpl.sendMessageBack); after an answer that was lost, that makes
@@ -16,7 +16,7 @@ message as well. So its failed messages are dropped, and told.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -128,18 +128,16 @@ class _Job:
     """What its dead letter carries: less after each one that was too large."""
 
 
-@dataclass(slots=True)
-class _RetryQueue:
-    """Failed messages of one broker."""
+class _Broker:
+    """What one broker takes at a time."""
 
-    backoff: Backoff = field(default_factory=_new_backoff)
-    jobs: deque[_Job] = field(default_factory=deque)
-    later: dict[_Job, asyncio.TimerHandle] = field(default_factory=dict)
-    """Those that were refused, until they are tried again."""
-    running: int = 0
-    """Attempts in flight."""
-    not_before: float = 0.0
-    """The loop's time before which nothing is tried."""
+    __slots__ = ("backoff", "not_before", "places")
+
+    def __init__(self) -> None:
+        self.places: asyncio.Semaphore = asyncio.Semaphore(_WIDTH)
+        self.backoff: Backoff = _new_backoff()
+        self.not_before: float = 0.0
+        """The loop's time before which nothing is tried."""
 
 
 class Redelivery:
@@ -153,7 +151,7 @@ class Redelivery:
         self._member, self._sender = member, sender
         self._has_locks, self._app_version = has_locks, app_version
         self._tasks = Tasks(member.observe)
-        self._retry_queues: dict[str, _RetryQueue] = {}
+        self._brokers: dict[str, _Broker] = {}
         self._counts: Counter[MessageQueue] = Counter()
         """Failed messages of every queue that no broker has taken yet."""
         self._late: Counter[MessageQueue] = Counter()
@@ -188,10 +186,6 @@ class Redelivery:
 
     async def stop(self) -> None:
         """Give up what is waiting: it was not committed, so the queue's next owner gets it again."""
-        for retry_queue in self._retry_queues.values():
-            for timer in retry_queue.later.values():
-                timer.cancel()
-            retry_queue.later.clear()
         await self._tasks.close()
 
     def _begin(self, job: _Job) -> None:
@@ -200,37 +194,24 @@ class Redelivery:
             count_dropped(self._member, job.handler, job.message, job.failure)
             return
         broker_name = job.queue.message_queue.broker_name
-        retry_queue = self._retry_queues.get(broker_name)
-        if retry_queue is None:
-            retry_queue = self._retry_queues[broker_name] = _RetryQueue()
+        if (broker := self._brokers.get(broker_name)) is None:
+            broker = self._brokers[broker_name] = _Broker()
         self._counts[job.queue.message_queue] += 1
-        self._add(retry_queue, job)
+        self._tasks.start(self._see_to(job, broker), f"send back to {broker_name}")
 
-    def _add(self, retry_queue: _RetryQueue, job: _Job) -> None:
-        broker_name = job.queue.message_queue.broker_name
-        retry_queue.later.pop(job, None)
-        retry_queue.jobs.append(job)
-        if retry_queue.running < _WIDTH:
-            retry_queue.running += 1
-            self._tasks.start(self._run(retry_queue), f"send back to {broker_name}")
-
-    async def _run(self, retry_queue: _RetryQueue) -> None:
-        try:
-            while retry_queue.jobs:
-                if (wait := retry_queue.not_before - self._loop.time()) > 0:
+    async def _see_to(self, job: _Job, broker: _Broker) -> None:
+        # Of a queue that was given up its next owner gets the message again.
+        while not job.queue.closed:
+            async with broker.places:
+                if (wait := broker.not_before - self._loop.time()) > 0:
                     await asyncio.sleep(wait)
                     continue
-                job = retry_queue.jobs.popleft()
-                # Of a queue that was given up its next owner gets the message again.
-                if job.queue.closed or await self._round(retry_queue, job):
-                    self._waits_no_more(job)
-                else:
-                    wait = job.backoff.next(self._member.random.random())
-                    retry_queue.later[job] = self._loop.call_later(wait, self._add, retry_queue, job)
-        finally:
-            retry_queue.running -= 1
+                if job.queue.closed or await self._round(job, broker):
+                    break
+            await asyncio.sleep(job.backoff.next(self._member.random.random()))
+        self._waits_no_more(job)
 
-    async def _round(self, retry_queue: _RetryQueue, job: _Job) -> bool:
+    async def _round(self, job: _Job, broker: _Broker) -> bool:
         """Try one path after the other until a broker has the copy, or another round has to follow."""
         path = job.path
         while True:
@@ -252,11 +233,11 @@ class Redelivery:
                     path = after.at_once
                     continue
                 if problem is Problem.PASSING or problem is Problem.UNKNOWN:
-                    self._wait_after(retry_queue)
+                    self._wait_after(broker)
                 self._failed(job, _text(error))
                 return False
-            retry_queue.backoff.reset()
-            retry_queue.not_before = 0.0
+            broker.backoff.reset()
+            broker.not_before = 0.0
             self._settled(job)
             return True
 
@@ -281,11 +262,11 @@ class Redelivery:
                 del self._late[queue]
                 self._member.stalls.moving(queue, place=OF_RETRY)
 
-    def _wait_after(self, retry_queue: _RetryQueue) -> None:
+    def _wait_after(self, broker: _Broker) -> None:
         now = self._loop.time()
-        if retry_queue.not_before <= now:
+        if broker.not_before <= now:
             # Attempts that fail side by side are one failure: their broker may be back in a moment.
-            retry_queue.not_before = now + retry_queue.backoff.next(self._member.random.random())
+            broker.not_before = now + broker.backoff.next(self._member.random.random())
 
     def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
         """Say so, once, when a message that was to be retried goes to the dead letters instead."""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from rocketapp.model.stats import HandlerStats
 from rocketapp.state.pauses import Leave, Pauses
 
 
@@ -35,13 +36,14 @@ def test_several_topics_are_paused_together_only_when_each_of_them_is() -> None:
 
 
 def test_one_message_may_start_when_every_reason_lets_one_through() -> None:
-    pauses, taken = Pauses(), list[str]()
+    pauses, stats = Pauses(), HandlerStats()
+    a, b = Leave("settle", stats), Leave("ship", stats)
     pauses.pause("orders", "a")
     assert pauses.leave("orders") is None
-    pauses.probe("orders", "a", Leave("settle", lambda: taken.append("a")))
+    pauses.probe("orders", "a", a)
     pauses.pause("orders", "b")
     assert pauses.leave("orders") is None
-    pauses.probe("orders", "b", Leave("ship", lambda: taken.append("b")))
+    pauses.probe("orders", "b", b)
     take = pauses.leave("orders")
     assert take is not None
     assert [take("other"), take("ship"), take("ship"), take("settle"), take("settle")] == [
@@ -51,15 +53,18 @@ def test_one_message_may_start_when_every_reason_lets_one_through() -> None:
         True,
         False,
     ]
-    assert taken == ["b", "a"]
+    assert a.is_taken
+    assert not a.was_of_use
+    stats.handled += 1
+    assert a.was_of_use
 
 
 def test_a_reason_that_is_gone_or_new_lets_nothing_through() -> None:
     pauses = Pauses()
-    pauses.probe("orders", "a", Leave("settle", lambda: None))
+    pauses.probe("orders", "a", Leave("settle", HandlerStats()))
     pauses.pause("orders", "a")
     assert pauses.leave("orders") is None
-    pauses.probe("orders", "a", Leave("settle", lambda: None))
+    pauses.probe("orders", "a", Leave("settle", HandlerStats()))
     pauses.resume("orders")
     pauses.pause("orders", "a")
     assert pauses.leave("orders") is None
