@@ -41,7 +41,7 @@ from rocketapp.transport.web import ReadUrl, read_url, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
 from rocketapp.wire.requests.clients import GroupChanged
-from rocketapp.wire.requests.direct import DirectRequest, DirectResult
+from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
 from rocketapp.wire.requests.running_info import (
     CLIENT_VERSION,
@@ -347,18 +347,18 @@ class ClientInstance(PoolOwner):
         """An operator moves a group whose broker leaves that to its members. As in Java it is not answered."""
         self._members.move(ResetOffsetRequest.from_fields(request.fields).group, decode_reset(request.body))
 
-    def _consume_directly(self, connection: Connection, request: Command) -> Command | None:
-        """Another member, or an administrator, has us consume a message: the answer comes when that has ended."""
-        answer = self._members.consume_directly(DirectRequest.from_fields(request.fields), request.body)
-        if isinstance(answer, str):
-            return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=answer)
+    def _consume_directly(self, connection: Connection, request: Command) -> None:
+        """Another member, or an administrator, has us consume a message: the answer comes later."""
+        asked = DirectRequest.from_fields(request.fields)
+        self._tasks.start(self._answer_directly(connection, request, asked), f"consume for {asked.group}")
 
-        def reply(ended: asyncio.Future[DirectResult]) -> None:
-            if not ended.cancelled() and not connection.is_closed:
-                connection.reply(Command.response(request, ResponseCode.SUCCESS, body=ended.result().encode()))
-
-        answer.add_done_callback(reply)
-        return None
+    async def _answer_directly(self, connection: Connection, request: Command, asked: DirectRequest) -> None:
+        result = await self._members.consume_directly(asked, request.body)
+        answer = Command.response(request, ResponseCode.SUCCESS, body=result.encode())
+        if result.result == NOT_TAKEN and not asked.is_by_member:
+            answer = Command.response(request, ResponseCode.SYSTEM_ERROR, remark=result.remark)
+        if not connection.is_closed:
+            connection.reply(answer)
 
     def _routes_changed(self) -> None:
         self._notice_moves()

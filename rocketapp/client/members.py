@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -10,7 +9,7 @@ from typing import Protocol
 from rocketapp.errors import SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
-from rocketapp.wire.requests.direct import DirectRequest, DirectResult
+from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import RunningInfo
 
 
@@ -36,8 +35,8 @@ class ConsumerMember(Protocol):
         """An operator has moved the group: those of these queues that we own go on at these offsets."""
         ...
 
-    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
-        """Consume one stored message now: what becomes of it, later; or why it is not taken."""
+    async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult:
+        """Consume one stored message now: what becomes of it, or why it is not taken."""
         ...
 
     def members_changed(self) -> None:
@@ -111,12 +110,12 @@ class Members:
         if member := self._consumers.get(group):
             member.move(offsets)
 
-    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
-        """Have the member of the group consume a message; or why not."""
+    async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult:
+        """Have the member of the group consume a message."""
         member = self._consumers.get(request.group)
         if member is None:
-            return f"this process is not a member of group {request.group}"
-        return member.consume_directly(request, record)
+            return DirectResult(NOT_TAKEN, f"this process is not a member of group {request.group}")
+        return await member.consume_directly(request, record)
 
     def members_changed(self, group: str) -> None:
         if member := self._consumers.get(group):

@@ -105,7 +105,7 @@ def new_consumer(
     def in_flight() -> list[tuple[Handler, Any]]:
         return [call for mode in modes for call in mode.in_hand()]
 
-    taking = Taking(member, topics, mode=concurrent, new_completion=new_completion, pausing=member.pausing)
+    taking = Taking(member, topics, mode=concurrent, new_completion=new_completion)
 
     # The queues.
     leases = Leases(member, is_unchanged=commits.is_unchanged)

@@ -130,9 +130,9 @@ class PushConsumer:
             if (owned := self._rebalancer.owned.get(queue)) is not None:
                 owned.move(offset)
 
-    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
+    async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult:
         """Another member, or an administrator, has us consume one stored message."""
-        return self._taking.take(request, record)
+        return await self._taking.take(request, record)
 
     def members_changed(self) -> None:
         """A broker says that a member joined or left; the embedded one also that a topic has been created."""

@@ -51,13 +51,14 @@ class Kind:
     """By client id."""
     wants: Wants | None = None
     """None: none of them has said it yet."""
+    is_known: bool = False
+    """It holds; otherwise they are to be asked."""
     pulls: Pulls = None
     """What one of them pulled: all can widen the same topics."""
     tries: int = 0
     """How many of them did not answer since one has."""
     not_before: float = -inf
     """When it is asked again after nobody has answered."""
-    is_asked: bool = False
 
     @property
     def names(self) -> list[str]:

@@ -56,10 +56,12 @@ _A_SECOND = 100
 """Questions a second that the members of a group ask each other, about: they spread them by their place in the list."""
 _LOOK = 0.1
 """Seconds between looks whether the others pull the union, in a small group."""
-_PAUSES = 1.0, 2.0, 4.0
-"""Seconds until members that did not answer are asked again."""
-_LONG_PAUSE = 300.0
-"""The same after that: a broker waits in one of its few threads for a member that does not answer."""
+_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
+"""Seconds between questions, and most seconds until members that did not answer are asked again: a broker waits in one
+of its few threads for a member that does not answer.
+"""
+_SILENT = 3
+"""Questions without an answer after which it is told."""
 _YES = "true"
 """Told in place of who looks whether all others pull the union."""
 _MOST_OF_A_KIND = 3
@@ -96,8 +98,11 @@ class SubscriptionCheck:
         self._kind = _kind_of(member.client_id)
         self._kinds: dict[str, Kind] = {}
         """The other members, by the digest of their client id."""
-        self._absent: set[str] = set()
-        """Members without a digest that the last list did not name: when they are back, perhaps as another app."""
+        self._listed: Collection[str] = ()
+        """The members that the last list has named."""
+        self._asking: asyncio.Task[None] | None = None
+        """Asks kinds that have not said what they want."""
+        self._told_silent = ""
         self._unmatched: set[tuple[str, bytes | None]] = set()
         """Topics and tags that no member wanted when all were asked, since the members changed."""
         self._settling = asyncio.Lock()
@@ -234,41 +239,32 @@ class SubscriptionCheck:
             return
         now = self._loop.time()
         self._see(members)
-        back = self._absent & members
-        self._absent = {name for name, kind in self._kinds.items() if name in kind.members and kind.wants is not None}
-        self._absent -= members
+        for name, kind in self._kinds.items():
+            if name in kind.members and name not in members:
+                kind.is_known = False  # without a digest: when it is back, it is perhaps another app
         gone = {
             one for kind in self._kinds.values() for one, known in kind.members.items() if now - known.seen > LINGER
         }
         if gone:
             self._forget(gone)
             self._adopt()
-        unknown = {name for name in self._unknown() | back if not self._kinds[name].is_asked}
-        unknown = {name for name in unknown if name in back or self._kinds[name].not_before <= now}
-        if unknown:
+        if self._asking is None and self._unknown():
             rank = bisect(sorted(members), self._member.client_id) / _A_SECOND
-            self._member.tasks.start(self._look(unknown, rank), f"subscriptions of {self._member.name}")
+            self._asking = self._member.tasks.start(self._ask_unknown(rank), f"subscriptions of {self._member.name}")
 
-    async def _look(self, names: set[str], wait: float) -> None:
-        """Ask these kinds, beside others: one that does not answer must not keep others waiting."""
-        kinds = {name: self._kinds[name] for name in names}
-        for kind in kinds.values():
-            kind.is_asked = True
+    async def _ask_unknown(self, wait: float) -> None:
+        """Ask until every kind has said what it wants; less and less often those that do not answer."""
         try:
-            await asyncio.sleep(wait)
-            for pause in _PAUSES:
-                await self._ask(names)
-                self._adopt()
-                names = {name for name in names if name in self._kinds and self._kinds[name].tries}
-                if not names:
-                    return
-                await asyncio.sleep(pause)
-            for name in names & self._kinds.keys():
-                self._kinds[name].not_before = self._loop.time() + _LONG_PAUSE
-            self._tell_silent()
+            while unknown := self._unknown():
+                await asyncio.sleep(wait)
+                now, wait = self._loop.time(), _PAUSE
+                if due := {name for name in unknown & self._kinds.keys() if self._kinds[name].not_before <= now}:
+                    await self._ask(due)
+                    self._adopt()
+                if any(self._kinds[name].tries >= _SILENT for name in self._unknown()):
+                    self._tell_silent()
         finally:
-            for kind in kinds.values():
-                kind.is_asked = False
+            self._asking = None
 
     def is_wanted(self, topic: str, tag: bytes | None) -> bool:
         """Whether another member wants messages of this tag that no handler here takes, or may want them.
@@ -276,8 +272,10 @@ class SubscriptionCheck:
         A process that was frozen, or has missed that a member joined, gets messages that only that member wants: the
         broker hands out by what it heard from the newest one. They are not done before all were asked once more.
         """
+        if not self.rolls_out:
+            return False
         is_settled = (topic, tag) in self._unmatched or len(self._unmatched) >= _MOST_UNMATCHED
-        return self.rolls_out and (not is_settled or self.others.are_wanting(topic, tag))
+        return not is_settled or self.others.are_wanting(topic, tag)
 
     async def takers(self, topic: str, tag: bytes | None) -> list[str]:
         """The members that want it. When none is known, those are asked that are not known yet."""
@@ -296,11 +294,13 @@ class SubscriptionCheck:
 
     def _see(self, members: Collection[str]) -> None:
         """A list has named these members."""
-        now, is_news = self._loop.time(), False
+        self._listed, now, is_news = members, self._loop.time(), False
         for name in members:
             if name != self._member.client_id:
                 key = _kind_of(name)
-                kind = self._kinds.setdefault(key, Kind(wants=self._own if key == self._kind else None))
+                if (kind := self._kinds.get(key)) is None:
+                    is_ours = key == self._kind
+                    kind = self._kinds[key] = Kind(wants=self._own if is_ours else None, is_known=is_ours)
                 is_news |= name not in kind.members
                 kind.members.setdefault(name, Known(now)).seen = now
         if is_news:
@@ -323,8 +323,9 @@ class SubscriptionCheck:
         return sorted(said, key=lambda each: min(each[0].members))
 
     def _unknown(self) -> set[str]:
-        """Kinds that have not said yet what they want."""
-        return {name for name, kind in self._kinds.items() if kind.wants is None}
+        """Kinds that are present and have not said yet what they want, or may want something else by now."""
+        unknown = {name: kind for name, kind in self._kinds.items() if not kind.is_known}
+        return {name for name, kind in unknown.items() if not kind.members.keys().isdisjoint(self._listed)}
 
     async def _catch_up(self, present: set[str]) -> None:
         """Ask kinds that have not said yet what they want, except those that do not answer."""
@@ -344,6 +345,7 @@ class SubscriptionCheck:
             for client_id, name in chosen.items():
                 kind = self._kinds.get(name, Kind())
                 kind.tries = 0 if client_id in answered else kind.tries + 1
+                kind.not_before = self._loop.time() + min(2.0**kind.tries, _LONGEST_PAUSE)
                 if kind.tries == 0 or len(kind.members) < 2:
                     left.discard(name)
         self._name_others()
@@ -377,6 +379,7 @@ class SubscriptionCheck:
         # Most members subscribe alike: what each says is neither kept nor compared anew.
         alike = {id(one): one for one in (self._own, *(wants for _, wants in self._said()))}
         kind.wants, kind.pulls = shared(wants_of(info.subscriptions), alike.values()), info.pulled
+        kind.is_known = True
         known.pulls, known.has_said, known.silent = info.pulled, True, ""
         return info
 
@@ -424,7 +427,9 @@ class SubscriptionCheck:
 
     def _tell_silent(self) -> None:
         silent = [(one, known.silent) for kind in self._kinds.values() for one, known in kind.members.items()]
-        if names := ", ".join(f"{name} ({why})" for name, why in sorted(silent) if why):
+        names = ", ".join(f"{name} ({why})" for name, why in sorted(silent) if why)
+        if names and names != self._told_silent:
+            self._told_silent = names
             self._differs(f"not asked what they subscribe: {names}")
 
     def _differs(self, problem: str) -> None:

@@ -31,7 +31,7 @@ from rocketapp.client.calls.messages import consume_directly
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.owned import Owned
-from rocketapp.consumer.pausing import EVERY, Pausing
+from rocketapp.consumer.pausing import EVERY
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
 from rocketapp.consumer.workers.work import Completion
@@ -75,7 +75,6 @@ _KEPT = 10_000
 """Messages whose end is remembered, at most."""
 _REMEMBERED = 60.0
 """Seconds for which it is: a member that has missed an answer asks again within a fraction of it."""
-_DONE = DirectResult(SUCCESS)
 
 
 class _Place(NamedTuple):
@@ -127,12 +126,9 @@ class Forwarding:
         """Whether another member may still run a call of this queue: cancelled here is not ended there."""
         return any(place.queue == queue for place in self._at)
 
-    def split(self, topic: str, messages: Sequence[Message]) -> list[tuple[bool, Sequence[Message]]]:
-        """Messages that no handler here takes, in order: runs that another member may want, and runs of the rest."""
-        if not self._check.rolls_out:
-            return [(False, messages)]
-        runs = groupby(messages, lambda message: self._check.is_wanted(topic, message.raw_tag()))
-        return [(is_wanted, list(run)) for is_wanted, run in runs]
+    def may_be_wanted(self, topic: str, message: Message) -> bool:
+        """Whether another member may have a handler for a message that none here takes."""
+        return self._check.is_wanted(topic, message.raw_tag())
 
     def handler(self, topic: str) -> Handler:
         """What modes of consuming call for the messages of this topic: single ones, otherwise as its own handlers."""
@@ -259,45 +255,36 @@ class Unmatched(Generic[W]):
 
     def __call__(self, topic: str, messages: Sequence[Message]) -> list[tuple[W | None, Sequence[Message]]]:
         """Runs of messages, in their order: what forwards them to a member that wants them, or None for those done."""
-        if self._forwarding is None:
+        if (forwarding := self._forwarding) is None:
             return [(None, messages)]
-        runs = self._forwarding.split(topic, messages)
-        if topic not in self._made and any(is_wanted for is_wanted, _ in runs):
-            self._made[topic] = self._make(self._forwarding.handler(topic))
-        return [(self._made[topic] if is_wanted else None, run) for is_wanted, run in runs]
+        found: list[tuple[W | None, Sequence[Message]]] = []
+        for may_be_wanted, run in groupby(messages, lambda message: forwarding.may_be_wanted(topic, message)):
+            if may_be_wanted and topic not in self._made:
+                self._made[topic] = self._make(forwarding.handler(topic))
+            found.append((self._made[topic] if may_be_wanted else None, list(run)))
+        return found
 
 
 # The side of the member that is asked.
 
 
-class _Delivery(Protocol):
-    """The one message of its session."""
+class Failures(Protocol):
+    """Sees to failed messages: the redelivery, or the answer to an owner."""
 
-    def deliver(self, messages: Sequence[Any]) -> None: ...
-
-    def end(self) -> None: ...
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
 
 
-class _Mode(Protocol):
-    """The concurrent mode, which lies above: order is kept by the owner, which forwards one message after another."""
+class _Call(Failures):
+    """One message that was taken. In order, the owner of its queue sees to a failure."""
 
-    def open(
-        self, process_queue: ProcessQueue[Any], lock: None, flow: None, /, *, new_completion: Callable[..., Completion]
-    ) -> _Delivery: ...
-
-
-class _Call:
-    """One message that was taken."""
-
-    __slots__ = ("answer", "delivery", "if_empty", "message", "own")
-
-    def __init__(self, message: Message, queue: MessageQueue, answer: asyncio.Future[DirectResult]) -> None:
-        self.message, self.answer = message, answer
+    def __init__(self, message: Message, queue: MessageQueue) -> None:
+        self.message = message
+        self.answer: asyncio.Future[DirectResult] = asyncio.get_running_loop().create_future()
         # From 0: of what lies below in its queue nothing is known to be done.
         self.own: ProcessQueue[Message] = ProcessQueue(queue, 0)
-        self.delivery: _Delivery | None = None
-        """None: its handler may not be called yet."""
-        self.if_empty: DirectResult = _DONE
+        self.delivery: Any = None
+        """Of the concurrent mode, which lies above. None: its handler may not be called yet."""
+        self._if_empty = DirectResult(SUCCESS)
         """What it means that the message has left its process queue."""
 
     def end(self, result: DirectResult) -> None:
@@ -306,36 +293,39 @@ class _Call:
             self.answer.set_result(result)
 
     def look(self) -> None:
+        """Something has become of its message."""
         if not self.own:
-            self.end(self.if_empty)
+            self.end(self._if_empty)
+
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
+        """Tell the owner why the call failed."""
+        self.end(DirectResult(DEAD_LETTER if failure.dead else LATER, str(failure), failure.after))
+
+    def keep(self, message: Message) -> None:
+        """Its handler has stopped the topic."""
+        self.own.close()
+        self.end(DirectResult(NOT_TAKEN, f"the handler here has stopped topic {message.topic}"))
 
     def withdraw(self, why: str) -> None:
         """Take it no more, unless its handler runs."""
-        self.if_empty = DirectResult(NOT_TAKEN, why)
+        done, self._if_empty = self._if_empty, DirectResult(NOT_TAKEN, why)
         if self.delivery is None:
-            self.end(self.if_empty)
+            self.end(self._if_empty)
         else:
             self.delivery.end()
-            self.if_empty = _DONE
+            self._if_empty = done
 
 
 class Taking:
     """What this member consumes for others, and for tools."""
 
-    def __init__(
-        self,
-        member: Member,
-        topics: Iterable[ConsumedTopic],
-        *,
-        mode: _Mode,
-        new_completion: Callable[..., Completion],
-        pausing: Pausing,
-    ) -> None:
-        """`new_completion(process_queue, handler, keep, failures)`: as for messages that come back for a retry.
+    def __init__(self, member: Member, topics: Iterable[ConsumedTopic], *, mode: Any, new_completion: Any) -> None:
+        """`mode`: the concurrent one. Order is kept by the owner, which forwards one message after another.
 
+        `new_completion(process_queue, handler, keep, failures)`: as for messages that come back for a retry.
         `failures`: what sees to failures in place of the retry.
         """
-        self._member, self._mode, self._new_completion, self._pausing = member, mode, new_completion, pausing
+        self._member, self._mode, self._new_completion = member, mode, new_completion
         # What a plugin consumes is not done when its handler returns.
         self._handlers = {
             topic.topic: TagTable((each, each.subscription.tags) for each in topic.handlers)
@@ -347,7 +337,7 @@ class Taking:
         self._ended: OrderedDict[tuple[_Place, int], tuple[float, DirectResult]] = OrderedDict()
         """By message and attempt the loop's time when it ended, and how; the oldest first."""
         self._stopped = False
-        pausing.watch(EVERY, self._withdraw_paused)
+        member.pausing.watch(EVERY, self._withdraw_paused)
 
     def __repr__(self) -> str:
         return f"<Taking of {self._member.name}: {len(self._running)} taken>"
@@ -355,28 +345,30 @@ class Taking:
     def stop(self) -> None:
         """Take nothing more, and give back what was not started; what runs goes on."""
         self._stopped = True
-        self._pausing.unwatch(EVERY, self._withdraw_paused)
+        self._member.pausing.unwatch(EVERY, self._withdraw_paused)
         for call in list(self._running.values()):
             call.withdraw("this member stops")
 
-    def take(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
-        """What becomes of the message, later; or why it is not taken. A member of ours is answered at once."""
+    async def take(self, request: DirectRequest, record: bytes) -> DirectResult:
+        """What becomes of the message. A member of ours is answered at once: its call has ended, or is taken."""
         try:
             message = message_of(request, record)
         except ProtocolError as error:
-            return str(error)
-        place = _place_of(message)
+            return DirectResult(NOT_TAKEN, str(error))
+        place, patience = _place_of(message), QUICK
         if request.is_by_member and (known := self._end_of(place, request.attempts)) is not None:
-            return self._now(known)
-        call = self._running.get(place)
-        if call is not None:
-            # For a tool, the end of that call is the answer too.
-            return self._now(DirectResult(TAKEN)) if request.is_by_member else call.answer
-        handler = self._handler_of(message)
-        if isinstance(handler, str):
-            return self._now(DirectResult(NOT_TAKEN, handler)) if request.is_by_member else handler
-        call = self._begin(place, message, handler, request)
-        return self._soon(call.answer) if request.is_by_member else self._for_tool(call.answer)
+            return known
+        if (call := self._running.get(place)) is not None:
+            patience = 0.0  # for a tool, the end of that call is the answer too
+        else:
+            handler = self._handler_of(message)
+            if isinstance(handler, str):
+                return DirectResult(NOT_TAKEN, handler)
+            call = self._begin(place, message, handler, request)
+        await asyncio.wait([call.answer], timeout=patience if request.is_by_member else None)
+        result = call.answer.result() if call.answer.done() else DirectResult(TAKEN)
+        # A tool knows Java's words alone.
+        return result if request.is_by_member or result.result == SUCCESS else DirectResult(LATER, result.remark)
 
     def _end_of(self, place: _Place, attempts: int) -> DirectResult | None:
         """How this attempt ended a while ago. After that an offer means a new call: offsets may have been reset."""
@@ -387,7 +379,7 @@ class Taking:
         """The handler of this message, or why it is not called."""
         if self._stopped:
             return "this member stops"
-        if reason := self._pausing.pauses.reason(message.topic):
+        if reason := self._member.pausing.pauses.reason(message.topic):
             return f"topic {message.topic} is {reason}"
         table = self._handlers.get(message.topic)
         handler = None if table is None else table.split([message])[0][0]
@@ -401,7 +393,7 @@ class Taking:
     def _begin(self, place: _Place, message: Message, handler: Handler, request: DirectRequest) -> _Call:
         if request.is_by_member:
             message.reconsume_times = request.attempts
-        call = self._running[place] = _Call(message, place.queue, self._loop.create_future())
+        call = self._running[place] = _Call(message, place.queue)
         call.answer.add_done_callback(lambda _: self._has_ended(place, request, call))
         if request.locked_by:
             self._member.tasks.start(self._under_lock(call, handler, request.locked_by), f"lock {place.queue}")
@@ -410,16 +402,13 @@ class Taking:
         return call
 
     def _deliver(self, call: _Call, handler: Handler) -> None:
-        failures = _Answers(call) if kind_of(handler.subscription).in_order else None
-
-        def kept(_: Message) -> None:
-            call.own.close()
-            call.end(DirectResult(NOT_TAKEN, f"{handler.name} has stopped topic {call.message.topic}"))
+        failures = call if kind_of(handler.subscription).in_order else None
 
         def new_completion(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Completion:
-            return self._new_completion(own, handler, kept, failures)
+            completion: Completion = self._new_completion(own, handler, call.keep, failures)
+            return completion
 
-        call.delivery = self._mode.open(call.own, None, None, new_completion=new_completion)
+        call.delivery = self._mode.open(call.own, new_completion=new_completion)
         call.own.put([call.message])
         call.own.watch(call.look)
         call.delivery.deliver([call.message])
@@ -442,72 +431,20 @@ class Taking:
 
     def _withdraw_paused(self) -> None:
         for call in list(self._running.values()):
-            if reason := self._pausing.pauses.reason(call.message.topic):
+            if reason := self._member.pausing.pauses.reason(call.message.topic):
                 call.withdraw(f"topic {call.message.topic} is {reason}")
 
     def _has_ended(self, place: _Place, request: DirectRequest, call: _Call) -> None:
         del self._running[place]
         if call.delivery is not None:
             call.delivery.end()
-        if call.answer.cancelled() or (result := call.answer.result()).result == NOT_TAKEN:
+        if (result := call.answer.result()).result == NOT_TAKEN:
             return
         now, key = self._loop.time(), (place, request.attempts)
         self._ended[key] = now, result
         self._ended.move_to_end(key)
         while len(self._ended) > _KEPT or now - next(iter(self._ended.values()))[0] >= _REMEMBERED:
             self._ended.popitem(last=False)
-
-    # Answers.
-
-    def _now(self, result: DirectResult) -> asyncio.Future[DirectResult]:
-        answer: asyncio.Future[DirectResult] = self._loop.create_future()
-        answer.set_result(result)
-        return answer
-
-    def _soon(self, ended: asyncio.Future[DirectResult]) -> asyncio.Future[DirectResult]:
-        """How a quick call ended, otherwise that it was taken."""
-        answer: asyncio.Future[DirectResult] = self._loop.create_future()
-
-        def reply(result: DirectResult) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        waiting = self._loop.call_later(QUICK, reply, DirectResult(TAKEN))
-
-        def ends(_: object) -> None:
-            waiting.cancel()
-            if not ended.cancelled():
-                reply(ended.result())
-
-        ended.add_done_callback(ends)
-        return answer
-
-    def _for_tool(self, ended: asyncio.Future[DirectResult]) -> asyncio.Future[DirectResult]:
-        """The same end in the words of Java's tool."""
-        answer: asyncio.Future[DirectResult] = self._loop.create_future()
-
-        def reply(_: object) -> None:
-            result = DirectResult(LATER) if ended.cancelled() else ended.result()
-            answer.set_result(result if result.result == SUCCESS else DirectResult(LATER, result.remark))
-
-        ended.add_done_callback(reply)
-        return answer
-
-
-class Failures(Protocol):
-    """Sees to failed messages: the redelivery, or the answer to an owner."""
-
-    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
-
-
-class _Answers(Failures):
-    """Tells the owner of an orderly queue why a call failed."""
-
-    def __init__(self, call: _Call) -> None:
-        self._call = call
-
-    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
-        self._call.end(DirectResult(DEAD_LETTER if failure.dead else LATER, str(failure), failure.after))
 
 
 def message_of(request: DirectRequest, record: bytes) -> Message:

@@ -21,7 +21,7 @@ from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.admin import RunningInfoRequest
 from rocketapp.wire.requests.clients import ConsumerData, GroupChanged, UnregisterRequest
-from rocketapp.wire.requests.direct import DirectRequest, DirectResult
+from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import CLIENT_VERSION, CONSUME_TYPE, STARTED, RunningInfo
 from tests.unit.scripted import Cluster, Events, ScriptedBroker, eventually, in_virtual_time, ok, outcome
 
@@ -45,8 +45,8 @@ class Member:
     def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         self.heard.append(f"moved to {list(offsets.values())}")
 
-    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
-        return f"not {request.offset_message_id}"
+    async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult:
+        return DirectResult(NOT_TAKEN, f"not {request.offset_message_id}")
 
     def members_changed(self) -> None:
         self.heard.append("members")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -11,7 +10,7 @@ from rocketapp.client.members import Members
 from rocketapp.errors import SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.requests.clients import ConsumerData
-from rocketapp.wire.requests.direct import DirectRequest, DirectResult
+from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import CONSUME_TYPE, RunningInfo
 
 
@@ -31,8 +30,8 @@ class Member:
     def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         self.heard.append(f"moved to {list(offsets.values())}")
 
-    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
-        return f"not {request.offset_message_id}"
+    async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult:
+        return DirectResult(NOT_TAKEN, f"not {request.offset_message_id}")
 
     def members_changed(self) -> None:
         self.heard.append("members")
