@@ -23,14 +23,6 @@ STOOD_STILL = 1.2
 less than a next owner waits before it begins (`hand_over.LONGEST_WAIT`)."""
 
 
-def went_on(stored: int | None, sent: int) -> bool:
-    """Whether another member went on with a queue: the broker holds more than we ever sent.
-
-    `stored`: what the broker holds, None for nothing; `sent`: our highest offset, whether it was answered or not.
-    """
-    return stored is not None and stored > sent
-
-
 class Trust:
     """What one member knows about its own queues."""
 

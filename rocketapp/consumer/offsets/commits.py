@@ -20,11 +20,9 @@ from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.commit_schedule import CommitSchedule
 from rocketapp.state.lease import Lease
-from rocketapp.state.offset_table import OffsetTable
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.trust import Trust, went_on
+from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
@@ -46,8 +44,16 @@ _LET_OTHERS_WRITE = 0.3
 reach the broker either writes its last offset in the same instant, and may have read when we read."""
 CAREFUL_FOR = 60.0
 """Seconds for which a previous owner without a lock may go on, as it does when it stops and drains."""
-STILL_PULLS = 3.0
-"""Seconds after which a previous owner has heard that it has the queue no more, and pulls nothing."""
+# When the offset of an orderly queue is committed between the regular rounds, so that a kill repeats at most a batch.
+# Pulls carry offsets for nothing: a commit of its own waits a moment for one.
+BATCH = 32
+"""Finished messages that are told to the broker without waiting for more."""
+PULL_PATIENCE = 0.003
+"""Seconds in which a pull that may carry the offset is waited for."""
+IDLE_PATIENCE = 0.02
+"""Seconds after which an idle queue commits: at a trickle of messages the next pull comes first."""
+RUN_PATIENCE = 0.25
+"""Seconds after which less than a batch is told, while its queue goes on."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,37 +73,48 @@ class Session:
     """It is being given away: a successor may go on with it at any time."""
     read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     """When the offset was read last, because the session began or the queue was idle."""
-    contested_end: int | None = None
-    """No previous owner has pulled, or may commit, more than this; None as long as it is not known."""
     writes_from: float = 0.0
     """Until then nothing is written while the session is careful."""
     told_broker: int = 0
     """Where a store of another kind keeps the offsets: what the broker has heard of them."""
     is_fresh: bool = field(init=False)
     """Without a lease: nothing was committed since the session began."""
-    _began: float = field(init=False)
+    confirmed: int | None = field(init=False)
+    """The offset that the store is known to hold."""
+    sent: int = field(init=False)
+    """The highest offset that we sent, whether it was answered or not."""
+    floor: int = -1
+    """A previous owner has committed it after this session had begun: nothing below it is news."""
+    _careful_to: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_fresh = self.lease is None
-        self._began = self.read_at
-
-    def is_careful(self, now: float) -> bool:
-        """Whether the stored offset is read before ours is written: a previous owner may have committed a higher one.
-
-        It commits what it still runs, but no more than the queue held when it pulled last.
-        """
-        if self.is_fresh:
-            return True
-        if self.lease is not None or not self.is_contested or now >= self._began + CAREFUL_FOR:
-            return False
-        # An older answer may be older than the last pull of that owner: a full queue is not pulled.
-        if self.contested_end is None and self.process_queue.answered_at >= self._began + STILL_PULLS:
-            self.contested_end = self.process_queue.broker_end
-        return self.contested_end is None or self.process_queue.commit_offset < self.contested_end
+        self.confirmed = self.sent = self.process_queue.commit_offset
+        is_contested = self.is_contested and self.lease is None
+        self._careful_to = self.read_at + (CAREFUL_FOR if is_contested else 0.0)
 
     @property
     def queue(self) -> MessageQueue:
         return self.process_queue.message_queue
+
+    @property
+    def news(self) -> int | None:
+        """What is finished, unless the store is known to hold it."""
+        offset = self.process_queue.commit_offset
+        return offset if offset != self.confirmed and offset >= self.floor else None
+
+    def is_careful(self, now: float) -> bool:
+        """Whether the stored offset is read before ours is written: a previous owner may have written a higher one."""
+        return self.is_fresh or now < self._careful_to
+
+    def found(self, offset: int) -> None:
+        """A previous owner has committed this offset."""
+        self.confirmed = self.floor = offset
+        self.sent = max(self.sent, offset)
+
+    def went_on(self, stored: int | None) -> bool:
+        """Whether another member went on with the queue: the store holds more than we ever sent."""
+        return stored is not None and stored > self.sent
 
 
 class Commits:
@@ -125,7 +142,8 @@ class Commits:
     def confirmed(self, queue: MessageQueue) -> int | None:
         """The offset of this queue that its store is known to hold; None when that is not known."""
         committer = self._committers.get(queue.broker_name)
-        return None if committer is None else committer.table.confirmed(queue)
+        session = None if committer is None else committer.sessions.get(queue)
+        return None if session is None else session.confirmed
 
     def prompt(self, process_queue: ProcessQueue[Message]) -> None:
         """Messages of an orderly queue were finished: commit soon if it is idle, or if a batch was not told yet."""
@@ -165,14 +183,14 @@ class Committer:
         self._interval = member.config.commit_interval
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self._schedule = CommitSchedule()
+        self._prompted: dict[Session, tuple[float, int]] = {}
+        """When they are to be committed between the regular rounds, and the offset that has to be told by then."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         """When it is due. uvloop returns a handle that does not say it for a time that is over."""
-        self._due: list[Session] = []
+        self._due: dict[Session, None] = {}
         self._round_at = self._loop.time() + self._interval
         self._look_at = 0.0
-        self.table: OffsetTable = OffsetTable()
         self.sessions: dict[MessageQueue, Session] = {}
         """By queue the session that may still commit."""
 
@@ -189,11 +207,10 @@ class Committer:
         Under a lease, nothing is committed without it. Without one a previous owner may commit late: the offset is
         read again before the first commit, and before more of them if another member lives (`is_contested`).
         """
-        queue, offset = process_queue.message_queue, process_queue.commit_offset
+        queue = process_queue.message_queue
         session = self.sessions[queue] = Session(process_queue, lease, is_contested)
         # Without its master a queue can only have begun at what a slave knows.
         session.is_from_slave = not self._store.is_connected(queue.broker_name)
-        self.table.begin(queue, process_queue.epoch, offset)
         self._trust.begin(queue, is_locked=lease is not None)
         return session
 
@@ -204,8 +221,7 @@ class Committer:
         if self.sessions.get(queue) is session:
             del self.sessions[queue]
             self._trust.forget(queue)
-            self.table.end(queue, session.process_queue.epoch)
-            self._schedule.forget(queue)
+            self._prompted.pop(session, None)
 
     def session_of(self, process_queue: ProcessQueue[Message]) -> Session | None:
         """The session that this process queue belongs to; None when it is over."""
@@ -221,7 +237,7 @@ class Committer:
             return None
         if not self._store.travels:
             # What the store holds and the broker has not heard yet.
-            stored = self.table.confirmed(session.queue)
+            stored = session.confirmed
             return None if stored is None or stored <= session.told_broker else stored
         if session.is_careful(self._loop.time()):
             if self._wants_careful_commit(session):
@@ -229,15 +245,17 @@ class Committer:
             return None
         offset = self._unsent(session)
         if offset is not None:
-            self.table.send(session.queue, process_queue.epoch, offset)
+            session.sent = max(session.sent, offset)
         return offset
 
     def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:
         """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
-        if offset and self._store.travels:
-            self.table.confirm(process_queue.message_queue, process_queue.epoch, offset)
-        elif offset and (session := self.session_of(process_queue)) is not None:
-            session.told_broker = offset
+        session = self.session_of(process_queue) if offset else None
+        if session is not None and offset is not None:
+            if self._store.travels:
+                session.confirmed = offset
+            else:
+                session.told_broker = offset
 
     # What the loop is told.
 
@@ -248,34 +266,34 @@ class Committer:
 
     def commit_soon(self, session: Session) -> None:
         """Do not wait for the next round with this session."""
-        if session not in self._due:
-            self._due.append(session)
-            self._news.set()
+        self._due[session] = None
+        self._news.set()
 
     def prompt(self, session: Session) -> None:
         """Messages of an orderly queue were finished, or the time to tell earlier ones is over."""
-        process_queue, now = session.process_queue, self._loop.time()
-        queue = process_queue.message_queue
-        told = self.table.sent(queue)
-        due = self._schedule.finished(
-            queue, now, offset=process_queue.commit_offset, told=told, is_idle=not len(process_queue)
-        )
-        if due is not None:
-            self._fire_at(due)
+        process_queue = session.process_queue
+        offset = process_queue.commit_offset
+        if offset <= session.sent:
+            return
+        wait = RUN_PATIENCE if len(process_queue) else IDLE_PATIENCE
+        at = self._loop.time() + (PULL_PATIENCE if offset - session.sent >= BATCH else wait)
+        known = self._prompted.get(session)
+        if known is None or known[1] <= session.sent or known[0] > at:
+            self._prompted[session] = at, offset
+            self._fire_at(at)
 
     def _fire(self) -> None:
         """Commits that no pull took along are due."""
-        self._timer = None
-        for queue, offset in self._schedule.take(self._loop.time()):
-            session = self.sessions.get(queue)
-            if session is None:
-                continue
-            if self.table.sent(queue) < offset:
-                self.commit_soon(session)
-            else:
-                self.prompt(session)
-        if (due := self._schedule.next_due()) is not None:
-            self._fire_at(due)
+        self._timer, now = None, self._loop.time()
+        for session, (at, offset) in list(self._prompted.items()):
+            if at <= now:
+                del self._prompted[session]
+                if session.sent < offset:
+                    self.commit_soon(session)
+                else:
+                    self.prompt(session)
+        if self._prompted:
+            self._fire_at(min(at for at, _ in self._prompted.values()))
 
     def _fire_at(self, due: float) -> None:
         if self._timer is not None:
@@ -310,7 +328,7 @@ class Committer:
 
     async def _commit_due(self) -> None:
         now = self._loop.time()
-        due, self._due = self._due, []
+        due, self._due = list(self._due), {}
         if now >= self._round_at:
             self._round_at = now + self._interval
             due = list(self.sessions.values())
@@ -384,19 +402,18 @@ class Committer:
     def _judge(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
         """What a stored offset says that was asked for in this era of trust; see `verify`."""
         queue = session.queue
-        if stored is not None and went_on(stored, self.table.sent(queue)):
-            process_queue = session.process_queue
-            if not (is_early or session.is_from_slave) or stored > process_queue.end_offset:
+        if stored is not None and session.went_on(stored):
+            if not (is_early or session.is_from_slave) or stored > session.process_queue.end_offset:
                 self._give_up(session)
                 return False
             # The previous owner was not through when we began, or its slave knew an older offset. What it finished is
             # not delivered anew for that.
-            self.table.found(queue, process_queue.epoch, stored)
+            session.found(stored)
         if self.sessions.get(queue) is not session:
             return None
         if not self._trust.verify(queue, era, is_locked=session.lease is not None):
             return None
-        self.table.confirm(queue, session.process_queue.epoch, stored)
+        session.confirmed = stored
         session.is_from_slave = False
         return True
 
@@ -441,14 +458,12 @@ class Committer:
         return session.is_fresh or now >= session.read_at + interval
 
     def _unsent(self, session: Session) -> int | None:
-        process_queue, lease = session.process_queue, session.lease
-        now, queue = self._loop.time(), process_queue.message_queue
-        if process_queue.closed or session.overtaken.done() or not self._trust.is_trusted(queue, now):
+        """What may be committed now and is news; None when there is nothing."""
+        if (offset := session.news) is None or session.process_queue.closed or session.overtaken.done():
             return None
-        if lease is not None and not lease.held(now):
-            return None
-        offset = process_queue.commit_offset
-        return offset if self.table.is_unsent(queue, process_queue.epoch, offset) else None
+        now, lease = self._loop.time(), session.lease
+        is_ours = self.sessions.get(session.queue) is session and self._trust.is_trusted(session.queue, now)
+        return offset if is_ours and (lease is None or lease.held(now)) else None
 
     async def commit(self, session: Session) -> bool:
         """Commit with an answer; whether the broker holds what is finished."""
@@ -510,14 +525,13 @@ class Committer:
 
     async def _last_step(self, session: Session) -> bool | None:
         """Read the stored offset, and write ours if it is higher; None: read again."""
-        process_queue, queue = session.process_queue, session.queue
-        stored = await self._read(queue, _PATIENCE)
-        if went_on(stored, self.table.sent(queue)):
+        stored = await self._read(session.queue, _PATIENCE)
+        if session.went_on(stored):
             self._give_up(session)
             return True
-        offset = process_queue.commit_offset
+        offset = session.process_queue.commit_offset
         if stored is not None and stored >= offset:
-            self.table.confirm(queue, process_queue.epoch, stored)
+            session.confirmed = stored
             return True
         if session.lease is not None and not session.lease.held(self._loop.time()):
             return False
@@ -525,10 +539,9 @@ class Committer:
         return None
 
     async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
-        queue, epoch = session.queue, session.process_queue.epoch
-        self.table.send(queue, epoch, offset)
-        await self._store.commit(queue, offset, timeout=timeout, dial=False)
-        self.table.confirm(queue, epoch, offset)
+        session.sent = max(session.sent, offset)
+        await self._store.commit(session.queue, offset, timeout=timeout, dial=False)
+        session.confirmed = offset
 
     def _failed(self, session: Session, error: RocketAppError, *, is_last: bool = False) -> None:
         if isinstance(error, OvertakenError):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.trust import CONFIRMED_FOR, STOOD_STILL, Trust, Unshared, went_on
+from rocketapp.state.trust import CONFIRMED_FOR, STOOD_STILL, Trust, Unshared
 
 ONE, OTHER = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
 
@@ -95,13 +95,6 @@ def test_an_answer_from_before_the_disturbance_proves_nothing() -> None:
     trust.lost("a", 1.0)
     assert not trust.verify(ONE, era)
     assert ONE in trust.doubted
-
-
-def test_another_member_went_on_when_the_broker_holds_more_than_we_sent() -> None:
-    assert went_on(11, 10)
-    assert not went_on(10, 10)
-    assert not went_on(9, 10)  # the broker forgot
-    assert not went_on(None, 10)
 
 
 @given(st.lists(st.sampled_from(["lose a", "lose b", "beat", "freeze", "confirm", "verify"]), max_size=40))

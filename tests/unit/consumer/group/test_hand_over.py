@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from rocketapp.consumer.offsets.commits import STILL_PULLS, Session
+from rocketapp.consumer.offsets.commits import CAREFUL_FOR
 from rocketapp.model.event import Assigned, DrainCut, Released
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
@@ -213,24 +212,11 @@ async def test_a_lock_is_given_back_when_the_offset_that_the_broker_moved_cannot
 
 
 @in_virtual_time
-async def test_what_a_previous_owner_may_have_pulled_is_said_by_an_answer_that_came_after_its_last_pull() -> None:
-    """A full queue is not pulled: its end may be older."""
-    process_queue: ProcessQueue[Message] = ProcessQueue(MessageQueue("topic", "broker-a", 0), 100)
-    session = Session(process_queue, None, True)
-    session.is_fresh = False
-    now = asyncio.get_running_loop().time()
-    process_queue.broker_end, process_queue.answered_at = 100, now + STILL_PULLS - 0.1
-    assert session.is_careful(now + STILL_PULLS + 1)
-    process_queue.answered_at = now + STILL_PULLS
-    assert not session.is_careful(now + STILL_PULLS + 1)
-
-
-@in_virtual_time
-async def test_pulls_carry_offsets_again_when_what_a_previous_owner_may_have_pulled_is_done() -> None:
+async def test_pulls_carry_offsets_again_when_a_previous_owner_is_through() -> None:
     cluster, first, second = await handed_over(Calls())
     queue = MessageQueue("topic", "broker-a", 0)
     await eventually(lambda: cluster.committed(queue) == 1, 10)
-    await asyncio.sleep(STILL_PULLS)
+    await asyncio.sleep(CAREFUL_FOR)
     cluster.send(queue, b"x")
     await eventually(lambda: cluster.committed(queue) == 2, 10)
     before = len(cluster.requests(RequestCode.UPDATE_CONSUMER_OFFSET, topic="topic"))

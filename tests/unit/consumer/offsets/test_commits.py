@@ -1,0 +1,139 @@
+"""When offsets of a session are committed, and which of them are news."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from rocketapp.consumer.offsets.commits import (
+    BATCH,
+    IDLE_PATIENCE,
+    PULL_PATIENCE,
+    RUN_PATIENCE,
+    Commits,
+    Committer,
+    Session,
+)
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.lease import Lease
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.trust import Unshared
+from rocketapp.wire.record import Message
+from tests.unit.consumer.members import member_alone
+from tests.unit.consumer.reports import message
+from tests.unit.scripted import in_virtual_time
+
+QUEUE = MessageQueue("topic", "broker-a", 0)
+
+
+class Store:
+    """Keeps offsets, and when they were written."""
+
+    travels = True
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.written: list[tuple[float, int]] = []
+
+    def is_connected(self, broker_name: str) -> bool:
+        return True
+
+    async def committed(self, queue: MessageQueue, **_: Any) -> int:
+        return self.offset
+
+    async def commit(self, queue: MessageQueue, offset: int, **_: Any) -> None:
+        self.offset = offset
+        self.written.append((asyncio.get_running_loop().time(), offset))
+
+
+def begun(store: Store, count: int = 100) -> tuple[Commits, Committer, Session]:
+    """An orderly session of a queue with so many messages."""
+    now = asyncio.get_running_loop().time()
+    commits = Commits(member_alone(), cast(Any, store), Unshared(now))
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+    queue.put([message(offset) for offset in range(count)])
+    lease = Lease(trust=1000.0, renew_interval=1000.0)
+    lease.granted(now)
+    committer = commits.of("broker-a")
+    return commits, committer, committer.begin(queue, lease)
+
+
+@pytest.mark.parametrize(
+    ("handled", "count", "wait"),
+    [(5, 5, IDLE_PATIENCE), (BATCH, 100, PULL_PATIENCE), (BATCH - 1, 100, RUN_PATIENCE)],
+    ids=["an idle queue", "a batch", "less than a batch"],
+)
+def test_what_is_finished_in_order_is_told_soon(handled: int, count: int, wait: float) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        store = Store()
+        commits, _, session = begun(store, count)
+        for offset in range(handled):
+            session.process_queue.finish(message(offset))
+            commits.prompt(session.process_queue)
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.5)
+        assert [(round(at - began, 6), offset) for at, offset in store.written] == [(wait, handled)]
+        await commits.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_what_a_pull_took_along_is_not_committed_again() -> None:
+    store = Store()
+    commits, committer, session = begun(store, 5)
+    for offset in range(5):
+        session.process_queue.finish(message(offset))
+    commits.prompt(session.process_queue)
+    assert committer.travelling(session.process_queue) == 5
+    committer.arrived(session.process_queue, 5)
+    await asyncio.sleep(1)
+    assert store.written == []
+    assert commits.confirmed(QUEUE) == 5
+    await commits.stop()
+
+
+@in_virtual_time
+async def test_a_session_that_is_over_commits_and_confirms_nothing() -> None:
+    store = Store()
+    commits, committer, session = begun(store, 5)
+    for offset in range(5):
+        session.process_queue.finish(message(offset))
+    commits.prompt(session.process_queue)
+    committer.end(session)
+    committer.arrived(session.process_queue, 5)
+    assert committer.travelling(session.process_queue) is None
+    await asyncio.sleep(10)
+    assert store.written == []
+    assert commits.confirmed(QUEUE) is None
+    await commits.stop()
+
+
+@in_virtual_time
+async def test_an_offset_that_the_previous_owner_left_is_never_lowered() -> None:
+    _, committer, session = begun(Store(), 100)
+    session.found(50)
+    for offset in range(50):
+        session.process_queue.finish(message(offset))
+        assert session.news is None
+    session.process_queue.finish(message(50))
+    assert session.news == 51
+    # A broker that crashed may hold less than that: then it is news again.
+    session.confirmed = 30
+    session.process_queue.finish(message(51))
+    assert session.news == 52
+    committer.end(session)
+
+
+@in_virtual_time
+async def test_another_member_went_on_when_the_store_holds_more_than_was_sent() -> None:
+    _, committer, session = begun(Store())
+    session.sent = 10
+    assert session.went_on(11)
+    assert not session.went_on(10)
+    assert not session.went_on(9)  # the broker forgot
+    assert not session.went_on(None)
+    committer.end(session)
