@@ -29,7 +29,7 @@ OF_QUEUE, OF_LOCK, OF_RETRY, OF_PROBE, OF_INTAKE = "queue", "lock", "retry", "pr
 OF_FORWARD, OF_TURN, OF_ACK, OF_HIDING = "forward", "turn", "ack", "hiding"
 """The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
 that wait to be sent back, of a paused topic that is probed with one message, what a plugin's intake says, what is
-said of messages that wait for another member, of quarantined ones that wait for their turn, of those that
+said of messages that wait for another member, of those that wait for their turn after a death, of those that
 are handled and cannot be acknowledged, and of failed ones that cannot be hidden until their retry.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, IntEnum
+from enum import Enum
 
 from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least
 
@@ -28,8 +28,6 @@ LONGEST_TEXT = 500
 """Most characters of a reason that are kept."""
 _NO_DELAY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG")
 """Properties that would make a broker delay a copy, or treat it as half a transaction."""
-_KEPT_LAST = ("UNIQ_KEY", "KEYS", "TAGS", "traceparent")
-"""A message's own properties that a dead letter keeps when the others are too long: it is found and traced by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,39 +215,19 @@ def retry_properties(origin: Origin, *, level: int, retries: int) -> dict[str, s
     return properties
 
 
-class Carried(IntEnum):
-    """How much of a failed message its dead letter carries, from everything down to where it came from."""
-
-    ALL = 0
-    """The message's own properties and the reasons of the failure."""
-    OWN = 1
-    """No reasons."""
-    FEW = 2
-    """Of its own properties only those by which messages are found."""
-    ORIGIN = 3
-    """Only where it came from."""
-
-    @property
-    def less(self) -> Carried:
-        """The next one, for a dead letter that is too large."""
-        return Carried(min(self + 1, Carried.ORIGIN))
-
-
 def dead_letter_properties(
-    origin: Origin, failure: Failure, *, handler: str, attempts: int, app_version: str, carried: Carried = Carried.ALL
+    origin: Origin, failure: Failure, *, handler: str, attempts: int, app_version: str, is_bare: bool = False
 ) -> dict[str, str]:
-    """Properties of a dead letter: the message's own without its delays, and the reasons of the failure."""
-    if carried is Carried.ORIGIN:
-        properties = {"ORIGIN_MESSAGE_ID": clean(origin.message_id), "RETRY_TOPIC": origin.topic}
-    elif carried is Carried.FEW:
-        few = {name: origin.properties[name] for name in _KEPT_LAST if name in origin.properties}
-        properties = {**few, "ORIGIN_MESSAGE_ID": origin.message_id, "RETRY_TOPIC": origin.topic}
-    else:
-        properties = _copied(origin)
+    """Properties of a dead letter: the message's own without its delays, and the reasons of the failure.
+
+    `is_bare`: those were too large, so it says only where it came from.
+    """
+    where = {"ORIGIN_MESSAGE_ID": clean(origin.message_id), "RETRY_TOPIC": origin.topic}
+    properties = where if is_bare else _copied(origin)
     # A count above the maximum makes the broker store the message as a dead letter.
     properties["RECONSUME_TIME"] = str(origin.reconsume_times + 1)
     properties["MAX_RECONSUME_TIMES"] = str(origin.reconsume_times)
-    if carried is not Carried.ALL:
+    if is_bare:
         return properties
     properties["rocketapp.handler"] = clean(handler)
     properties["rocketapp.exception"] = clean(failure.kind)

@@ -43,7 +43,6 @@ from rocketapp.state.backoff import Backoff
 from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import (
-    Carried,
     Dead,
     Failure,
     Origin,
@@ -124,8 +123,8 @@ class _Job:
     unknowns: int = 0
     """Attempts whose outcome is unknown."""
     backoff: Backoff = field(default_factory=_new_backoff)
-    carried: Carried = Carried.ALL
-    """What its dead letter carries: less after each one that was too large."""
+    is_bare: bool = False
+    """A dead letter with all its properties was too large."""
 
 
 class _Broker:
@@ -221,8 +220,7 @@ class Redelivery:
                 # A bug here must not lose a message either: it stays, and another path is tried.
                 problem = problem_of(error)
                 job.unknowns += problem is Problem.UNKNOWN
-                if path is Path.DEAD_COPY and is_too_large(error):
-                    job.carried = job.carried.less
+                job.is_bare |= path is Path.DEAD_COPY and is_too_large(error)
                 if problem is Problem.UNCLEAR and job.unclear_since is None:
                     job.unclear_since = self._loop.time()
                 unclear_for = 0.0 if job.unclear_since is None else self._loop.time() - job.unclear_since
@@ -333,7 +331,7 @@ class Redelivery:
                     handler=job.handler.name,
                     attempts=job.message.attempt,
                     app_version=self._app_version,
-                    carried=job.carried,
+                    is_bare=job.is_bare,
                 )
             size = len(names.encode(properties))
         except Exception as error:

@@ -6,7 +6,7 @@ stays unfinished at its owner until the answer says that it is done, so it is ne
 needs no second copy. Nothing but an answer counts as an attempt: while no member takes it, the message waits, without a
 limit in time, and its queue says so.
 
-The member that is asked has an ordinary delivery call its handler (`Taking`), so pause, rate and quarantine hold for
+The member that is asked has an ordinary delivery call its handler (`Taking`), so pause, rate and all else hold for
 it. A failure is seen to there, as that of any message; in order the owner has to try again in place, so a failure
 is the answer. Each question is answered at once, and asked again: a broker waits for answers in threads that also serve
 locks. Tools and Java members cannot ask again, so they wait for the end of the call.
