@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MOST = 32_768
 """Notes that wait to be written. A handled message makes two, a sent one makes one (Java: 2048)."""
 
-Note = tuple[Callable[[Iterable[Any]], Iterable["Line"]], *tuple[Any, ...]]
+Noted = tuple[Callable[[Iterable[Any]], Iterable["Line"]], *tuple[Any, ...]]
 """One event, a send, the begin or the end of a call: what writes the lines of such notes, and what that needs."""
 
 
@@ -37,7 +37,7 @@ class Traces:
         self.dropped: int = 0
         """Notes that found the pile full."""
         self._most = most
-        self._notes: deque[Note] = deque()
+        self._notes: deque[Noted] = deque()
         self._drops = count(1)
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Traces:
         """Notes that wait to be written."""
         return len(self._notes)
 
-    def add(self, note: Note) -> None:
+    def add(self, note: Noted) -> None:
         """May be called from any thread, and takes no lock."""
         if len(self._notes) < self._most:
             self._notes.append(note)

@@ -17,8 +17,8 @@ import json
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import astuple
 from pathlib import Path
 from secrets import token_hex
 from struct import Struct
@@ -77,14 +77,15 @@ class Journal:
         self._written_at = now()
         self._known: bytes | None = None
         """The text of that file when it was last read or written: it seldom changes, and may be large."""
-        with self._shared():  # others must not meet it before it is locked
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+        unlocked = self._path.with_suffix(".new")
+        self._file = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             # Not a sparse file: a disk that is full later would end the process at its first note.
             os.posix_fallocate(self._file, 0, _SIZE)
+            unlocked.rename(self._path)  # others meet it only now: without its lock it would be that of a dead process
         except OSError:
-            self._path.unlink(missing_ok=True)
+            unlocked.unlink(missing_ok=True)
             os.close(self._file)
             raise
         self._names_end = _SIZE
@@ -183,62 +184,42 @@ class Journal:
                 self._write_settled()
 
     def _write_settled(self) -> None:
-        self._written_at = self._now()
         if self._settled:
-            with self._shared():
-                pass
+            self._update([])
 
     def _look(self) -> None:
         """Take over what processes that died had in hand."""
-        with self._shared() as shared:
-            for path in self._directory.glob(f"*{_SUFFIX}"):
-                if path != self._path and (spans := _left_in(path)) is not None:
-                    shared.taken.append(path)
-                    if spans:
-                        self._tell(_text(spans))
-                        shared.replace(after_crash(shared.quarantine, spans, self._now()))
-            kept = still_quarantined(shared.quarantine, self._now())
-            if kept != shared.quarantine:
-                shared.replace(kept)
+        self._update([path for path in self._directory.glob(f"*{_SUFFIX}") if path != self._path])
 
-    @contextlib.contextmanager
-    def _shared(self) -> Iterator[_Shared]:
-        """The quarantine of all processes, under a lock, without what was settled; what is changed is written."""
+    def _update(self, others: Iterable[Path]) -> None:
+        """Under a lock: read what is quarantined, settle, add what these processes left if they died; write changes."""
+        self._written_at = self._now()
         opened = os.open(self._directory / "quarantine.json", os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(opened, "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            before = file.read()
-            if before != self._known:
-                self._quarantine = _parsed(before.decode("utf-8", "replace"))
+            text = file.read()
+            found = self._quarantine if text == self._known else _parsed(text.decode("utf-8", "replace"))
+            is_changed, self._known, taken = bool(self._settled), None, list[Path]()
             # Until all is written: what is in memory is not what the file says.
-            self._known = None
-            _remove(self._quarantine, self._settled)
-            shared = _Shared(self._quarantine, is_changed=bool(self._settled))
-            yield shared
-            if shared.is_changed:
-                before = _text_of(shared.quarantine)
+            _remove(found, self._settled)
+            for path in others:
+                if (spans := _left_in(path)) is not None:
+                    taken.append(path)
+                    if spans:
+                        self._tell(_text(spans))
+                        found, is_changed = after_crash(found, spans, self._now()), True
+            kept = still_quarantined(found, self._now())
+            if is_changed or kept != found:
+                text = _text_of(kept)
                 # A handler in a thread may end the process at any moment: what is there is first overwritten, in one
                 # step. What a death leaves behind the new text is not read.
-                _write(opened, before, 0)
-                os.ftruncate(opened, len(before))
-            self._known, self._quarantine = before, shared.quarantine
+                _write(opened, text, 0)
+                os.ftruncate(opened, len(text))
+            self._known, self._quarantine = text, kept
             self._settled.clear()
-            for path in shared.taken:
+            for path in taken:
                 # Only now: a death in between must not lose what that process had in hand.
                 path.unlink(missing_ok=True)
-
-
-@dataclass(slots=True)
-class _Shared:
-    """The quarantine of all processes, while no other process changes it."""
-
-    quarantine: Quarantine
-    is_changed: bool = False
-    taken: list[Path] = field(default_factory=list)
-    """Records of processes that died, whose spans are in the quarantine."""
-
-    def replace(self, quarantine: Quarantine) -> None:
-        self.quarantine, self.is_changed = quarantine, True
 
 
 def _remove(quarantine: Quarantine, settled: Iterable[tuple[str, int]]) -> None:
