@@ -19,7 +19,6 @@ NOT_YET_RENAMED = {
     "Calm",
     "Completion",
     "ConcurrentWay",
-    "FailedElsewhereError",
     "Hiding",
     "Intake",
     "IntakeWay",

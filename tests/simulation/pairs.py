@@ -243,6 +243,8 @@ class Pairs:
         has_killers &= self.main.every is None
         self._killers = {random.randint(20, 150)} if has_killers and random.random() < 0.5 else set[int]()
         self._kills: dict[int, int] = {}
+        self._noted_kills: dict[int, int] = {}
+        """Those of members that note down what they have in flight: of Java's nobody learns which message it was."""
         self._calls: dict[int, int] = {}
         self._stops = {random.randint(10, 120), random.randint(10, 120)} if STOP in elements else set[int]()
         self.stopped_for: float = random.choice((5.0, 90.0))
@@ -262,6 +264,7 @@ class Pairs:
         if by is not None:
             number = number_of(by.body)
             self._kills[number] = self._kills.get(number, 0) + 1
+            self._noted_kills[number] = self._noted_kills.get(number, 0) + (member.notes_in is not None)
         self._group.kill(member)
 
     async def _behave(self, message: Message) -> Any:
@@ -476,7 +479,7 @@ class Pairs:
         await self._end()
         kills = [
             f"message {number} has ended {kills} processes"
-            for number, kills in self._kills.items()
+            for number, kills in self._noted_kills.items()
             if kills > pair_checks.MOST_DEATHS
         ]
         if POP in elements:

@@ -428,8 +428,8 @@ class SubscriptionCheck:
     def _tell_silent(self) -> None:
         silent = [(one, known.silent) for kind in self._kinds.values() for one, known in kind.members.items()]
         names = ", ".join(f"{name} ({why})" for name, why in sorted(silent) if why)
-        if names and names != self._told_silent:
-            self._told_silent = names
+        is_news, self._told_silent = names != self._told_silent, names
+        if names and is_news:
             self._differs(f"not asked what they subscribe: {names}")
 
     def _differs(self, problem: str) -> None:

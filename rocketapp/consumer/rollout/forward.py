@@ -86,7 +86,7 @@ class _Place(NamedTuple):
     """A topic that is made anew counts from 0 again."""
 
 
-class FailedElsewhereError(RocketAppError):
+class ForwardFailedError(RocketAppError):
     """The handler of another member failed on a message."""
 
 
@@ -182,7 +182,7 @@ class Forwarding:
             if answer.result == DEAD_LETTER:
                 raise DeadLetter(f"member {member}: {answer.remark}")
             if answer.result == LATER:
-                error = FailedElsewhereError(f"member {member}: {answer.remark or answer.result}")
+                error = ForwardFailedError(f"member {member}: {answer.remark or answer.result}")
                 raise error if answer.after is None else Retry(after=answer.after) from error
             is_taken = place in self._at
             problem = f"member {member} {'has not ended yet' if is_taken else 'does not take it'}"
@@ -277,8 +277,8 @@ class Failures(Protocol):
 class _Call(Failures):
     """One message that was taken. In order, the owner of its queue sees to a failure."""
 
-    def __init__(self, message: Message, queue: MessageQueue) -> None:
-        self.message = message
+    def __init__(self, message: Message, queue: MessageQueue, handler: Handler) -> None:
+        self.message, self.handler = message, handler
         self.answer: asyncio.Future[DirectResult] = asyncio.get_running_loop().create_future()
         # From 0: of what lies below in its queue nothing is known to be done.
         self.own: ProcessQueue[Message] = ProcessQueue(queue, 0)
@@ -304,7 +304,7 @@ class _Call(Failures):
     def keep(self, message: Message) -> None:
         """Its handler has stopped the topic."""
         self.own.close()
-        self.end(DirectResult(NOT_TAKEN, f"the handler here has stopped topic {message.topic}"))
+        self.end(DirectResult(NOT_TAKEN, f"{self.handler.name} has stopped topic {message.topic}"))
 
     def withdraw(self, why: str) -> None:
         """Take it no more, unless its handler runs."""
@@ -393,16 +393,16 @@ class Taking:
     def _begin(self, place: _Place, message: Message, handler: Handler, request: DirectRequest) -> _Call:
         if request.is_by_member:
             message.reconsume_times = request.attempts
-        call = self._running[place] = _Call(message, place.queue)
+        call = self._running[place] = _Call(message, place.queue, handler)
         call.answer.add_done_callback(lambda _: self._has_ended(place, request, call))
         if request.locked_by:
-            self._member.tasks.start(self._under_lock(call, handler, request.locked_by), f"lock {place.queue}")
+            self._member.tasks.start(self._under_lock(call, request.locked_by), f"lock {place.queue}")
         else:
-            self._deliver(call, handler)
+            self._deliver(call)
         return call
 
-    def _deliver(self, call: _Call, handler: Handler) -> None:
-        failures = call if kind_of(handler.subscription).in_order else None
+    def _deliver(self, call: _Call) -> None:
+        failures = call if kind_of(call.handler.subscription).in_order else None
 
         def new_completion(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Completion:
             completion: Completion = self._new_completion(own, handler, call.keep, failures)
@@ -413,7 +413,7 @@ class Taking:
         call.own.watch(call.look)
         call.delivery.deliver([call.message])
 
-    async def _under_lock(self, call: _Call, handler: Handler, owner: str) -> None:
+    async def _under_lock(self, call: _Call, owner: str) -> None:
         """Call the handler once the owner's lock is certain, and keep that lock until the call has ended."""
         queue, config = call.own.message_queue, self._member.config
         while not call.answer.done():
@@ -426,7 +426,7 @@ class Taking:
                 if problem:
                     call.end(DirectResult(NOT_TAKEN, problem))
                 else:
-                    self._deliver(call, handler)
+                    self._deliver(call)
             await asyncio.wait([call.answer], timeout=_AGAIN if problem else config.lock_renew_interval)
 
     def _withdraw_paused(self) -> None:
