@@ -231,7 +231,7 @@ async def test_messages_of_own_queues_and_forwarded_ones_share_the_rate_of_their
     await settled(stage)
     began = stage.now
     sent = {("c", await stage.sender.send("orders", f"k{n}", tag="c")) for n in range(100)}
-    await asyncio.sleep(6)
+    await asyncio.sleep(10)
     forwarded = old.consumer.snapshot("").forwarded
     assert 5 <= forwarded <= len(calls.started) - 5, "neither waits until the other has ended"
     await stage.all_taken(sent, 120)
