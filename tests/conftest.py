@@ -116,16 +116,15 @@ _APPS = tuple(
     )
 )
 """Conformance mostly of our own apps; `send` is not `send_back`."""
-_WITH_SPARK = tuple(
-    f"contrib/rocketapp-pyspark/tests/{name}.py"
-    for name in (
-        "pipeline/test_pages",
-        *(f"sink/test_{name}" for name in ("columns", "declaring", "evolution", "jdbc", "readers", "sink")),
-        *(f"sink/test_{name}" for name in ("start", "writing")),
-        *(f"source/test_{name}" for name in ("batch", "decoding", "pushdown", "spark_stream")),
-    )
+_WITH_SPARK = (
+    "contrib/rocketapp-pyspark/tests/source/",
+    "contrib/rocketapp-pyspark/tests/pipeline/test_pages",
+    *(
+        f"contrib/rocketapp-pyspark/tests/sink/test_{name}.py"
+        for name in ("columns", "delta", "iceberg", "jdbc", "readers", "sink", "start", "writing")
+    ),
 )
-"""They share one session of Spark."""
+"""They share one session of Spark, or one broker that it reads."""
 
 
 def mostly_waits(nodeid: str) -> bool:

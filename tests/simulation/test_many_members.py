@@ -1,8 +1,12 @@
-"""What members of a large group ask each other: nothing among equals, and in a roll-out a bounded number a second."""
+"""What members of a large group ask each other: nothing among equals, and in a roll-out a bounded number a second.
+
+100 members, or 200 with ROCKETAPP_FAULTS=full: what it costs to compute grows with their square.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 
 from rocketapp.consumer.rollout.check import _A_SECOND
@@ -10,6 +14,8 @@ from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from tests.simulation.stage import scenario
 from tests.simulation.test_roll_out import ORDERS, Groups, Wanting
+
+HALF = 100 if os.environ.get("ROCKETAPP_FAULTS") == "full" else 50
 
 
 class Questions:
@@ -35,29 +41,29 @@ async def joined(stage: Groups, count: int, tags: str) -> list[Wanting]:
 
 
 @scenario
-async def test_of_200_members_that_start_at_once_and_subscribe_alike_none_asks_another_one() -> None:
+async def test_of_members_that_start_at_once_and_subscribe_alike_none_asks_another_one() -> None:
     stage = Groups(ORDERS, latency=0.002, rebalance_interval=20.0)
     await stage.begin()
     await stage.send_tags("a", 1)
     questions = Questions(stage)
-    await joined(stage, 200, "a || b")
+    await joined(stage, 2 * HALF, "a || b")
     await asyncio.sleep(10)
     assert questions.in_second.total() == 0
     await stage.end()
 
 
 @scenario
-async def test_a_roll_out_of_100_to_100_members_asks_a_bounded_number_of_questions_a_second() -> None:
+async def test_a_roll_out_asks_a_bounded_number_of_questions_a_second_however_many_members_there_are() -> None:
     stage = Groups(ORDERS, latency=0.002)
     await stage.begin()
     await stage.send_tags("ab", 1)
-    old = await joined(stage, 100, "a || b")
+    old = await joined(stage, HALF, "a || b")
     questions = Questions(stage)
-    new = await joined(stage, 100, "b || c")
+    new = await joined(stage, HALF, "b || c")
     sent = await stage.send_tags("abc")
     await stage.all_taken(sent, 60)
     await asyncio.sleep(30)
     assert max(questions.in_second.values()) <= 5 * _A_SECOND
-    assert questions.in_second.total() <= 1_500  # with everybody asking everybody 20,000
+    assert questions.in_second.total() <= 15 * HALF  # with everybody asking everybody 2 * HALF * HALF
     assert sum(member.unmatched() for member in (*old, *new)) == 0
     await stage.end()
