@@ -1,7 +1,7 @@
 """Defects that the engine has had, put back one at a time: a checker that does not see them proves nothing.
 
-Each came from two mechanisms that meet. It is brought back by replacing functions of the engine by name; a name that is
-no longer there fails, and whoever has moved it moves it here too.
+Each came from two mechanisms that meet. It is brought back by replacing functions of the engine by name, or a constant;
+a name that is no longer there fails, and whoever has moved it moves it here too.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import asyncio
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.wire.requests.direct import LATER, NOT_TAKEN, SUCCESS, DirectResult
 from tests.simulation.pairs import PAIRS, PAUSE, QUARANTINE, ROLL_OUT
 from tests.simulation.seeded import simulate
 
 Function = Callable[..., Any]
-Change = Callable[[Function], Function]
-"""From a function of the engine to the one that takes its place."""
+Change = Callable[[Any], Any]
+"""From what the engine has to what takes its place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class Defect:
 
     says: str
     changes: Mapping[str, Change]
-    """By `module:name` of a function."""
+    """By `module:name`."""
     needs: frozenset[str]
     """A seed of `pairs` without these elements never comes near it."""
     seed: int
@@ -41,14 +43,14 @@ def put_back(name: str) -> Iterator[None]:
     with contextlib.ExitStack() as undo:
         for place, change in DEFECTS[name].changes.items():
             module, _, path = place.partition(":")
-            owner: Any = importlib.import_module(f"rocketapp.consumer.{module}")
-            *classes, function = path.split(".")
+            owner: Any = importlib.import_module(f"rocketapp.{module}")
+            *classes, last = path.split(".")
             for each in classes:
                 owner = getattr(owner, each)
-            original = vars(owner).get(function)
-            assert callable(original), f"{place} is not there any more: tests.simulation.put_back has to follow"
-            undo.callback(setattr, owner, function, original)
-            setattr(owner, function, change(original))
+            assert last in vars(owner), f"{place} is not there any more: tests.simulation.put_back has to follow"
+            original = vars(owner)[last]
+            undo.callback(setattr, owner, last, original)
+            setattr(owner, last, change(original))
         yield
 
 
@@ -62,7 +64,7 @@ def _all_apart(add: Function) -> Function:
     """The quarantined messages of all handlers stand in one line."""
 
     def patched(self: Any, turn: Any) -> None:
-        turn.found = replace(turn.found, beside=True)
+        turn.is_apart = True
         add(self, turn)
 
     return patched
@@ -76,7 +78,7 @@ def _nothing_beside(open_: Function) -> Function:
         deliver, quarantined = delivery.deliver, self.quarantine(args[0]) or ()
 
         def wait(messages: Any) -> None:
-            if self.crashes is not None and "0 have theirs, 0 wait" not in repr(self.crashes.turns):
+            if self.journal is not None and "0 have theirs, 0 wait" not in repr(self.journal.turns):
                 asyncio.get_running_loop().call_later(0.2, wait, messages)
             elif not args[0].closed:
                 deliver(messages)
@@ -100,14 +102,13 @@ def _no(_: Function) -> Function:
     return lambda *args: False
 
 
-def _at_the_end(_: Function) -> Function:
-    """The answer is what the call came to, however long that takes."""
-    return lambda self, ended: ended
+def _forever(_: float) -> float:
+    return 1e9
 
 
 def _without_lock(_: Function) -> Function:
-    async def patched(self: Any, call: Any, handler: Any, owner: str) -> None:
-        self._deliver(call, handler)
+    async def patched(self: Any, call: Any, owner: str) -> None:
+        self._deliver(call)
 
     return patched
 
@@ -126,29 +127,31 @@ def _as_failed(ask: Function) -> Function:
 
 def _knows_no_pause(handler_of: Function) -> Function:
     def patched(self: Any, message: Any) -> Any:
-        told, self._pausing = self._pausing, type(self._pausing)()
+        member, self._member = self._member, SimpleNamespace(pausing=Pausing())
         try:
             return handler_of(self, message)
         finally:
-            self._pausing = told
+            self._member = member
 
     return patched
 
 
 def _straight_to_the_handler(deliver: Function) -> Function:
-    def patched(self: Any, call: Any, handler: Any) -> None:
-        if not handler.subscription.is_async or handler.subscription.batch is not None:
-            return deliver(self, call, handler)  # type: ignore[no-any-return]
+    def patched(self: Any, call: Any) -> None:
+        about = call.handler.subscription
+        if not about.is_async or about.batch is not None:
+            deliver(self, call)
+            return
 
         async def calling() -> None:
             try:
-                await handler.call(call.message)
+                await call.handler.call(call.message)
             except Exception as error:
                 call.end(DirectResult(LATER, str(error)))
             else:
                 call.end(DirectResult(SUCCESS))
 
-        return self._member.tasks.start(calling(), "a forwarded message") and None
+        self._member.tasks.start(calling(), "a forwarded message")
 
     return patched
 
@@ -166,51 +169,51 @@ DEFECTS = {
     "A.1": Defect(
         says="after a kill the quarantined messages of all handlers run one at a time, and nothing else starts",
         changes={
-            "quarantine:Turns.add": _all_apart,
-            "ways.concurrent:ConcurrentWay.open": _nothing_beside,
+            "state.quarantine:Turns.add": _all_apart,
+            "consumer.ways.concurrent:ConcurrentWay.open": _nothing_beside,
         },
         needs=frozenset({QUARANTINE}),
         seed=3,
     ),
     "A.2": Defect(
         says="a quarantined message whose handler hangs never gives its turn up",
-        changes={"quarantine:Turns._is_late": _never},
+        changes={"consumer.quarantine:QueueQuarantine._is_late": _never},
         needs=frozenset({QUARANTINE}),
         seed=6,
     ),
     "A.3": Defect(
         says="a member that consumes for another one answers when its handler has ended",
-        changes={"rollout.forward:Taking._soon": _at_the_end},
+        changes={"consumer.rollout.forward:QUICK": _forever},
         needs=frozenset({ROLL_OUT}),
         seed=0,
     ),
     "A.4": Defect(
         says="a lock is given back, or runs out, while another member runs a call for its owner",
         changes={
-            "rollout.forward:Forwarding.may_run": _no,
-            "rollout.forward:Taking._under_lock": _without_lock,
+            "consumer.rollout.forward:Forwarding.may_run": _no,
+            "consumer.rollout.forward:Taking._under_lock": _without_lock,
         },
         needs=frozenset({ROLL_OUT}),
         seed=27,
     ),
     "A.5": Defect(
         says="a message has failed that a paused or stopping member did not take",
-        changes={"rollout.forward:Forwarding._ask": _as_failed},
+        changes={"consumer.rollout.forward:Forwarding._ask": _as_failed},
         needs=frozenset({ROLL_OUT}),
         seed=4,
     ),
     "A.6": Defect(
         says="what is forwarded is called also while its topic is paused",
         changes={
-            "rollout.forward:Taking._handler_of": _knows_no_pause,
-            "rollout.forward:Taking._deliver": _straight_to_the_handler,
+            "consumer.rollout.forward:Taking._handler_of": _knows_no_pause,
+            "consumer.rollout.forward:Taking._deliver": _straight_to_the_handler,
         },
         needs=frozenset({ROLL_OUT, PAUSE}),
         seed=63,
     ),
     "A.7": Defect(
         says="the deaths of a forwarded message are not counted where it is called",
-        changes={"ways.concurrent:ConcurrentDelivery.__init__": _taken_without_quarantine},
+        changes={"consumer.ways.concurrent:ConcurrentDelivery.__init__": _taken_without_quarantine},
         needs=frozenset({ROLL_OUT, QUARANTINE}),
         seed=168,
     ),
