@@ -33,8 +33,8 @@ class Defect:
     """By `module:name`."""
     needs: frozenset[str]
     """A seed of `pairs` without these elements never comes near it."""
-    seed: int
-    """The first seed of `pairs` that finds it."""
+    seeds: tuple[int, ...]
+    """The first seeds of `pairs` that find it. A change of the engine may change the timing of one of them."""
 
 
 @contextlib.contextmanager
@@ -173,19 +173,19 @@ DEFECTS = {
             "consumer.ways.concurrent:ConcurrentWay.open": _nothing_beside,
         },
         needs=frozenset({QUARANTINE}),
-        seed=3,
+        seeds=(3, 5, 11),
     ),
     "A.2": Defect(
         says="a quarantined message whose handler hangs never gives its turn up",
         changes={"consumer.quarantine:QueueQuarantine._is_late": _never},
         needs=frozenset({QUARANTINE}),
-        seed=6,
+        seeds=(6,),
     ),
     "A.3": Defect(
         says="a member that consumes for another one answers when its handler has ended",
         changes={"consumer.rollout.forward:QUICK": _forever},
         needs=frozenset({ROLL_OUT}),
-        seed=0,
+        seeds=(0, 3, 4),
     ),
     "A.4": Defect(
         says="a lock is given back, or runs out, while another member runs a call for its owner",
@@ -194,13 +194,13 @@ DEFECTS = {
             "consumer.rollout.forward:Taking._under_lock": _without_lock,
         },
         needs=frozenset({ROLL_OUT}),
-        seed=27,
+        seeds=(31, 231, 261),
     ),
     "A.5": Defect(
         says="a message has failed that a paused or stopping member did not take",
         changes={"consumer.rollout.forward:Forwarding._ask": _as_failed},
         needs=frozenset({ROLL_OUT}),
-        seed=4,
+        seeds=(4,),
     ),
     "A.6": Defect(
         says="what is forwarded is called also while its topic is paused",
@@ -209,12 +209,12 @@ DEFECTS = {
             "consumer.rollout.forward:Taking._deliver": _straight_to_the_handler,
         },
         needs=frozenset({ROLL_OUT, PAUSE}),
-        seed=63,
+        seeds=(63,),
     ),
     "A.7": Defect(
         says="the deaths of a forwarded message are not counted where it is called",
         changes={"consumer.ways.concurrent:ConcurrentDelivery.__init__": _taken_without_quarantine},
         needs=frozenset({ROLL_OUT, QUARANTINE}),
-        seed=168,
+        seeds=(191, 168),
     ),
 }

@@ -39,9 +39,11 @@ def test_no_promise_breaks_when_mechanisms_meet(seed: int, pool: ProcessPoolExec
 def test_each_defect_that_is_put_back_is_found_and_nothing_is_found_without_it(
     name: str, pool: ProcessPoolExecutor
 ) -> None:
-    seed = DEFECTS[name].seed
-    assert pool.submit(found_with, name, seed).result(), DEFECTS[name].says
-    assert pool.submit(simulate, seed, PAIRS).result().findings == []
+    defect = DEFECTS[name]
+    finds = (seed for seed in defect.seeds if pool.submit(found_with, name, seed).result())
+    first = next(finds, None)
+    assert first is not None, defect.says
+    assert pool.submit(simulate, first, PAIRS).result().findings == []
 
 
 def test_seeds_draw_every_element_and_those_that_meet_most_often() -> None:
