@@ -161,7 +161,7 @@ def order(cluster: Cluster, peer: Peer, directory: Path, size: Scale) -> Figures
             _wait_for_queues_of(log, victim, 4, within=90)
             kills.append(_kill(victim))
             victim.start()
-            takeovers.append(_takeover(log, kills[-1], within=75))
+            takeovers.append(_takeover(log, kills[-1], within=75, apps=(stays, victim)))
         load_end = end_load(load)
         sent = load_end["stored"]
         progress.wait(len(sent), within=120, apps=(stays, victim))
@@ -214,7 +214,7 @@ def _wait_for_queues_of(log: Path, app: RunningApp, count: int, *, within: float
     )
 
 
-def _takeover(log: Path, kill: Kill, *, within: float) -> float:
+def _takeover(log: Path, kill: Kill, *, within: float, apps: tuple[RunningApp, ...]) -> float:
     """Seconds from the kill until all queues of the dead member move again."""
     orphans = _queues_of(read_history(log), kill.pid)
 
@@ -225,7 +225,14 @@ def _takeover(log: Path, kill: Kill, *, within: float) -> float:
                 found.setdefault(event.queue, event.at)
         return found
 
-    wait_until(lambda: first_starts().keys() == orphans, within=within, what=f"queues {orphans} move again", every=0.5)
+    wait_until(
+        lambda: first_starts().keys() == orphans,
+        within=within,
+        what=lambda: (
+            f"queues {orphans - first_starts().keys()} move again\n" + "\n".join(app.describe() for app in apps)
+        ),
+        every=0.5,
+    )
     return max(first_starts().values()) - kill.at
 
 
