@@ -42,18 +42,11 @@ broker() {
     --add-exports=java.base/jdk.internal.ref=ALL-UNNAMED --add-exports=java.base/sun.nio.ch=ALL-UNNAMED)
   run broker org.apache.rocketmq.broker.BrokerStartup -c "$dir/conf/broker.conf"
   await broker "boot success" 120
-  yielding "$(cat "$dir/broker.pid")"
-}
-
-yielding() { # yielding PID: once a transaction has ended, this thread of 5.5.0 spins for as long as the broker lives
-  local task
-  for task in /proc/"$1"/task/*; do
-    case $(cat "$task/comm" 2>/dev/null) in TransactionalOp*) renice -n 19 -p "${task##*/}" >/dev/null 2>&1 || true ;; esac
-  done
 }
 
 settings() { # settings NAME: the broker's configuration. With the usual flush intervals an idle broker takes a third of a core;
-  # one thread spins through the first transactionMetricFlushInterval of each start, and then waits
+  # one thread spins through the first transactionMetricFlushInterval of each start, and then waits. Another one spins for as long
+  # as the end of a transaction is older than transactionOpBatchInterval: so each end is written at once, by its size
   local store=${STORE:-$dir/store}
   cat >"$dir/conf/broker.conf" <<CONF
 brokerClusterName=DefaultCluster
@@ -66,9 +59,10 @@ haListenPort=$((port + 1))
 namesrvAddr=127.0.0.1:$ns
 transactionCheckInterval=3000
 transactionTimeOut=1000
-transactionOpBatchInterval=200
+transactionOpBatchInterval=3600000
+transactionOpMsgMaxSize=1
 transactionMetricFlushInterval=500
-timerFlushIntervalMs=10000
+timerFlushIntervalMs=600000
 recallMessageEnable=true
 storePathRootDir=$store
 storePathCommitLog=$store/commitlog
