@@ -354,9 +354,14 @@ class ClientInstance(PoolOwner):
 
     async def _answer_directly(self, connection: Connection, request: Command, asked: DirectRequest) -> None:
         result = await self._members.consume_directly(asked, request.body)
-        answer = Command.response(request, ResponseCode.SUCCESS, body=result.encode())
-        if result.result == NOT_TAKEN and not asked.is_by_member:
+        if result is None:
+            # No answer of a member: a call that it took before may run all the same.
+            remark = f"this process is not a member of group {asked.group}"
+            answer = Command.response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
+        elif result.result == NOT_TAKEN and not asked.is_by_member:
             answer = Command.response(request, ResponseCode.SYSTEM_ERROR, remark=result.remark)
+        else:
+            answer = Command.response(request, ResponseCode.SUCCESS, body=result.encode())
         if not connection.is_closed:
             connection.reply(answer)
 

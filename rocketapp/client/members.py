@@ -9,7 +9,7 @@ from typing import Protocol
 from rocketapp.errors import SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
-from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest, DirectResult
+from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import RunningInfo
 
 
@@ -110,12 +110,10 @@ class Members:
         if member := self._consumers.get(group):
             member.move(offsets)
 
-    async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult:
-        """Have the member of the group consume a message."""
+    async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult | None:
+        """Have the member of the group consume a message; None when this process is none, or not any more."""
         member = self._consumers.get(request.group)
-        if member is None:
-            return DirectResult(NOT_TAKEN, f"this process is not a member of group {request.group}")
-        return await member.consume_directly(request, record)
+        return None if member is None else await member.consume_directly(request, record)
 
     def members_changed(self, group: str) -> None:
         if member := self._consumers.get(group):
