@@ -7,14 +7,11 @@ minute: from the backlog of the settings on, their number doubles with each look
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from rocketapp.consumer.member import Member
-from rocketapp.consumer.owned import Owned
-from rocketapp.consumer.ways.concurrent import ConcurrentWay
-from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.member import Member, Owned
+from rocketapp.consumer.ways.table import Modes
 from rocketapp.model.event import Adjusted
-from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import repeat
 
 _INTERVAL = 60.0
@@ -26,11 +23,8 @@ _MOST_TIMES = 1 << 16
 class Adjusting:
     """Changes limits of one group: of its pulls and pops, and of its handlers."""
 
-    def __init__(
-        self, member: Member, modes: Sequence[Way], owned: Mapping[MessageQueue, Owned], *, concurrent: ConcurrentWay
-    ) -> None:
-        """`concurrent`: what runs more calls while many messages wait."""
-        self._member, self._modes, self._owned, self._concurrent = member, modes, owned, concurrent
+    def __init__(self, member: Member, modes: Modes) -> None:
+        self._member, self._modes, self._owned = member, modes, member.owned
         self._times = 1
 
     def __repr__(self) -> str:
@@ -47,7 +41,7 @@ class Adjusting:
                 now = limits.changed.get(about.topic, {})
                 concurrency, rate = int(now.get("concurrency", about.concurrency)), now.get("rate", about.rate)
                 batch = None if about.batch is None else int(now.get("batch", about.batch))
-                for mode in self._modes:
+                for mode in self._modes.all:
                     mode.pace(handler, concurrency, rate, batch)
         for queue, owned in self._owned.items():
             if queue.topic in changes:
@@ -69,7 +63,7 @@ class Adjusting:
             times = max(1, times // 2)
         if times != self._times:
             self._times = times
-            self._concurrent.grow(times)
+            self._modes.concurrent.grow(times)
 
 
 def _waiting(owned: Owned) -> int:

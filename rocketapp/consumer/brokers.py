@@ -21,7 +21,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.limits import Limits
 from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, SetupError, TransportError
-from rocketapp.model.event import Observe, ReadFromSlave
+from rocketapp.model.event import ReadFromSlave
 from rocketapp.model.handler_kind import POPPED
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
@@ -48,8 +48,8 @@ _MEMBERS_TIMEOUT = 1.0
 class Slaves:
     """The slaves of a cluster, as one group reads them."""
 
-    def __init__(self, *, group: str, client: ClientInstance, observe: Observe) -> None:
-        self._group, self._client, self._observe = group, client, observe
+    def __init__(self, group: str, client: ClientInstance) -> None:
+        self._group, self._client = group, client
         self._reading: dict[str, set[MessageQueue]] = {}
         self._stand_ins: dict[str, Connection] = {}
         """By broker what stood in for its master at the last look."""
@@ -97,7 +97,7 @@ class Slaves:
         """This queue is read from a slave. Told once per broker."""
         queues = self._reading.setdefault(queue.broker_name, set())
         if not queues:
-            self._observe(ReadFromSlave(self._group, queue.broker_name, broker_id))
+            self._client.observe(ReadFromSlave(self._group, queue.broker_name, broker_id))
         queues.add(queue)
 
     def end(self, queue: MessageQueue) -> None:
@@ -108,7 +108,7 @@ class Slaves:
         queues.discard(queue)
         if not queues:
             del self._reading[queue.broker_name]
-            self._observe(ReadFromSlave(self._group, queue.broker_name, MASTER_ID))
+            self._client.observe(ReadFromSlave(self._group, queue.broker_name, MASTER_ID))
 
     def _ids(self, broker_name: str) -> list[int]:
         copies = self._client.copies(broker_name)
@@ -121,21 +121,12 @@ class Brokers:
 
     travels: bool = True
 
-    def __init__(
-        self,
-        *,
-        group: str,
-        client: ClientInstance,
-        limits: Limits,
-        random: Random,
-        tasks: Tasks,
-        slaves: Slaves,
-    ) -> None:
-        """`tasks`: the owner of what is asked beside the caller. `slaves` stand in for masters that are away."""
-        self.slaves: Slaves = slaves
-        self._limits, config = limits, limits.config
-        self._group, self._client, self._config, self._random = group, client, config, random
-        self._tasks = tasks
+    def __init__(self, group: str, client: ClientInstance, limits: Limits, random: Random, tasks: Tasks) -> None:
+        """`tasks`: the owner of what is asked beside the caller."""
+        self.slaves: Slaves = Slaves(group, client)
+        """They stand in for masters that are away."""
+        self._group, self._client, self._limits, self._random, self._tasks = group, client, limits, random, tasks
+        self._config = config = limits.config
         self._beating: asyncio.Task[Any] | None = None
         self._suspend_ms = int(config.long_poll * 1000)
         self._carried: Mapping[str, SubscriptionData] = {}
@@ -156,7 +147,7 @@ class Brokers:
         address = self._client.broker_address(broker_name)
         return address is not None and self._client.living_connection(address) is not None
 
-    async def _master(self, broker_name: str, *, dial: bool = True) -> Connection:
+    async def connection(self, broker_name: str, *, dial: bool = True) -> Connection:
         """A connection to the master; with `dial` False TransportError unless there is one already."""
         address = self._client.broker_address(broker_name)
         if address is None:
@@ -167,18 +158,6 @@ class Brokers:
         if connection is None:
             raise TransportError(broker_name, "its master is not connected")
         return connection
-
-    async def connection(self, broker_name: str) -> Connection:
-        """A connection to its master; TransportError when it cannot be reached."""
-        return await self._master(broker_name)
-
-    def hold(self, broker_name: str) -> None:
-        """Keep its addresses, whatever the routes say, until as many calls of `release`."""
-        self._client.routes.hold_broker(broker_name)
-
-    def release(self, broker_name: str) -> None:
-        """The counterpart of `hold`."""
-        self._client.routes.release_broker(broker_name)
 
     # Offsets.
 
@@ -192,7 +171,7 @@ class Brokers:
 
         Not `exact`: of a young queue, whose first message is still in memory, a broker says 0 instead.
         """
-        connection = await self._master(queue.broker_name, dial=dial)
+        connection = await self.connection(queue.broker_name, dial=dial)
         zero, timeout = False if exact else None, self._config.commit_timeout if timeout is None else timeout
         return await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=zero)
 
@@ -202,7 +181,7 @@ class Brokers:
         Of a master that the name server does not name any more, the slave's answer counts if it knows an offset.
         """
         try:
-            connection = await self._master(queue.broker_name)
+            connection = await self.connection(queue.broker_name)
         except TransportError:
             slave = self.slaves.of_lost_master(queue)
             if slave is None:
@@ -218,22 +197,22 @@ class Brokers:
         self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
     ) -> None:
         """Everything below `offset` is done; returns when the broker has confirmed it."""
-        connection = await self._master(queue.broker_name, dial=dial)
+        connection = await self.connection(queue.broker_name, dial=dial)
         timeout = self._config.commit_timeout if timeout is None else timeout
         await offsets.commit(connection, self._group, queue, offset, timeout)
 
     async def max_offset(self, queue: MessageQueue, *, timeout: float | None = None, dial: bool = True) -> int:
         """The offset that the next stored message gets."""
-        connection = await self._master(queue.broker_name, dial=dial)
+        connection = await self.connection(queue.broker_name, dial=dial)
         return await offsets.max_offset(connection, queue, self._config.commit_timeout if timeout is None else timeout)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is still there."""
-        return await offsets.min_offset(await self._master(queue.broker_name), queue, self._config.commit_timeout)
+        return await offsets.min_offset(await self.connection(queue.broker_name), queue, self._config.commit_timeout)
 
     async def offset_at(self, queue: MessageQueue, timestamp: float) -> int:
         """The offset of the first message stored at `timestamp` (seconds since 1970) or later."""
-        connection = await self._master(queue.broker_name)
+        connection = await self.connection(queue.broker_name)
         return await offsets.search(connection, queue, timestamp, self._config.commit_timeout)
 
     # Pulls.
@@ -295,7 +274,7 @@ class Brokers:
         problem: RocketAppError = TransportError(client_id, "no broker is known")
         for name in sorted(self._client.routes.broker_names()):
             try:
-                connection = await self._master(name)
+                connection = await self.connection(name)
                 return await admin.running_info(connection, self._group, client_id, timeout, brief=True)
             except RocketAppError as error:
                 problem = error
@@ -313,10 +292,6 @@ class Brokers:
         if self._beating is None or self._beating.done():
             self._beating = self._tasks.start(self._client.heartbeat(), f"heartbeat {self._group}")
 
-    def is_new_stand_in(self, broker_name: str) -> bool:
-        """Whether the members of this broker are asked of a slave since the last call, or of another connection."""
-        return self.slaves.is_new_stand_in(broker_name)
-
     async def members(self, broker_name: str) -> list[str]:
         """The client ids of the group's members, as this broker knows them; an empty list when it knows none.
 
@@ -326,7 +301,7 @@ class Brokers:
             return await clients.member_list(slave, self._group, _MEMBERS_TIMEOUT)
         try:
             async with asyncio.timeout(_MEMBERS_TIMEOUT):
-                connection = await self._master(broker_name)
+                connection = await self.connection(broker_name)
         except TimeoutError:
             raise TransportError(broker_name, f"not reached within {_MEMBERS_TIMEOUT:g} s") from None
         return await clients.member_list(connection, self._group, _MEMBERS_TIMEOUT)
@@ -343,13 +318,13 @@ class Brokers:
 
         `owner`: the client id of another member, in whose place they are locked.
         """
-        connection = await self._master(broker_name, dial=False)
+        connection = await self.connection(broker_name, dial=False)
         who = self._client.client_id if owner is None else owner
         return await locks.lock(connection, self._group, who, queues, self._config.lock_timeout)
 
     async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
         """Give locks back, in one request to a connected broker."""
-        connection = await self._master(broker_name, dial=False)
+        connection = await self.connection(broker_name, dial=False)
         await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
 
     async def send_back(
@@ -365,7 +340,7 @@ class Brokers:
             max_retries,
             broker_name,
         )
-        await send_back(await self._master(broker_name), request, timeout)
+        await send_back(await self.connection(broker_name), request, timeout)
 
     # What brokers are asked before anything is consumed.
 
@@ -386,7 +361,7 @@ class Brokers:
     async def _refusal(self, topic: ConsumedTopic, broker_name: str) -> SetupError | None:
         try:
             async with asyncio.timeout(_CHECK_PATIENCE):
-                connection, who = await self._master(broker_name), self._client.client_id
+                connection, who = await self.connection(broker_name), self._client.client_id
                 await clients.check_subscription(connection, who, self._group, topic.data, _CHECK_PATIENCE)
         except (TransportError, TimeoutError, KeysRefused):
             return None  # it refuses the pulls later, which is then told
@@ -417,7 +392,7 @@ class Brokers:
         question = AssignmentQuestion(topic, self._group, self._client.client_id)
         try:
             async with asyncio.timeout(_CHECK_PATIENCE):
-                await pop.assigned(await self._master(broker_name), question, _CHECK_PATIENCE)
+                await pop.assigned(await self.connection(broker_name), question, _CHECK_PATIENCE)
         except BrokerError as error:
             return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         except (RocketAppError, TimeoutError):
@@ -450,7 +425,7 @@ class Brokers:
         """A broker pulls unless it was told otherwise, so it is told. Once it pops, what an operator has set stays."""
         from rocketapp.client.calls import pop
 
-        connection = await self._master(broker_name)
+        connection = await self.connection(broker_name)
         question = AssignmentQuestion(topic, self._group, self._client.client_id)
         try:
             answer = await pop.assigned(connection, question, _ASSIGNED_TIMEOUT)

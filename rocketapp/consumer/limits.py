@@ -26,10 +26,6 @@ class Limits:
         """The settings of this topic now."""
         return self._by_topic.get(topic, self.config)
 
-    def pull_interval(self, topic: str) -> float:
-        """Seconds between an answer with messages of this topic and the next pull of its queue, now."""
-        return self._by_topic.get(topic, self.config).pull_interval
-
     def change(self, topic: str, values: Mapping[str, float | None]) -> None:
         """From now on these values hold for this topic; None: what was declared or set at the start."""
         changed: dict[str, float | None] = {**self.changed.get(topic, {}), **values}

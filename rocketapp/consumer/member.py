@@ -1,62 +1,165 @@
-"""What the parts of one group share. It imports none of the parts that use it."""
+"""This process as a member of one group: what the parts of the group share. It imports none of the parts."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
 from random import Random
+from typing import TYPE_CHECKING
 
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import Brokers
-from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.event import Observe
+from rocketapp.model.handler_kind import POPPED
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import retry_topic
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.allocation import AVERAGE, Allocation
+from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.tasks import Tasks
+from rocketapp.wire.record import Message
+
+if TYPE_CHECKING:
+    from rocketapp.state.pop_queue import PopQueue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
     """This process as a member of one group."""
 
-    name: str
-    """The group's name."""
-    client_id: str
-    client: ClientInstance
-    """This process as brokers and name servers know it, with the routes of all topics."""
-    broadcast: bool
-    """Every member gets every message: queues, offsets and failures are its own. Otherwise members share them."""
-    subscriptions: Mapping[str, SubscriptionData]
-    """What brokers hear of every topic, the retry topic included if there is one."""
-    retry_topic: str | None
-    """Where failed messages come back; None: the group has none."""
-    brokers: Brokers
-    config: ConsumerConfig
-    """The settings of the start; `limits` has those in force."""
-    limits: Limits
-    stats: GroupStats
-    stalls: StallReasons
-    """Why queues stand still."""
-    waits: StallReasons
-    """Queues that wait for a free call of their handler. They are pulled all the same."""
-    pausing: Pausing
-    observe: Observe
-    """Receives what happens, as events."""
-    tasks: Tasks
-    """The owner of what runs beside its caller until the group stops."""
-    clock: Clock
-    random: Random
-    max_inflated_bytes: int = 16_777_216
-    """The most bytes that a compressed message may become."""
+    def __init__(
+        self,
+        name: str,
+        topics: Sequence[ConsumedTopic],
+        *,
+        client: ClientInstance,
+        config: ConsumerConfig,
+        clock: Clock,
+        random: Random,
+        allocation: Allocation = AVERAGE,
+        cluster: str = "",
+        worker: int | None = None,
+        app_version: str = "",
+        max_inflated_bytes: int = 16_777_216,
+    ) -> None:
+        """`client` is started and stopped by its owner. Needs a running loop; nothing is asked of a broker."""
+        self.name: str = name
+        """The group's name."""
+        self.topics: tuple[ConsumedTopic, ...] = tuple(topics)
+        self.broadcast: bool = any(topic.broadcast for topic in topics)
+        """Every member gets every message: queues, offsets and failures are its own. Otherwise members share them."""
+        self.popped: frozenset[str] = frozenset(
+            topic.topic for topic in topics if topic.by_message and topic.kind is POPPED
+        )
+        """Topics whose messages brokers hand out one by one."""
+        if self.broadcast:
+            # Each member pulls what it wants itself, and sending back slow messages takes a retry topic.
+            config = replace(config, subscription_check="off", send_back_slow=False)
+        self.config: ConsumerConfig = config
+        """The settings of the start; `limits` has those in force."""
+        self.client: ClientInstance = client
+        """This process as brokers and name servers know it, with the routes of all topics."""
+        self.client_id: str = client.client_id
+        self.observe: Observe = client.observe
+        """Receives what happens, as events."""
+        self.clock: Clock = clock
+        self.random: Random = random
+        self.allocation: Allocation = allocation
+        """Which queues of a topic are this member's; all members of the group have the same."""
+        self.cluster: str = cluster
+        """Its name in the app; empty for the unnamed one."""
+        self.worker: int | None = worker
+        """The number of this process among the workers of a run, from 1; None: it keeps nothing on disk."""
+        self.app_version: str = app_version
+        """Written into dead letters."""
+        self.max_inflated_bytes: int = max_inflated_bytes
+        """The most bytes that a compressed message may become."""
+        self.retry_topic: str | None = None if self.broadcast else retry_topic(name)
+        """Where failed messages come back; None: the group has none."""
+        self.subscriptions: Mapping[str, SubscriptionData] = subscriptions_of(
+            topics, self.retry_topic, version=int(clock.now() * 1000)
+        )
+        """What brokers hear of every topic, the retry topic included if there is one."""
+        self.tasks: Tasks = Tasks(self.observe)
+        """The owner of what runs beside its caller until the group stops."""
+        self.limits: Limits = Limits(config)
+        self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
+        self.pausing: Pausing = Pausing()
+        self.stalls: StallReasons = StallReasons(name, self.observe)
+        """Why queues are blocked."""
+        self.brokers: Brokers = Brokers(name, client, self.limits, random, self.tasks)
+        self.owned: dict[MessageQueue, Owned] = {}
+        """Every queue that has not been given back completely. The rebalancer keeps it."""
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when messages may be asked for."""
+        self.epochs: Iterator[int] = count(1)
+        """Each session has the next one."""
 
     def __repr__(self) -> str:
         return f"<Member {self.client_id} of {self.name}>"
+
+
+class Owned:
+    """One owned queue, from the moment it is acquired until it has been given back: an assignment, pulled or popped."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue: MessageQueue = queue
+        self.process_queue: ProcessQueue[Message] | None = None
+        """Of the present session; None between two sessions."""
+        self.popped: PopQueue[Message] | None = None
+        """In place of offsets, when a broker hands out its messages one by one; None of a queue that is pulled."""
+        self.is_clean: bool = True
+        """Once it has been given back: whether everything that was started has been finished and committed."""
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def is_ending(self) -> bool:
+        """It is being given back."""
+        return self._ended.done()
+
+    async def run(self) -> None:
+        """Until it has been given back."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Give it back; what was started may finish."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def cut(self) -> None:
+        """Wait for no handler any more: what still runs is lost."""
+        raise NotImplementedError
+
+    def limits_changed(self) -> None:
+        """Other limits hold for what it pulls."""
+        raise NotImplementedError
+
+    # A queue that is popped has no offset of its own, and nothing of it is handed over: it does nothing of these.
+
+    def hand_over(self) -> None:
+        """Give it to another living member, which does not wait for long."""
+
+    def is_of_another(self) -> None:
+        """While it is being given back, another member has got it."""
+
+    def look_at_pulls(self) -> None:
+        """Begin anew if its pulls have come to an end by themselves."""
+
+    def pull_anew(self) -> None:
+        """What its pulls ask for has changed."""
+
+    def move(self, offset: int) -> None:
+        """An operator has the group go on at this offset."""
 
 
 class GroupStats:

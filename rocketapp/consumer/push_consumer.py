@@ -11,28 +11,33 @@ member, so that no other one gets a queue that still drains. Nothing waits for a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.adjusting import Adjusting
-from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
+from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.queues.assignment import Assignments
 from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.queues.start import Starts
+from rocketapp.consumer.retry.attempts import Attempts
 from rocketapp.consumer.retry.breaker import Stopping
-from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.redelivery import RawSender, Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
-from rocketapp.consumer.rollout.forward import Taking
-from rocketapp.consumer.watch.blocked import BlockedLoop
+from rocketapp.consumer.rollout.forward import Forwarding, Taking
 from rocketapp.consumer.watch.figures import Figures, IdleReport
-from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.watch.slow_calls import SlowCalls
+from rocketapp.consumer.ways.context import WayContext
+from rocketapp.consumer.ways.table import Modes
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, TopicMissing
+from rocketapp.model.handler_kind import ORDERLY
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
@@ -50,8 +55,11 @@ from rocketapp.wire.requests.clients import (
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import RunningInfo
 
+# What only some groups need is imported where it is made: every start would pay for it.
 if TYPE_CHECKING:
     from rocketapp.consumer.offsets.local import LocalOffsets
+    from rocketapp.consumer.offsets.stores import GroupOffsets, OffsetStore
+    from rocketapp.consumer.retry.slow import SlowSendBack
 
 __all__ = ["HandlerStats", "PushConsumer"]
 
@@ -67,40 +75,81 @@ class PushConsumer:
     def __init__(
         self,
         member: Member,
-        topics: Sequence[ConsumedTopic],
         *,
-        modes: Sequence[Way],
-        popped: Collection[str],
-        assignments: Assignments,
-        rebalancer: Rebalancer,
-        starts: Starts,
-        leases: Leases,
-        commits: Commits,
-        local: LocalOffsets | None,
-        redelivery: Redelivery,
-        stopping: Stopping,
-        check: SubscriptionCheck,
-        taking: Taking,
-        figures: Figures,
-        adjusting: Adjusting,
-        blocked_loop: BlockedLoop | None,
-        expected_members: int,
+        sender: RawSender,
+        flow_control: FlowControl,
+        offset_store: OffsetStore | None = None,
+        journal: Journal | None = None,
+        threads: MakeThreads = Threads,
+        expected_members: int = 1,
     ) -> None:
-        """`popped`: topics whose messages brokers hand out. `local`: the file of a member of a broadcast group."""
-        self._member, self._topics, self._modes, self._popped = member, topics, modes, popped
-        self._assignments, self._rebalancer, self._starts, self._leases = assignments, rebalancer, starts, leases
-        self._commits, self._local, self._redelivery = commits, local, redelivery
-        self._stopping = stopping
-        self._check, self._taking = check, taking
-        self._figures, self._adjusting, self._blocked_loop = figures, adjusting, blocked_loop
-        self._expected_members = expected_members
-        self._client, self._tasks, self._loop = member.client, member.tasks, asyncio.get_running_loop()
+        """Puts the parts of the group together, each after those that it uses. Nothing is started.
+
+        `sender` sends retries and dead letters. `flow_control`: one for all groups of an app, which bounds the bytes
+        that they hold. `offset_store` keeps the offsets in place of the brokers. `journal`: one for all groups of a
+        process, which notes down what it has in flight. `threads(name, most)` makes the threads of one sync handler.
+        `expected_members`: how many processes of the app join the group together (`run --workers`).
+        """
+        self._member, self._topics, self._client, self._tasks = member, member.topics, member.client, member.tasks
+        # Members of a broadcast group share nothing, and need not wait for each other.
+        self._expected_members = 1 if member.broadcast else expected_members
+        self._loop = asyncio.get_running_loop()
         self._watched: list[str] = []
         self._rebalancing: asyncio.Task[Any] | None = None
 
+        self._local = _local_offsets(member)
+        self._commits = commits = Commits(member, self._local or _store(member, offset_store))
+        has_locks = not member.broadcast and any(topic.needs_lock for topic in member.topics)
+        self._redelivery = Redelivery(member, sender, has_locks=has_locks, app_version=member.app_version)
+        self._stopping = Stopping(member.stats.handlers, member.pausing)
+        self._check = SubscriptionCheck(member)
+        forwarding = Forwarding(member, self._check)
+        send_back = _slow_send_back(member, self._redelivery)
+        in_turn = [topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast]
+        attempts = Attempts(member, in_turn)
+
+        context = WayContext(
+            member=member,
+            redelivery=self._redelivery,
+            stopping=self._stopping,
+            attempts=attempts,
+            threads=threads,
+            journal=journal,
+            forwarding=forwarding,
+            released=send_back,
+            prompt=commits.prompt,
+        )
+        self._modes = modes = Modes(context)
+        self._taking = Taking(member, mode=modes.concurrent, new_completion=context.new_completion)
+
+        self._leases = Leases(member, commits)
+        self._starts = Starts(member, modes, commits=commits, leases=self._leases, attempts=attempts, local=self._local)
+        assignments = Assignments(
+            member,
+            modes,
+            starts=self._starts,
+            commits=commits,
+            flow_control=flow_control,
+            forwarding=forwarding,
+        )
+        self._rebalancer = Rebalancer(member, modes, assignments=assignments, commits=commits, check=self._check)
+
+        self._figures = Figures(
+            member,
+            modes,
+            rebalancer=self._rebalancer,
+            commits=commits,
+            leases=self._leases,
+            redelivery=self._redelivery,
+            check=self._check,
+            forwarding=forwarding,
+            slow_calls=SlowCalls(member, modes, send_back),
+        )
+        self._adjusting = Adjusting(member, modes)
+
     def __repr__(self) -> str:
-        unfinished = sum(len(each.process_queue or ()) for each in self._rebalancer.owned.values())
-        return f"<PushConsumer {self._member.name}: {len(self._rebalancer.owned)} queues, {unfinished} unfinished>"
+        unfinished = sum(len(each.process_queue or ()) for each in self._member.owned.values())
+        return f"<PushConsumer {self._member.name}: {len(self._member.owned)} queues, {unfinished} unfinished>"
 
     # What the client asks of a member.
 
@@ -120,14 +169,14 @@ class PushConsumer:
 
     def done_offsets(self, topic: str) -> dict[MessageQueue, int]:
         """By queue of the topic the offset below which everything is done."""
-        owned = self._rebalancer.owned.items()
+        owned = self._member.owned.items()
         found = {queue: each.process_queue for queue, each in owned if queue.topic == topic and each.popped is None}
         return {queue: each.commit_offset for queue, each in found.items() if each is not None}
 
     def move(self, offsets: Mapping[MessageQueue, int]) -> None:
         """An operator has moved the group: what is in hand of our queues among these is not committed any more."""
         for queue, offset in offsets.items():
-            if (owned := self._rebalancer.owned.get(queue)) is not None:
+            if (owned := self._member.owned.get(queue)) is not None:
                 owned.move(offset)
 
     async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult:
@@ -215,24 +264,22 @@ class PushConsumer:
         # Before anything else is asked for: a broker may not answer for seconds, and members join meanwhile.
         self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._member.name}")
         # An assignment asks by itself when its broker is reached.
-        pulled = [queue for queue, each in self._rebalancer.owned.items() if each.popped is None]
+        pulled = [queue for queue, each in self._member.owned.items() if each.popped is None]
         reached = [queue for queue in pulled if self._member.brokers.is_connected(queue.broker_name)]
         # What is sent while the queues of a new topic wait for a member that knows it must not be missed.
-        popped = map(self._queues_of, self._popped)
+        popped = map(self._queues_of, self._member.popped)
         waiting = [queue for topic in self._check.unknown_elsewhere() for queue in self._queues_of(topic)]
         await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting, *chain.from_iterable(popped)])))
         self._tasks.start(self._figures.run(), f"watch {self._member.name}")
         if self._member.config.concurrency_most:
             self._tasks.start(self._adjusting.follow_backlog(), f"adjust {self._member.name}")
-        if self._blocked_loop is not None:
-            self._blocked_loop.join(self)
 
     def begin(self) -> None:
         """Pull: at once, or when all expected members are there."""
         if self._expected_members > 1:
             self._tasks.start(self._begin_together(), f"begin {self._member.name}")
         else:
-            self._assignments.begin()
+            self._member.begun.set_result(None)
 
     async def stop(self, *, drain_timeout: float, cut: asyncio.Event) -> bool:
         """Leave; whether everything that was started has been finished and committed.
@@ -244,7 +291,7 @@ class PushConsumer:
         if self._rebalancing is not None:
             self._rebalancing.cancel()
         self._stopping.stop()
-        await asyncio.gather(*(mode.stop() for mode in self._modes))
+        await asyncio.gather(*(mode.stop() for mode in self._modes.all))
         await self._redelivery.stop()
         await self._commits.stop()
         await self._leases.stop()
@@ -252,8 +299,6 @@ class PushConsumer:
         if self._local is not None:
             self._local.close()
         self._figures.look()
-        if self._blocked_loop is not None:
-            self._blocked_loop.leave(self)
         # A broker frees the locks of a member that leaves, and a thread may still run under one: it has to expire.
         await self._client.unregister(self._member.name, tell=not self._leases.has_dropped)
         for topic in self._watched:
@@ -262,7 +307,7 @@ class PushConsumer:
 
     def halt(self) -> None:
         """In a forked child: start nothing more. The parent stays the member."""
-        for mode in self._modes:
+        for mode in self._modes.all:
             mode.halt()
         if self._local is not None:
             self._local.close()
@@ -290,9 +335,9 @@ class PushConsumer:
         """Whether anything is left to do; brokers are asked how far their queues reach."""
         return await self._figures.idle()
 
-    def snapshot(self, cluster: str) -> GroupSnapshot:
-        """What the group is doing now; `cluster` is its name in the app."""
-        return self._figures.snapshot(cluster)
+    def snapshot(self) -> GroupSnapshot:
+        """What the group is doing now."""
+        return self._figures.snapshot()
 
     @property
     def counters(self) -> HandlerStats:
@@ -310,7 +355,7 @@ class PushConsumer:
         known = [DEFAULT_TOPIC, *self._member.subscriptions]
         if any(topic.data.expression_type != TAGS for topic in self._topics):
             await self._member.brokers.check_filters(self._topics, known)
-        if self._popped:
+        if self._member.popped:
             await self._member.brokers.check_pop(self._topics, known)
 
     async def _begin_together(self) -> None:
@@ -319,7 +364,7 @@ class PushConsumer:
             # Brokers notify of members that join, but a notification may be lost.
             self._rebalancer.wake()
             await asyncio.sleep(_JOIN_LOOK)
-        self._assignments.begin()
+        self._member.begun.set_result(None)
 
     async def _watch_route(self, topic: str) -> None:
         self._watched.append(topic)
@@ -345,7 +390,7 @@ class PushConsumer:
             await self._starts.fix(queue)
         except RocketAppError as error:
             # The assignment asks again, and pulls nothing before it knows. It may be gone by now.
-            if queue in self._rebalancer.owned:
+            if queue in self._member.owned:
                 self._member.stalls.blocked(queue, f"its offset cannot be read: {error}", kind="offset")
 
 
@@ -357,3 +402,28 @@ def _consume_from(start: Start) -> str:
     if isinstance(start, datetime):
         return FROM_TIMESTAMP
     return FROM_FIRST if start == "first" else FROM_LAST
+
+
+def _local_offsets(member: Member) -> LocalOffsets | None:
+    if not member.broadcast:
+        return None
+    from rocketapp.consumer.offsets.local import LocalOffsets, folder_of
+
+    folder = folder_of(member.config.broadcast_dir, cluster=member.cluster, group=member.name)
+    return LocalOffsets(member, folder, member.worker)
+
+
+def _store(member: Member, store: OffsetStore | None) -> GroupOffsets:
+    if store is None:
+        return member.brokers
+    from rocketapp.consumer.offsets.stores import PluginOffsets
+
+    return PluginOffsets(store, group=member.name, brokers=member.brokers, timeout=member.config.commit_timeout)
+
+
+def _slow_send_back(member: Member, redelivery: Redelivery) -> SlowSendBack | None:
+    if not member.config.send_back_slow:
+        return None
+    from rocketapp.consumer.retry.slow import SlowSendBack
+
+    return SlowSendBack(redelivery)

@@ -7,6 +7,7 @@ when all are gone.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,11 +27,12 @@ class _Reason:
 
 
 OF_QUEUE, OF_LOCK, OF_RETRY, OF_PROBE, OF_INTAKE = "queue", "lock", "retry", "probe", "intake"
-OF_FORWARD, OF_TURN, OF_ACK, OF_HIDING = "forward", "turn", "ack", "hiding"
+OF_FORWARD, OF_TURN, OF_ACK, OF_HIDING, OF_CALL = "forward", "turn", "ack", "hiding", "call"
 """The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
 that wait to be sent back, of a paused topic that is probed with one message, what a plugin's intake says, what is
-said of messages that wait for another member, of those that wait for their turn after a death, of those that
-are handled and cannot be acknowledged, and of failed ones that cannot be hidden until their retry.
+said of messages that wait for another member, of those that wait for their turn after a death, of those that are
+handled and cannot be acknowledged, of failed ones that cannot be hidden until their retry, and of a queue that waits
+for a free call of its handler. That one is pulled all the same: its reason is told and shown beside another one.
 """
 
 CONSEQUENCE = "flow control"
@@ -40,8 +42,8 @@ CONSEQUENCE = "flow control"
 class StallReasons:
     """The reasons of every queue that is blocked."""
 
-    def __init__(self, group: str, observe: Observe, now: Callable[[], float]) -> None:
-        self._group, self._observe, self._now = group, observe, now
+    def __init__(self, group: str, observe: Observe) -> None:
+        self._group, self._observe, self._now = group, observe, asyncio.get_running_loop().time
         self._reasons: dict[MessageQueue, dict[str, _Reason]] = {}
         """By queue and place."""
         self._told: set[MessageQueue] = set()
@@ -92,15 +94,20 @@ class StallReasons:
 
     def reasons(self) -> dict[MessageQueue, str]:
         """Every queue that is blocked, and why: the reason that was reported, otherwise the oldest."""
-        return {queue: _shown(min(reasons.values(), key=_rank).text) for queue, reasons in list(self._reasons.items())}
+        found: dict[MessageQueue, str] = {}
+        for queue, reasons in list(self._reasons.items()):
+            others = [reason for place, reason in reasons.items() if place != OF_CALL]
+            shown = [_shown(min(others, key=_rank).text)] if others else []
+            shown += [_shown(reasons[OF_CALL].text)] if OF_CALL in reasons else []
+            found[queue] = "; ".join(shown)
+        return found
 
     def _tell(self, queue: MessageQueue, reasons: dict[str, _Reason]) -> None:
         """One reason at a time: a second one is reported when the first is gone, or may follow from it."""
-        told = [reason.kind for reason in reasons.values() if reason.told]
-        if any(kind != CONSEQUENCE for kind in told):
-            return
-        for reason in reasons.values():
-            if self._now() >= reason.tell_at and reason.kind not in told:
+        told = [reason.kind for place, reason in reasons.items() if reason.told and place != OF_CALL]
+        for place, reason in reasons.items():
+            is_hidden = place != OF_CALL and (reason.kind in told or any(kind != CONSEQUENCE for kind in told))
+            if not reason.told and not is_hidden and self._now() >= reason.tell_at:
                 reason.told = True
                 self._told.add(queue)
                 self._observe(StandingStill(self._group, queue, _shown(reason.text)))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from random import Random
 from typing import Any
 
 from rocketapp.client.traces import Traces
@@ -29,9 +30,9 @@ _Note = tuple[object, _Begun, float | None, _Codes]
 """The end of a call, and when; None at its begin."""
 
 
-def traced(topics: Sequence[ConsumedTopic], group: str, traces: Traces, prefix: str) -> tuple[ConsumedTopic, ...]:
-    """The same topics with handlers that are traced. `prefix`: makes the ids of calls unique."""
-    calls = TracedCalls(group, traces, prefix)
+def traced(topics: Sequence[ConsumedTopic], group: str, traces: Traces, random: Random) -> tuple[ConsumedTopic, ...]:
+    """The same topics with handlers that are traced."""
+    calls = TracedCalls(group, traces, prefix=f"{random.getrandbits(64):016X}")
     return tuple(
         topic if topic.topic == traces.topic else replace(topic, handlers=tuple(map(calls.around, topic.handlers)))
         for topic in topics
@@ -42,6 +43,7 @@ class TracedCalls:
     """The calls of one group's handlers."""
 
     def __init__(self, group: str, traces: Traces, prefix: str) -> None:
+        """`prefix`: makes the ids of calls unique."""
         self._group, self._prefix = group, prefix
         self._add, self._now, self._numbers = traces.add, traces.now, count(1)
         self._write = self._lines

@@ -13,13 +13,13 @@ from rocketapp.app.run.extensions import named
 from rocketapp.app.settings.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
-from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.parts import ConsumerParts
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.model.subscription import Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
-from rocketapp.scripts.reading import Wanted, tell
+from rocketapp.scripts.reading import Wanted
 from rocketapp.wire.record import Message
 
 
@@ -44,22 +44,23 @@ class AsMember:
         handler = Handler(_subscription(wanted, group, settings.consumer.retries), self._offer)
         data = SubscriptionData(wanted.topic, " || ".join(sorted(wanted.tags)) or "*", wanted.tags)
         topic = ConsumedTopic(wanted.topic, wanted.start, settings.consumer.retries, (handler,), data)
-        self._consumer = new_consumer(
-            group=group,
-            topics=[topic],
-            parts=ConsumerParts(
-                client=client,
-                producer=producer,
-                config=settings.consumer,
-                clock=clock,
-                random=random,
-                observe=tell,
-                flow_control=FlowControl(settings.consumer.cache_max_bytes),
-                allocation=named(settings.consumer),
-                traces=producer.traces,
-                max_inflated_bytes=settings.client.max_inflated_bytes,
-            ),
+        topics: tuple[ConsumedTopic, ...] = (topic,)
+        if producer.traces is not None:
+            from rocketapp.consumer.traced import traced
+
+            topics = traced(topics, group, producer.traces, random)
+        member = Member(
+            group,
+            topics,
+            client=client,
+            config=settings.consumer,
+            clock=clock,
+            random=random,
+            allocation=named(settings.consumer),
+            max_inflated_bytes=settings.client.max_inflated_bytes,
         )
+        flow_control = FlowControl(settings.consumer.cache_max_bytes)
+        self._consumer = PushConsumer(member, sender=producer, flow_control=flow_control)
 
     async def start(self) -> None:
         self._is_joined = True

@@ -14,11 +14,12 @@ from math import inf
 class Lease:
     """The lock of one queue, as we may rely on it."""
 
-    __slots__ = ("_renew_interval", "_sent_at", "_trust", "is_lost", "is_suspended", "suspensions", "trusted_until")
+    __slots__ = ("_renew_interval", "_trust", "asked_at", "is_lost", "is_suspended", "suspensions", "trusted_until")
 
     def __init__(self, *, trust: float, renew_interval: float) -> None:
         self._trust, self._renew_interval = trust, renew_interval
-        self._sent_at = -inf
+        self.asked_at: float = -inf
+        """When the request left that was granted last."""
         self.trusted_until: float = -inf
         """The monotonic time from which on no handler may start. A field: it is compared before every message."""
         self.is_suspended: bool = False
@@ -33,13 +34,13 @@ class Lease:
 
     def granted(self, sent_at: float) -> None:
         """The broker granted or renewed it; the request left at `sent_at`. An older answer changes nothing."""
-        if sent_at >= self._sent_at and not self.is_lost:
-            self._sent_at, self.trusted_until, self.is_suspended = sent_at, sent_at + self._trust, False
+        if sent_at >= self.asked_at and not self.is_lost:
+            self.asked_at, self.trusted_until, self.is_suspended = sent_at, sent_at + self._trust, False
 
     def suspend(self, now: float) -> None:
         """It is in doubt from `now` on: only an answer to a later request counts."""
         if not self.is_lost:
-            self._sent_at, self.trusted_until, self.is_suspended = now, -inf, True
+            self.asked_at, self.trusted_until, self.is_suspended = now, -inf, True
             self.suspensions += 1
 
     def lose(self) -> None:
@@ -52,4 +53,4 @@ class Lease:
 
     def renewal(self) -> float:
         """When to ask again."""
-        return self._sent_at + self._renew_interval
+        return self.asked_at + self._renew_interval

@@ -16,7 +16,6 @@ ENGINE = ("consumer", "producer", "client", "state")
 OF_THE_FIELD = ("round robin",)
 """Names that everybody uses, although they hold a replaced word."""
 NOT_YET_RENAMED = {
-    "Calm",
     "Completion",
     "ConcurrentWay",
     "Hiding",
@@ -40,7 +39,6 @@ NOT_YET_RENAMED = {
     "Way",
     "WayByWorkers",
     "WayContext",
-    "Ways",
     "Work",
     "_InHand",
     "_Lane",

@@ -19,10 +19,9 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.journal import Journal
-from rocketapp.consumer.parts import ConsumerParts
+from rocketapp.consumer.member import Member as GroupMember
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.ways.polled import Round
@@ -174,18 +173,21 @@ class Member(_Client):
 
     def make_consumer(self) -> PushConsumer:
         world = self.world
-        parts = ConsumerParts(
+        member = GroupMember(
+            GROUP,
+            self.topics(),
             client=self.client,
-            producer=self.producer,
             config=ConsumerConfig(**self.options()),
             clock=self.clock,
             random=world.random(f"{self.name} consumer"),
-            observe=self.observe,
-            flow_control=FlowControl(1 << 27),
-            threads=self._threads,  # type: ignore[arg-type]
-            journal=self._crash_notes(),
         )
-        return new_consumer(group=GROUP, topics=self.topics(), parts=parts)
+        return PushConsumer(
+            member,
+            sender=self.producer,
+            flow_control=FlowControl(1 << 27),
+            journal=self._crash_notes(),
+            threads=self._threads,  # type: ignore[arg-type]
+        )
 
     def topics(self) -> list[ConsumedTopic]:
         """What it consumes."""

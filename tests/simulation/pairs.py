@@ -460,7 +460,7 @@ class Pairs:
         while True:
             await asyncio.sleep(pair_checks.LOOK)
             for member in self._group.able():
-                for queue in member.consumer.snapshot("").queues:
+                for queue in member.consumer.snapshot().queues:
                     if queue.unfinished and not queue.standing_still:
                         at, name = self.world.loop.time(), name_of(queue.queue)
                         self.world.history.append(facts.Unexplained(at, member.name, name))

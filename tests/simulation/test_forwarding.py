@@ -124,7 +124,7 @@ async def test_what_waits_for_a_paused_taker_holds_up_nothing_that_another_membe
     sent = {("c", await stage.sender.send("orders", key, tag="c")) for key in keys[60:]}
     await stage.until(lambda: set(other.taken) >= sent, 60)
     assert not waiting & set(stage.taken())
-    assert all(one.standing_still for one in old.consumer.snapshot("").queues if one.unfinished)
+    assert all(one.standing_still for one in old.consumer.snapshot().queues if one.unfinished)
     paused.consumer.resume("orders")
     await stage.all_taken(waiting, 60)
     await stage.end()
@@ -232,7 +232,7 @@ async def test_messages_of_own_queues_and_forwarded_ones_share_the_rate_of_their
     began = stage.now
     sent = {("c", await stage.sender.send("orders", f"k{n}", tag="c")) for n in range(100)}
     await asyncio.sleep(10)
-    forwarded = old.consumer.snapshot("").forwarded
+    forwarded = old.consumer.snapshot().forwarded
     assert 5 <= forwarded <= len(calls.started) - 5, "neither waits until the other has ended"
     await stage.all_taken(sent, 120)
     assert stage.now - began > 19

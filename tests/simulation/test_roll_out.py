@@ -320,8 +320,8 @@ async def test_a_handler_that_takes_longer_than_brokers_wait_is_called_once() ->
     assert sorted(calls) == sorted(number for _, number in sent)
     assert new.consumer.counters.retried == 0
     assert any("has not ended yet" in event.reason for event in old.told(events.StandingStill))
-    snapshot = old.consumer.snapshot("")
-    await stage.until(lambda: old.consumer.snapshot("").forwarded == 4, 30)
+    snapshot = old.consumer.snapshot()
+    await stage.until(lambda: old.consumer.snapshot().forwarded == 4, 30)
     assert "this app with a || b" in snapshot.roll_out
     await stage.end()
 

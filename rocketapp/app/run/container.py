@@ -20,11 +20,10 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
-from rocketapp.consumer.assembly import new_consumer
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.journal import Journal
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.stores import OffsetStore
-from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.watch.blocked import BlockedLoop
@@ -56,7 +55,7 @@ class Container(containers.DeclarativeContainer):
     offset_store: providers.Provider[OffsetStore | None] = providers.Dependency()
     client: providers.Provider[ClientInstance] = providers.Factory(ClientInstance)
     producer: providers.Provider[Producer] = providers.Factory(Producer)
-    consumer: providers.Provider[PushConsumer] = providers.Factory(new_consumer)
+    consumer: providers.Provider[PushConsumer] = providers.Factory(PushConsumer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,27 +153,32 @@ class Wiring:
         expected_members: int,
     ) -> PushConsumer:
         """The consumer of one group."""
-        parts = ConsumerParts(
+        if self._settings.client.enable_msg_trace and producer.traces is not None:
+            from rocketapp.consumer.traced import traced
+
+            topics = traced(topics, group, producer.traces, self._random)
+        member = Member(
+            group,
+            topics,
             client=client,
-            producer=producer,
             config=self._settings.consumer,
             clock=self.clock,
             random=self._random,
-            observe=self._observe,
-            flow_control=self._flow_control,
-            blocked_loop=self.blocked_loop,
-            threads=self._value("threads"),
-            journal=self._world.journal,
+            allocation=self.allocation,
             cluster=cluster,
             worker=self._world.worker,
-            allocation=self.allocation,
-            offset_store=self.offset_store,
-            traces=producer.traces if self._settings.client.enable_msg_trace else None,
             app_version=self._settings.app.version,
             max_inflated_bytes=self._settings.client.max_inflated_bytes,
         )
-        make = self._factory("consumer")
-        consumer: PushConsumer = make(group=group, topics=topics, parts=parts, expected_members=expected_members)
+        consumer: PushConsumer = self._factory("consumer")(
+            member=member,
+            sender=producer,
+            flow_control=self._flow_control,
+            offset_store=self.offset_store,
+            journal=self._world.journal,
+            threads=self._value("threads"),
+            expected_members=expected_members,
+        )
         return consumer
 
     async def start_resources(self) -> None:

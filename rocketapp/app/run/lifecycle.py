@@ -196,9 +196,7 @@ class Lifecycle:
 
     def snapshot(self) -> AppSnapshot:
         """What every group is doing now."""
-        groups = [
-            consumer.snapshot(plan.cluster) for consumer, plan in zip(self._consumers, self._plans(), strict=False)
-        ]
+        groups = [consumer.snapshot() for consumer in self._consumers]
         limit = self._settings.consumer.cache_max_bytes
         client_ids = {name: client.client_id for name, client in self._clients.items()}
         now = AppSnapshot(cache_limit_bytes=limit, groups=tuple(groups), client_ids=client_ids)
@@ -232,8 +230,7 @@ class Lifecycle:
         for change in self._early_changes:
             change.named_in(self._plans())
         tell_allocation(assembly.wiring.allocation, [plan.group for plan in assembly.shared])
-        # Consumers watch it as well, but what runs before them and after them may block, and an app may have none.
-        assembly.wiring.blocked_loop.join(self)
+        assembly.wiring.blocked_loop.start()
         self._user_code = UserCode(self._app, plugins, assembly.surface, patience=self._settings.app.drain_timeout)
         wrapped = fold_publish(self.producer, plugins, assembly.surface)
         await assembly.wiring.start_resources()
@@ -369,7 +366,7 @@ class Lifecycle:
                 await self._assembly.wiring.stop_resources()
             except Exception as error:
                 log.error("a resource of the container did not close: %s", error, exc_info=error)
-            self._assembly.wiring.blocked_loop.leave(self)
+            self._assembly.wiring.blocked_loop.stop()
             self._assembly.wiring.release()
         end(self._app)
         declared_of(self._app).settings_in_use = None

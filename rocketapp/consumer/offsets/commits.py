@@ -22,7 +22,7 @@ from rocketapp.model.event import CommitFailed, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.trust import Trust
+from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
@@ -120,9 +120,11 @@ class Session:
 class Commits:
     """The commits of one group: a committer for each broker."""
 
-    def __init__(self, member: Member, store: GroupOffsets, trust: Trust) -> None:
+    def __init__(self, member: Member, store: GroupOffsets) -> None:
         self.store: GroupOffsets = store
-        self._member, self._trust = member, trust
+        self._member, now = member, asyncio.get_running_loop().time()
+        self.trust: Trust = Unshared(now) if member.broadcast else Trust(now)
+        """Which queues are certainly still ours."""
         self._tasks = Tasks(member.observe)
         self._committers: dict[str, Committer] = {}
 
@@ -134,7 +136,7 @@ class Commits:
         committer = self._committers.get(broker_name)
         if committer is None:
             committer = self._committers[broker_name] = Committer(
-                self._member, broker_name, store=self.store, trust=self._trust
+                self._member, broker_name, store=self.store, trust=self.trust
             )
             self._tasks.start(committer.run(), f"commit {self._member.name} at {broker_name}")
         return committer

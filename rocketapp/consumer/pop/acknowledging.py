@@ -7,17 +7,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocketapp.client.calls import pop
-from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
-from rocketapp.consumer.stalls import OF_ACK, StallReasons
+from rocketapp.consumer.stalls import OF_ACK
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.errors import BrokerError, RocketAppError
-from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.popped import Acks
 from rocketapp.state.policy import delay_before
 from rocketapp.state.pop_queue import PopQueue
@@ -54,9 +53,8 @@ def _is_final(error: BaseException) -> bool:
 class Acknowledging:
     """The acknowledgements of one popped queue."""
 
-    def __init__(self, *, group: str, brokers: Brokers, stall_reasons: StallReasons, observe: Observe) -> None:
-        self._group, self._brokers = group, brokers
-        self._stall_reasons, self._observe = stall_reasons, observe
+    def __init__(self, member: Member) -> None:
+        self._member, self._group = member, member.name
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._takes_batches = True
@@ -78,7 +76,9 @@ class Acknowledging:
                 await self._send_all(queue)
             except Exception as error:
                 # A bug must not end the acknowledgements for good without a report.
-                self._observe(LoopFailed(f"acknowledge {queue.message_queue}", f"{type(error).__name__}: {error}"))
+                self._member.observe(
+                    LoopFailed(f"acknowledge {queue.message_queue}", f"{type(error).__name__}: {error}")
+                )
                 await asyncio.sleep(_AGAIN)
                 self._news.set()
 
@@ -102,7 +102,7 @@ class Acknowledging:
         self._news.clear()
         if late := queue.late_acks(self._loop.time()):
             text = f"{late} messages were handled after their invisible time: another member may handle them as well"
-            self._observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
+            self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
         self._sending += queue.take_acks()
         began = self._loop.time()
         while self._sending:
@@ -111,22 +111,22 @@ class Acknowledging:
                 await self._send(queue, part)
             except RocketAppError as error:
                 if _is_final(error):
-                    self._observe(LoopFailed(f"acknowledge {queue.message_queue}", str(error)))
+                    self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", str(error)))
                 elif self._loop.time() - began < part[0].handle.invisible_ms / 1000:
                     count = sum(len(each.offsets) for each in self._sending)
                     text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
-                    self._stall_reasons.blocked(queue.message_queue, text, kind="ack", patience=_AGAIN, place=OF_ACK)
+                    self._member.stalls.blocked(queue.message_queue, text, kind="ack", patience=_AGAIN, place=OF_ACK)
                     await asyncio.sleep(_AGAIN)
                     continue
                 else:
                     text = f"{error}; the messages come again"
-                    self._observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
+                    self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
             del self._sending[: len(part)]
-        self._stall_reasons.moving(queue.message_queue, place=OF_ACK)
+        self._member.stalls.moving(queue.message_queue, place=OF_ACK)
 
     async def _send(self, queue: PopQueue[Message], acks: Sequence[Acks]) -> None:
         about = queue.message_queue
-        connection = await self._brokers.connection(about.broker_name)
+        connection = await self._member.brokers.connection(about.broker_name)
         is_one = len(acks) == 1 and len(acks[0].offsets) == 1
         if self._takes_batches and not is_one:
             try:

@@ -15,15 +15,13 @@ from math import inf
 from typing import Any
 
 from rocketapp.client.calls import pop
-from rocketapp.consumer.brokers import Brokers
-from rocketapp.consumer.limits import Limits
-from rocketapp.consumer.stalls import OF_HIDING, StallReasons
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.stalls import OF_HIDING
 from rocketapp.errors import RequestTimeoutError, RocketAppError
-from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.popped import Handle
 from rocketapp.state.pop_queue import HandOut, PopQueue
-from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.pop import AckRequest, pop_retry_topic
 
@@ -56,19 +54,8 @@ class _Change:
 class Hiding:
     """The changes of one popped queue."""
 
-    def __init__(
-        self,
-        queue: PopQueue[Message],
-        *,
-        group: str,
-        brokers: Brokers,
-        limits: Limits,
-        stall_reasons: StallReasons,
-        tasks: Tasks,
-        observe: Observe,
-    ) -> None:
-        self._queue, self._group, self._brokers, self._limits = queue, group, brokers, limits
-        self._stall_reasons, self._tasks, self._observe = stall_reasons, tasks, observe
+    def __init__(self, queue: PopQueue[Message], member: Member) -> None:
+        self._queue, self._member = queue, member
         self._about: MessageQueue = queue.message_queue
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
@@ -103,7 +90,7 @@ class Hiding:
     @property
     def _invisible(self) -> float:
         """Seconds for which messages in hand are hidden."""
-        return self._limits.of(self._about.topic).pop_invisible_time
+        return self._member.limits.of(self._about.topic).pop_invisible_time
 
     def limits_changed(self) -> None:
         """Messages are hidden for another time from now on."""
@@ -150,7 +137,7 @@ class Hiding:
         self._changes.append(_Change(message, hand_out, seconds, is_last, settled, is_untouched))
         if self._running < _WIDTH:
             self._running += 1
-            self._tasks.start(self._run(), f"hide messages of {self._about}")
+            self._member.tasks.start(self._run(), f"hide messages of {self._about}")
 
     def _later(self, message: Message, seconds: float, settled: Settled | None, is_untouched: bool) -> None:
         if self._queue.has(message):
@@ -178,7 +165,7 @@ class Hiding:
                     continue
                 self._queue.changed(change.hand_out, None, self._loop.time())
             else:
-                self._stall_reasons.moving(self._about, place=OF_HIDING)
+                self._member.stalls.moving(self._about, place=OF_HIDING)
                 # The broker counts from when it was asked, at the earliest: an answer may be late.
                 self._queue.changed(change.hand_out, handle, asked_at)
             break
@@ -190,9 +177,9 @@ class Hiding:
     async def _ask(self, change: _Change) -> tuple[Handle, float]:
         """The handle that counts from now on, and the loop's time at which the request left."""
         handle = change.hand_out.handle
-        topic = pop_retry_topic(self._group, self._about.topic, handle.kind)
-        request = AckRequest(self._group, topic, handle, round(change.seconds * 1000), change.is_untouched)
-        connection = await self._brokers.connection(self._about.broker_name)
+        topic = pop_retry_topic(self._member.name, self._about.topic, handle.kind)
+        request = AckRequest(self._member.name, topic, handle, round(change.seconds * 1000), change.is_untouched)
+        connection = await self._member.brokers.connection(self._about.broker_name)
         # A broker that is asked twice makes two messages of one: a late answer is waited for while the message is
         # hidden. At the end there is time for an acknowledgement with the handle as it is.
         asked_at = self._loop.time()
@@ -217,11 +204,11 @@ class Hiding:
             self._queue.forget(message)
         if found:
             text = f"{len(found)} messages are left to other members: their time was over before they were {what}"
-            self._observe(LoopFailed(f"pop {self._about}", text))
+            self._member.observe(LoopFailed(f"pop {self._about}", text))
 
     def _failed(self, error: Exception) -> None:
-        self._observe(LoopFailed(f"hide messages of {self._about}", f"{type(error).__name__}: {error}"))
+        self._member.observe(LoopFailed(f"hide messages of {self._about}", f"{type(error).__name__}: {error}"))
 
     def _still(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"
-        self._stall_reasons.blocked(self._about, text, kind="hide", patience=5.0, place=OF_HIDING)
+        self._member.stalls.blocked(self._about, text, kind="hide", patience=5.0, place=OF_HIDING)

@@ -15,9 +15,9 @@ from rocketapp.client.calls import pop
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.pop.handed_out import hand_outs
-from rocketapp.consumer.pop.way import GiveBack
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.gate import Gate
+from rocketapp.consumer.ways.popped import GiveBack
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.subscription import SubscriptionData

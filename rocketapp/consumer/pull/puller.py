@@ -11,7 +11,7 @@ place, and the master again as soon as it is connected. A slave may be behind, o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
@@ -30,13 +30,25 @@ from rocketapp.state.start_position import Correction, correct
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
-Deliver = Callable[[Sequence[Any]], None]
-
 
 class Decode(Protocol):
-    """Makes of the body of an answer what a process queue holds: messages, or pieces with several."""
+    """Makes of the body of an answer what a process queue holds: messages, or batches of them."""
 
     def __call__(self, data: bytes, queue: MessageQueue, /, *, max_inflated_bytes: int) -> Sequence[Any]: ...
+
+
+class Takes(Protocol):
+    """What is pulled goes to it: the delivery of a session."""
+
+    def deliver(self, messages: Sequence[Any]) -> None:
+        """What was just put into the process queue, in offset order."""
+        ...
+
+
+class Decodes(Protocol):
+    """Knows what its process queues hold: a mode of consuming."""
+
+    decode: Decode
 
 
 _BUSY_DELAY = 0.02
@@ -73,14 +85,14 @@ class Puller:
         member: Member,
         process_queue: ProcessQueue[Any],
         *,
-        deliver: Deliver,
+        mode: Decodes,
+        delivery: Takes,
         flow: QueueFlow,
         committer: Committer,
-        decode: Decode,
     ) -> None:
-        self._member, self._queue, self._deliver = member, process_queue, deliver
+        self._member, self._queue, self._deliver, self._decode = member, process_queue, delivery.deliver, mode.decode
         self._subscription = member.subscriptions[process_queue.message_queue.topic]
-        self._flow, self._committer, self._decode = flow, committer, decode
+        self._flow, self._committer = flow, committer
         self._now = asyncio.get_running_loop().time
         self._copy = _Copy(process_queue.message_queue, member.brokers.slaves)
         self._carried: int | None = None
@@ -209,7 +221,7 @@ class Puller:
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
         else:
-            interval = self._member.limits.pull_interval(queue.message_queue.topic)
+            interval = self._member.limits.of(queue.message_queue.topic).pull_interval
             if not self.gate.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
                 is_early = not interval and flow.may_pull()
                 if is_early:

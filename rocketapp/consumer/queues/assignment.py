@@ -9,21 +9,19 @@ changes nothing. There is never more than one session, so never more than one pu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from enum import Enum
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
-from rocketapp.consumer.member import Member
+from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.offsets.commits import Commits, Session
-from rocketapp.consumer.owned import NewAssignments, Owned
 from rocketapp.consumer.pausing import EVERY
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
-from rocketapp.consumer.queues.leases import Leases, Lock
+from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.consumer.rollout.forward import Forwarding
 from rocketapp.consumer.ways.delivery import Delivery, Way
+from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
@@ -31,9 +29,6 @@ from rocketapp.model.names import is_retry_topic
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.wire.record import Message
-
-if TYPE_CHECKING:
-    from rocketapp.state.pop_queue import PopQueue
 
 _TRY_AGAIN = 1.0
 """Seconds until a session that could not begin is tried again."""
@@ -55,104 +50,86 @@ class SessionEnd(Enum):
 
 
 class Assignments:
-    """Makes the assignments of one group, and says when they may begin."""
+    """Makes the assignments of one group."""
 
     def __init__(
         self,
         member: Member,
-        modes: Mapping[str, Way],
+        modes: Modes,
         *,
         starts: Starts,
-        leases: Leases,
         commits: Commits,
         flow_control: FlowControl,
         forwarding: Forwarding,
-        others: Mapping[str, NewAssignments],
-        begun: asyncio.Future[None],
     ) -> None:
-        """`modes`: how each topic is consumed. `others`: what makes the assignments of topics that are not pulled.
-
-        `begun` is done when pulls may start.
-        """
-        self._modes, self._others = modes, others
+        self._modes = modes
         self.member: Member = member
-        self.begun: asyncio.Future[None] = begun
         self.starts: Starts = starts
-        self.leases: Leases = leases
         self.commits: Commits = commits
         self.flow_control: FlowControl = flow_control
         self.forwarding: Forwarding = forwarding
-        self.epochs: count[int] = count(1)
-        """Each session has the next one."""
-        self.topics: tuple[str, ...] = tuple(topic for topic in member.subscriptions if topic != member.retry_topic)
 
     def __repr__(self) -> str:
         return f"<Assignments of {self.member.name}>"
 
     def new(self, queue: MessageQueue, *, handed_over: bool) -> Owned:
         """An assignment that does not run yet. `handed_over`: another member may still work on the queue."""
-        if (other := self._others.get(queue.topic)) is not None:
-            return other.new(queue, handed_over=handed_over)
-        return Assignment(self, queue, self._modes[queue.topic], handed_over=handed_over)
+        mode = self._modes.of(queue.topic)
+        if queue.topic in self.member.popped:
+            from rocketapp.consumer.queues.popped import PopAssignment
+            from rocketapp.consumer.ways.popped import PopWay
 
-    def begin(self) -> None:
-        """Pulls may start."""
-        if not self.begun.done():
-            self.begun.set_result(None)
+            assert isinstance(mode, PopWay)
+            # Whoever else pops the queue, nothing has to be handed over.
+            return PopAssignment(queue, mode, starts=self.starts, flow_control=self.flow_control)
+        return Assignment(self, queue, mode, handed_over=handed_over)
 
 
-class Assignment:
+class _Consuming(NamedTuple):
+    """What works for one session."""
+
+    session: Session
+    """What it commits."""
+    delivery: Delivery
+    puller: Puller
+    flow: QueueFlow
+    """Its limits."""
+
+
+class Assignment(Owned):
     """Consumes one queue."""
 
-    popped: PopQueue[Message] | None = None
-
-    def __init__(self, group: Assignments, queue: MessageQueue, mode: Way, *, handed_over: bool = False) -> None:
+    def __init__(self, group: Assignments, queue: MessageQueue, mode: Way, *, handed_over: bool) -> None:
         """`handed_over`: another member lives, and may still be finishing what it started."""
-        self.queue = queue
+        super().__init__(queue)
         self._group, self._member, self._mode = group, group.member, mode
         self._committer = group.commits.of(queue.broker_name)
-        is_retry = is_retry_topic(queue.topic)
-        # Messages of several topics come back in one queue: it is pulled while one of them is not paused.
-        self._topics = group.topics if is_retry else (queue.topic,)
-        self._pauses_of = EVERY if is_retry else queue.topic
+        self._topics, self._pauses_of = [queue.topic], queue.topic
+        if is_retry_topic(queue.topic):
+            # Messages of several topics come back in one queue: it is pulled while one of them is not paused.
+            self._topics, self._pauses_of = [topic.topic for topic in self._member.topics], EVERY
         self._handed_over = self._is_contested = handed_over
-        self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._cut: asyncio.Future[bool] = self._loop.create_future()
         """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
         self._cutting: asyncio.TimerHandle | None = None
         self._starts_no_more = False
         self._moved: asyncio.Future[Correction] = self._loop.create_future()
         """Done when an operator has moved the group, until the new offset is committed."""
-        self._consuming: tuple[Puller, Delivery] | None = None
+        self._consuming: _Consuming | None = None
         """Of the present session, until it ends."""
-        self._flow: QueueFlow | None = None
-        """Its limits."""
         self._silent: asyncio.Future[None] = self._loop.create_future()
         """Done when the pull loop of the present session is dead."""
         self._silent_since: float | None = None
         """When it was first found dead."""
-        self._session_offsets: Session | None = None
-        """What it commits."""
-        self.process_queue: ProcessQueue[Message] | None = None
-        """Of the present session; None between two sessions."""
-        self.is_clean: bool = True
-        """Once it has been given back: whether everything that was started has been finished and committed."""
 
     def __repr__(self) -> str:
         return f"<Assignment {self.queue}: {'no session' if self.process_queue is None else self.process_queue}>"
-
-    @property
-    def is_ending(self) -> bool:
-        """It is being given back."""
-        return self._ended.done()
 
     def end(self) -> None:
         """Give it back; what was started may finish, also when the queue was being handed over."""
         if self._cutting is not None:
             self._cutting.cancel()
-        if not self._ended.done():
-            self._ended.set_result(None)
+        super().end()
 
     def hand_over(self) -> None:
         """Give it to another living member; running calls get the time that their way says."""
@@ -172,15 +149,15 @@ class Assignment:
 
     def _start_no_more(self) -> None:
         if self._consuming is not None:
-            self._consuming[1].end(start_no_more=True)
+            self._consuming.delivery.end(start_no_more=True)
 
     def move(self, offset: int) -> None:
         """An operator has the group go on at this offset: nothing of the present session is committed any more."""
         if self._moved.done():
             self._moved = self._loop.create_future()
         self._moved.set_result(Correction(offset, f"an operator moved the group to offset {offset}"))
-        if self._session_offsets is not None:
-            self._committer.end(self._session_offsets)
+        if self._consuming is not None:
+            self._committer.end(self._consuming.session)
         if self.is_ending:
             # At once: the next owner hears of it too, and goes on from there.
             self._member.tasks.start(self._commit_move(), f"move {self.queue}")
@@ -190,9 +167,8 @@ class Assignment:
         moved = self._moved
         if moved.done():
             if not self.is_ending:
-                await self._group.commits.store.take(
-                    self.queue
-                )  # another member may have had it since our last session
+                # Another member may have had it since our last session.
+                await self._group.commits.store.take(self.queue)
             await self._group.commits.store.commit(self.queue, moved.result().offset)
             if self._moved is moved:  # otherwise another one came meanwhile
                 self._moved = self._loop.create_future()
@@ -200,16 +176,16 @@ class Assignment:
     def pull_anew(self) -> None:
         """What its pulls ask for has changed: discard the one under way."""
         if self._consuming is not None:
-            self._consuming[0].start_over()
+            self._consuming.puller.start_over()
 
     def limits_changed(self) -> None:
         """Other limits hold for what it pulls."""
-        if self._flow is not None:
-            self._flow.change(self._mode.limits(self._member.limits.of(self.queue.topic)))
+        if self._consuming is not None:
+            self._consuming.flow.change(self._mode.limits(self._member.limits.of(self.queue.topic)))
 
     def look_at_pulls(self) -> None:
         """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
-        if self._consuming is None or not self._consuming[0].is_expired():
+        if self._consuming is None or not self._consuming.puller.is_expired():
             self._silent_since = None
         elif self._silent_since is None:
             # This process may have stood still: the pull loop gets its turn before the next look.
@@ -228,14 +204,14 @@ class Assignment:
     def _look_at_pauses(self) -> None:
         """The pauses of the group have changed, or a session begins."""
         if self._consuming is not None:
-            self._consuming[0].gate.follow(self._group.member.pausing.pauses, self._topics)
+            self._consuming.puller.gate.follow(self._member.pausing.pauses, self._topics)
 
     async def run(self) -> None:
         """Until it has been given back."""
         member = self._member
-        member.brokers.hold(self.queue.broker_name)
+        member.client.routes.hold_broker(self.queue.broker_name)
         try:
-            await self._wait(self._group.begun)
+            await self._wait(member.begun)
             while not self.is_ending:
                 try:
                     await self._session()
@@ -248,7 +224,7 @@ class Assignment:
                     await self._wait(timeout=_TRY_AGAIN)
         finally:
             member.stalls.forget(self.queue)
-            member.brokers.release(self.queue.broker_name)
+            member.client.routes.release_broker(self.queue.broker_name)
 
     async def _wait(self, *others: asyncio.Future[Any], timeout: float | None = None) -> None:
         """Until one of them is done, the time is over, or the queue is to be given back."""
@@ -265,7 +241,7 @@ class Assignment:
             await self._commit_move()
             offset = await starts.offset(queue, lock, self._ended)
             if offset is not None:
-                process_queue = self._mode.new_queue(self.queue, offset, next(self._group.epochs))
+                process_queue = self._mode.new_queue(self.queue, offset, next(self._member.epochs))
                 at_rest = False  # until it is known: a lock is not given back beside a running handler
                 at_rest, correction = await self._consume(process_queue, lock)
                 if self._moved.done():
@@ -275,30 +251,34 @@ class Assignment:
                     await self._group.commits.store.commit(self.queue, correction.offset)
         finally:
             if lock is not None and at_rest and not self._group.forwarding.may_run(queue):
-                await self._group.leases.give_back(lock)
+                await lock.give_back()
             elif lock is not None:
-                self._group.leases.drop(lock)
+                lock.drop()
 
     async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None) -> tuple[bool, Correction | None]:
         """Pull and deliver until the session ends.
 
         Whether no handler of it runs any more, and where to go on if the broker moved the offset.
         """
-        member, group, committer = self._member, self._group, self._committer
+        member, committer, pausing = self._member, self._committer, self._member.pausing
         config = member.limits.of(self.queue.topic)
-        limits, pauses = self._mode.limits(config), group.member.pausing.pauses
-        flow = self._flow = group.flow_control.open(member.name, process_queue, config, limits, pauses=pauses)
+        limits = self._mode.limits(config)
+        flow = self._group.flow_control.open(member.name, process_queue, config, limits, pauses=pausing.pauses)
         try:
             delivery = self._mode.open(process_queue, lock, flow)
         except BaseException:
             flow.close()  # the limits of a topic are divided among the queues that are open
             raise
         lease = None if lock is None else lock.lease
-        session = self._session_offsets = committer.begin(process_queue, lease, is_contested=self._is_contested)
+        session = committer.begin(process_queue, lease, is_contested=self._is_contested)
         member.observe(Assigned(member.name, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
+        puller = Puller(member, process_queue, mode=self._mode, delivery=delivery, flow=flow, committer=committer)
+        self._consuming = _Consuming(session, delivery, puller, flow)
+        pausing.watch(self._pauses_of, self._look_at_pauses)
+        self._look_at_pauses()
         try:
-            correction = await self._pull(session, delivery, flow, lock)
+            correction = await self._pull(self._consuming, lock)
             if self.is_ending:
                 why, at_rest = SessionEnd.RELEASED, await self._give_back(session, delivery)
             else:
@@ -309,35 +289,23 @@ class Assignment:
             raise
         finally:
             committer.end(session)
-            group.member.pausing.unwatch(self._pauses_of, self._look_at_pauses)
+            pausing.unwatch(self._pauses_of, self._look_at_pauses)
             flow.close()
-            self._consuming = self._flow = self.process_queue = self._session_offsets = None
+            self._consuming = self.process_queue = None
         member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))
         if why is SessionEnd.FAILED:
             await self._wait(timeout=_TRY_AGAIN)
         return at_rest, correction
 
-    async def _pull(
-        self, session: Session, delivery: Delivery, flow: QueueFlow, lock: Lock | None
-    ) -> Correction | None:
+    async def _pull(self, consuming: _Consuming, lock: Lock | None) -> Correction | None:
         """Until the session is to end; where to go on when the broker moved the offset."""
-        pausing = self._group.member.pausing
-        puller = Puller(
-            self._member,
-            session.process_queue,
-            deliver=delivery.deliver,
-            flow=flow,
-            committer=self._committer,
-            decode=self._mode.decode,
-        )
-        self._consuming = puller, delivery
         self._silent = self._loop.create_future()
-        pausing.watch(self._pauses_of, self._look_at_pauses)
-        self._look_at_pauses()
-        pulling = self._member.tasks.start(puller.run(), f"pull {self.queue}")
+        pulling = self._member.tasks.start(consuming.puller.run(), f"pull {self.queue}")
         try:
             moved, others = self._moved, [] if lock is None else [lock.lost]
-            await self._wait(pulling, session.overtaken, delivery.over, self._silent, moved, *others)
+            await self._wait(
+                pulling, consuming.session.overtaken, consuming.delivery.over, self._silent, moved, *others
+            )
             if moved.done():
                 return moved.result()
             return pulling.result() if pulling.done() else None

@@ -9,9 +9,9 @@ again only when no other member has committed meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.stalls import OF_LOCK
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed
@@ -28,22 +28,18 @@ _TOGETHER = 1.0
 _DOUBT_PATIENCE = 1.0
 """Seconds in doubt after which a queue is said to stand still."""
 
-IsUnchanged = Callable[[MessageQueue], Awaitable[bool | None]]
-"""Whether no other member has committed for a queue; None when that is not known."""
-
 
 class Lock:
     """The lock of one queue for one session."""
 
-    def __init__(self, queue: MessageQueue, lease: Lease, now: float, wake: Callable[[], None]) -> None:
+    def __init__(self, queue: MessageQueue, lease: Lease, keeper: _Keeper) -> None:
         self.queue: MessageQueue = queue
         self.lease: Lease = lease
-        self._wake = wake
-        self.ask_at: float = now
+        self._keeper, self._loop = keeper, asyncio.get_running_loop()
+        self.ask_at: float = self._loop.time()
         """The loop's time when it is asked for next."""
         self.problem = "its lock was not asked for yet"
         """Why it is not held."""
-        self._loop = asyncio.get_running_loop()
         self.gained: asyncio.Future[None] = self._loop.create_future()
         """Done when it is granted for the first time."""
         self.lost: asyncio.Future[None] = self._loop.create_future()
@@ -53,14 +49,30 @@ class Lock:
     def __repr__(self) -> str:
         return f"<Lock {self.queue}: {self.lease}>"
 
+    @property
+    def state(self) -> LeaseState:
+        """How it stands, as far as its broker has answered."""
+        if not self.gained.done():
+            return "wanted"
+        return "held" if self.lease.held(self._loop.time()) else "in doubt"
+
     async def usable(self) -> bool:
-        """Wait until the lock is trusted (again): True; or is lost for good: False."""
+        """Wait until the lock is certain (again): True; or is lost for good: False."""
         while not self.lost.done():
             if self.lease.held(self._loop.time()):
                 return True
-            self._wake()
+            self._keeper.wake()
             await asyncio.wait([self._changed])
         return False
+
+    def drop(self) -> None:
+        """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""
+        self._keeper.has_dropped = True
+        self._keeper.remove(self)
+
+    async def give_back(self) -> None:
+        """Ask for it no more, and let others have it now; without an answer it expires by itself."""
+        await self._keeper.give_back(self)
 
     def grant(self, sent_at: float) -> None:
         """The broker granted it, and no other member has had it meanwhile."""
@@ -86,56 +98,39 @@ class Lock:
 class Leases:
     """The locks of one group."""
 
-    def __init__(self, member: Member, *, is_unchanged: IsUnchanged) -> None:
-        """`is_unchanged(queue)` is asked before a lock that was in doubt is used again."""
-        self._member, self._config, self._is_unchanged = member, member.config, is_unchanged
+    def __init__(self, member: Member, commits: Commits) -> None:
+        """`commits` are asked before a lock that was uncertain is used again."""
+        self._member, self._commits = member, commits
         self._tasks = Tasks(member.observe)
         self._keepers: dict[str, _Keeper] = {}
-        self.has_dropped: bool = False
+
+    def __repr__(self) -> str:
+        return f"<Leases of {self._member.name}: {sum(len(each.locks) for each in self._keepers.values())} locks>"
+
+    @property
+    def has_dropped(self) -> bool:
         """Whether a lock was left to expire. A broker that hears of our leaving may free it at once."""
-        self._loop = asyncio.get_running_loop()
+        return any(keeper.has_dropped for keeper in self._keepers.values())
 
     def want(self, queue: MessageQueue) -> Lock:
         """Ask for this lock from now on, and keep it once it is gained."""
-        lease = Lease(trust=self._config.lock_trust, renew_interval=self._config.lock_renew_interval)
         keeper = self._keepers.get(queue.broker_name)
         if keeper is None:
-            keeper = _Keeper(queue.broker_name, self._member, self._is_unchanged)
-            self._keepers[queue.broker_name] = keeper
+            keeper = self._keepers[queue.broker_name] = _Keeper(queue.broker_name, self._member, self._commits)
             self._tasks.start(keeper.run(), f"locks of {queue.broker_name}")
-        lock = Lock(queue, lease, self._loop.time(), keeper.wake)
-        keeper.add(lock)
+        config = self._member.config
+        lock = Lock(queue, Lease(trust=config.lock_trust, renew_interval=config.lock_renew_interval), keeper)
+        keeper.locks[queue] = lock
+        keeper.wake()
         return lock
 
-    def drop(self, lock: Lock) -> None:
-        """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""
-        self.has_dropped = True
-        self._keepers[lock.queue.broker_name].remove(lock)
-
-    async def give_back(self, lock: Lock) -> None:
-        """Ask for it no more, and let others have it now; without an answer it expires by itself."""
-        await self._keepers[lock.queue.broker_name].give_back(lock)
-
-    def state(self, queue: MessageQueue) -> LeaseState:
-        """How the lock of this queue stands, as far as brokers have answered."""
+    def lock(self, queue: MessageQueue) -> Lock | None:
+        """The lock that is asked for or kept; None when there is none."""
         keeper = self._keepers.get(queue.broker_name)
-        lock = None if keeper is None else keeper.lock(queue)
-        if lock is None:
-            return "none"
-        if not lock.gained.done():
-            return "wanted"
-        return "held" if lock.lease.held(self._loop.time()) else "in doubt"
-
-    def granted_at(self, queue: MessageQueue) -> float | None:
-        """The loop's time from which the lock of this queue is held as it is now; None when it is not."""
-        keeper = self._keepers.get(queue.broker_name)
-        lock = None if keeper is None else keeper.lock(queue)
-        if lock is None or not lock.lease.held(self._loop.time()):
-            return None
-        return lock.lease.trusted_until - self._config.lock_trust
+        return None if keeper is None else keeper.locks.get(queue)
 
     def suspend(self, broker_name: str) -> None:
-        """The connection to this broker was lost: its locks are in doubt."""
+        """The connection to this broker was lost: its locks are uncertain."""
         if keeper := self._keepers.get(broker_name):
             keeper.suspend()
 
@@ -152,26 +147,20 @@ class Leases:
 class _Keeper:
     """The locks at one broker."""
 
-    def __init__(self, broker_name: str, member: Member, is_unchanged: IsUnchanged) -> None:
-        self._broker_name, self._brokers, self._stalls = broker_name, member.brokers, member.stalls
-        self._observe, self._is_unchanged = member.observe, is_unchanged
-        self._locks: dict[MessageQueue, Lock] = {}
+    def __init__(self, broker_name: str, member: Member, commits: Commits) -> None:
+        self._broker_name, self._member, self._commits = broker_name, member, commits
+        self.locks: dict[MessageQueue, Lock] = {}
+        self.has_dropped: bool = False
+        """A lock was left to expire."""
         self._returned: dict[MessageQueue, asyncio.Future[None]] = {}
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._is_over = False
 
-    def add(self, lock: Lock) -> None:
-        self._locks[lock.queue] = lock
-        self._news.set()
-
-    def lock(self, queue: MessageQueue) -> Lock | None:
-        return self._locks.get(queue)
-
     def remove(self, lock: Lock) -> None:
-        if self._locks.get(lock.queue) is lock:
-            del self._locks[lock.queue]
-            self._stalls.forget(lock.queue, place=OF_LOCK)
+        if self.locks.get(lock.queue) is lock:
+            del self.locks[lock.queue]
+            self._member.stalls.forget(lock.queue, place=OF_LOCK)
         lock.lose()
 
     async def give_back(self, lock: Lock) -> None:
@@ -187,7 +176,7 @@ class _Keeper:
 
     def suspend(self) -> None:
         now = self._loop.time()
-        for lock in self._locks.values():
+        for lock in self.locks.values():
             if lock.gained.done():
                 lock.lease.suspend(now)
                 lock.problem, lock.ask_at = "the connection to its broker was lost: its lock is asked for again", now
@@ -195,7 +184,7 @@ class _Keeper:
 
     def ask_now(self) -> None:
         now = self._loop.time()
-        for lock in self._locks.values():
+        for lock in self.locks.values():
             lock.ask_at = now
         self._news.set()
 
@@ -215,7 +204,7 @@ class _Keeper:
                     self._tell_doubts()
                 except Exception as error:
                     # The other locks must still be renewed.
-                    self._observe(LoopFailed("locks", f"{type(error).__name__}: {error}"))
+                    self._member.observe(LoopFailed("locks", f"{type(error).__name__}: {error}"))
                     await asyncio.sleep(_ASK_AGAIN)
         finally:
             self._is_over = True
@@ -224,7 +213,7 @@ class _Keeper:
 
     async def _sleep(self) -> None:
         try:
-            async with asyncio.timeout_at(min((lock.ask_at for lock in self._locks.values()), default=None)):
+            async with asyncio.timeout_at(min((lock.ask_at for lock in self.locks.values()), default=None)):
                 await self._news.wait()
         except TimeoutError:
             pass
@@ -235,10 +224,10 @@ class _Keeper:
             return
         returned, self._returned = self._returned, {}
         try:
-            await self._brokers.unlock(self._broker_name, list(returned))
+            await self._member.brokers.unlock(self._broker_name, list(returned))
         except RocketAppError as error:
             # They expire by themselves; another member waits for a minute at most.
-            self._observe(LoopFailed("unlock", f"{', '.join(map(str, returned))}: {error}"))
+            self._member.observe(LoopFailed("unlock", f"{', '.join(map(str, returned))}: {error}"))
         finally:
             for waiter in returned.values():
                 if not waiter.done():
@@ -246,7 +235,7 @@ class _Keeper:
 
     def _expire(self, now: float) -> None:
         """A lease whose time is over is in doubt: the loop was blocked, or no answer came."""
-        for lock in self._locks.values():
+        for lock in self.locks.values():
             if lock.gained.done() and not lock.lease.is_suspended and not lock.lease.held(now):
                 lock.lease.suspend(now)
                 lock.problem, lock.ask_at = "its time was over before it could be renewed", now
@@ -254,17 +243,17 @@ class _Keeper:
     async def _ask(self) -> None:
         sent_at = self._loop.time()
         self._expire(sent_at)
-        due = [lock for lock in self._locks.values() if lock.ask_at <= sent_at + _TOGETHER]
+        due = [lock for lock in self.locks.values() if lock.ask_at <= sent_at + _TOGETHER]
         if not any(lock.ask_at <= sent_at for lock in due):
             return
         try:
-            granted = await self._brokers.lock(self._broker_name, [lock.queue for lock in due])
+            granted = await self._member.brokers.lock(self._broker_name, [lock.queue for lock in due])
         except RocketAppError as error:
             # No answer: what was granted before is trusted until its time is over.
             for lock in due:
                 lock.problem, lock.ask_at = f"its lock cannot be asked for: {error}", self._loop.time() + _ASK_AGAIN
             return
-        due = [lock for lock in due if self._locks.get(lock.queue) is lock]
+        due = [lock for lock in due if self.locks.get(lock.queue) is lock]
         for lock in due:
             lock.ask_at = self._loop.time() + _ASK_AGAIN
             if lock.queue not in granted:
@@ -275,10 +264,10 @@ class _Keeper:
         await asyncio.gather(*(self._resume(lock, sent_at) for lock in doubtful))
 
     def _tell_doubts(self) -> None:
-        for lock in self._locks.values():
+        for lock in self.locks.values():
             if lock.lease.is_suspended:
                 reason = f"no lock: {lock.problem}"
-                self._stalls.blocked(lock.queue, reason, kind="lock", patience=_DOUBT_PATIENCE, place=OF_LOCK)
+                self._member.stalls.blocked(lock.queue, reason, kind="lock", patience=_DOUBT_PATIENCE, place=OF_LOCK)
 
     def _refused(self, lock: Lock) -> None:
         lock.problem = "another member holds its lock"
@@ -287,11 +276,11 @@ class _Keeper:
 
     async def _resume(self, lock: Lock, sent_at: float) -> None:
         """It is ours again; whether it was another member's meanwhile, its offset tells."""
-        is_unchanged = await self._is_unchanged(lock.queue)
-        if self._locks.get(lock.queue) is not lock:
+        is_unchanged = await self._commits.is_unchanged(lock.queue)
+        if self.locks.get(lock.queue) is not lock:
             return
         if is_unchanged is False:
             self.remove(lock)
         elif is_unchanged:
             lock.grant(sent_at)
-            self._stalls.moving(lock.queue, place=OF_LOCK)
+            self._member.stalls.moving(lock.queue, place=OF_LOCK)

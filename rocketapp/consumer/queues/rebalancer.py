@@ -16,19 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
-from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.member import Member
-from rocketapp.consumer.owned import NewAssignments, Owned
+from rocketapp.consumer.items import first_of
+from rocketapp.consumer.member import Member, Owned
+from rocketapp.consumer.offsets.commits import Commits
+from rocketapp.consumer.queues.assignment import Assignments
 from rocketapp.consumer.rollout.check import SubscriptionCheck
+from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.event import DrainCut, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation import Allocation
-from rocketapp.state.calm import Calm
-from rocketapp.state.rebalance import Membership, change, is_left_out, membership, share
-from rocketapp.state.trust import Trust
+from rocketapp.state.rebalance import GracePeriods, Membership, change, is_left_out, membership, share
 from rocketapp.tasks import Tasks, repeat
 from rocketapp.wire.record import Message
 
@@ -60,43 +59,33 @@ class Rebalancer:
     def __init__(
         self,
         member: Member,
+        modes: Modes,
         *,
-        owned: dict[MessageQueue, Owned],
-        trust: Trust,
-        assignments: NewAssignments,
-        doubts: Callable[[], None],
-        in_hand: Callable[[], list[tuple[Handler, Message]]],
+        assignments: Assignments,
+        commits: Commits,
         check: SubscriptionCheck,
-        allocation: Allocation,
-        popped: Collection[str],
     ) -> None:
-        """`doubts()` is called when queues may be in doubt, or may be trusted again.
+        """`commits` hear when queues may be in doubt, or may be trusted again; `check` hears who the members are.
 
-        `allocation` says which queues of a topic are ours; all members of the group have the same.
-
-        `popped`: topics whose queues are shared out by brokers in place of the members.
-
-        `check` hears after each look who the members are.
-
-        `in_hand()`: every running call of the group, its handler and its message (of a batch, the first).
+        `modes` know every running call of the group: a stop waits for them.
         """
         self._member, self._group, self._me, self._brokers = member, member.name, member.client_id, member.brokers
-        self._topics, self._trust, self._assignments = tuple(member.subscriptions), trust, assignments
-        self._in_hand, self._doubts, self._observe, self._check = in_hand, doubts, member.observe, check
-        self._allocation, self._popped = allocation, frozenset(popped)
+        self._topics, self._trust, self._assignments = tuple(member.subscriptions), commits.trust, assignments
+        self._modes, self._commits, self._observe, self._check = modes, commits, member.observe, check
+        self._allocation = member.allocation
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(member.observe)
         self._news = asyncio.Event()
-        self._calm = Calm()
+        self._lists = MemberLists(member, self._tasks)
         self._members: dict[str, frozenset[str]] = {}
-        self._told: str | None = None
+        self.problem: str = ""
+        """Why the last rebalance could not decide on a topic; empty when it could, and when it was only too early."""
         self._left_out: set[str] = set()
         self._stopped = False
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
-        self.owned: dict[MessageQueue, Owned] = owned
-        """Every assignment that has not been given back completely."""
+        self._owned = member.owned
         self._of_topic: dict[str, dict[MessageQueue, Owned]] = {}
-        """The same by topic: with 1,000 topics, each decision would otherwise look at the queues of all."""
+        """What is owned, by topic: with 1,000 topics, each decision would otherwise look at the queues of all."""
         self.wanted: dict[str, frozenset[MessageQueue]] = {}
         """By topic the queues that are ours by the last list of members."""
         self.is_complete: bool = False
@@ -105,17 +94,12 @@ class Rebalancer:
         """Whether any rebalance could."""
 
     def __repr__(self) -> str:
-        return f"<Rebalancer {self._group}: {len(self.owned)} queues>"
+        return f"<Rebalancer {self._group}: {len(self._owned)} queues>"
 
     @property
     def members(self) -> frozenset[str]:
         """The members of the group, as far as the last rebalance knows."""
         return frozenset[str]().union(*self._members.values())
-
-    @property
-    def problem(self) -> str:
-        """Why the last rebalance could not decide on a topic; empty when it could, and when it was only too early."""
-        return self._told or ""
 
     # What it is told.
 
@@ -130,8 +114,8 @@ class Rebalancer:
 
     def broker_back(self, broker_name: str) -> None:
         """After a disturbance members come back one by one: that broker's list is acted on a moment later."""
-        self._calm.disturb(broker_name, self._loop.time())
-        self._doubts()
+        self._lists.disturb(broker_name)
+        self._commits.look_soon()
         self.wake()
 
     async def detect_freeze(self) -> None:
@@ -141,18 +125,18 @@ class Rebalancer:
 
     def _look_at_clock(self) -> None:
         if self._trust.beat(self._loop.time()):
-            self._doubts()
+            self._commits.look_soon()
             self.wake()
 
     # The loop.
 
     async def run(self) -> None:
         """Keep owned and wanted queues in step, for ever."""
-        calm = self._calm.next_end(self._loop.time())
+        settled_at = self._lists.next_settled()
         while True:
             at = self._loop.time() + (self._member.config.rebalance_interval if self.is_complete else _AGAIN)
-            if calm is not None:
-                at = min(at, calm + _GRAIN)
+            if settled_at is not None:
+                at = min(at, settled_at + _GRAIN)
             try:
                 async with asyncio.timeout_at(at):
                     await self._news.wait()
@@ -160,32 +144,25 @@ class Rebalancer:
                 pass
             self._news.clear()
             # Asked before the look: a list that may be acted on since then was not.
-            calm = self._calm.next_end(self._loop.time())
+            settled_at = self._lists.next_settled()
             await self.rebalance()
             await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._topics)))
 
     async def rebalance(self) -> bool:
         """Look once; whether every topic could be decided on."""
-        lists = MemberLists(self._member, self._tasks, self._is_settled)
+        self._lists.begin()
         look = self._take_all if self._member.broadcast else self._look
-        problems = await asyncio.gather(*(look(topic, lists) for topic in self._topics))
-        told = [problem for problem in problems if problem]
-        if told and told[0] != self._told:
-            self._observe(LoopFailed("rebalance", told[0]))
-        self._told = told[0] if told else None
+        problems = await asyncio.gather(*map(look, self._topics))
+        problem = next(filter(None, problems), "")
+        if problem and problem != self.problem:
+            self._observe(LoopFailed("rebalance", problem))
+        self.problem = problem
         self.is_complete = all(problem is None for problem in problems)
         self.has_been_complete |= self.is_complete
         self._check.look(self.members)
         return self.is_complete
 
-    def _is_settled(self, broker_name: str) -> bool:
-        now = self._loop.time()
-        if self._brokers.is_new_stand_in(broker_name):
-            # Members reach it one by one, as they do a broker that is back.
-            self._calm.disturb(broker_name, now)
-        return self._calm.is_over(broker_name, now)
-
-    async def _look(self, topic: str, lists: MemberLists) -> str | None:
+    async def _look(self, topic: str) -> str | None:
         """Decide on one topic; otherwise why it was not possible, empty when it is too early."""
         route = self._member.client.routes.get(topic)
         if route is None:
@@ -193,17 +170,17 @@ class Rebalancer:
         now = self._loop.time()
         names = {data.broker_name for data in route.brokers}
         connected = [name for name in names if self._brokers.is_connected(name)]
-        settled = list(filter(self._is_settled, connected))
+        settled = list(filter(self._lists.is_settled, connected))
         if connected and not settled:
             return ""
         try:
-            members = await lists.of(topic)
+            members = await self._lists.of(topic)
             if members is None:
                 return ""  # asking was what brought the broker back
             is_news = self._trust.confirm(topic, now, settled)
             self._members[topic] = members
             problem = None
-            if topic in self._popped:
+            if topic in self._member.popped:
                 # A broker that has left the cluster, or is not told of for a moment, keeps nothing of ours.
                 present = [queue for queue in self.wanted.get(topic, ()) if queue.broker_name in names]
                 mine, problem = await self._brokers.shared_out(topic, connected, present)
@@ -219,7 +196,7 @@ class Rebalancer:
             # A bug with one topic must not keep the others, or the next look, from happening.
             return f"{topic}: {type(error).__name__}: {error}"
         if is_news:
-            self._doubts()
+            self._commits.look_soon()
         return problem
 
     def _tell_left_out(self, topic: str, queues: Collection[MessageQueue], members: Collection[str]) -> None:
@@ -232,7 +209,7 @@ class Rebalancer:
             text = f"allocation {self._allocation.name}: by this process's settings no member gets a queue of {topic}"
             self._observe(LoopFailed("rebalance", f"{text}, which is on {brokers}"))
 
-    async def _take_all(self, topic: str, lists: MemberLists) -> str | None:
+    async def _take_all(self, topic: str) -> str | None:
         """Every queue of the topic is ours. Who else is a member is asked for the sake of the figures alone."""
         route = self._member.client.routes.get(topic)
         if route is None:
@@ -240,7 +217,7 @@ class Rebalancer:
         queues = frozenset(route.readable_queues(topic))
         try:
             self._apply(topic, queues, queues, is_alone=True)
-            members = await lists.of(topic)
+            members = await self._lists.of(topic)
         except RocketAppError:
             members = None
         except Exception as error:
@@ -254,31 +231,31 @@ class Rebalancer:
         self.wanted[topic] = mine
         if self._stopped:
             for queue in there & self._of_topic.get(topic, {}).keys() - mine:
-                self.owned[queue].is_of_another()
+                self._owned[queue].is_of_another()
             return
         active = [queue for queue, each in self._of_topic.get(topic, {}).items() if not each.is_ending]
         for queue in active:
-            self.owned[queue].look_at_pulls()
+            self._owned[queue].look_at_pulls()
         difference = change(active, mine)
         for queue in difference.release:
             if queue in there:
-                self.owned[queue].hand_over()
+                self._owned[queue].hand_over()
             else:
                 # No member waits for it: its broker is gone, or a name server has lost it for a moment.
-                self.owned[queue].end()
+                self._owned[queue].end()
         for queue in difference.acquire:
             # One that is still being given back is acquired when that is done: it wakes us.
-            if queue not in self.owned:
+            if queue not in self._owned:
                 self._acquire(queue, is_handed_over=not is_alone)
 
     def _acquire(self, queue: MessageQueue, *, is_handed_over: bool) -> None:
-        assignment = self.owned[queue] = self._assignments.new(queue, handed_over=is_handed_over)
+        assignment = self._owned[queue] = self._assignments.new(queue, handed_over=is_handed_over)
         self._of_topic.setdefault(queue.topic, {})[queue] = assignment
         task = self._running[queue] = self._tasks.start(assignment.run(), f"queue {queue}")
         task.add_done_callback(lambda _: self._given_back(queue))
 
     def _given_back(self, queue: MessageQueue) -> None:
-        del self.owned[queue], self._of_topic[queue.topic][queue], self._running[queue]
+        del self._owned[queue], self._of_topic[queue.topic][queue], self._running[queue]
         if queue in self.wanted.get(queue.topic, ()):
             self.wake()
 
@@ -291,7 +268,7 @@ class Rebalancer:
         that stops as well would only repeat what they do.
         """
         self._stopped = True
-        assignments = list(self.owned.values())
+        assignments = list(self._owned.values())
         for topic, owned in self._of_topic.items():
             route = self._member.client.routes.get(topic)
             there = frozenset[MessageQueue]() if route is None else frozenset(route.readable_queues(topic))
@@ -305,12 +282,12 @@ class Rebalancer:
             await asyncio.wait(self._running.values())
         # Calls on queues that were given to other members go on by themselves: they are not cancelled early either.
         pause = _FIRST_CALLS_LOOK
-        while self._in_hand() and not cutting.done():
+        while self._modes.in_flight() and not cutting.done():
             await asyncio.wait([cutting], timeout=pause)
             pause = min(2 * pause, _LONGEST_CALLS_LOOK)
         cutting.cancel()
         await self._tasks.close()
-        return not self._in_hand() and all(assignment.is_clean for assignment in assignments)
+        return not self._modes.in_flight() and all(assignment.is_clean for assignment in assignments)
 
     async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Owned]) -> None:
         """When the time is over, or `cut` is set: wait for no handler any more, and tell which still ran."""
@@ -319,8 +296,8 @@ class Rebalancer:
             async with asyncio.timeout(drain_timeout):
                 await cut.wait()
         running: dict[str, list[Message]] = {}
-        for handler, message in self._in_hand():
-            running.setdefault(handler.name, []).append(message)
+        for handler, item in self._modes.in_flight():
+            running.setdefault(handler.name, []).append(first_of(item))
         for assignment in assignments:
             assignment.cut()
         seconds = self._loop.time() - began
@@ -329,18 +306,34 @@ class Rebalancer:
 
 
 class MemberLists:
-    """What the brokers answer to one look at the group."""
+    """What the brokers answer to one look at the group after the other."""
 
-    def __init__(self, member: Member, tasks: Tasks, is_settled: Callable[[str], bool]) -> None:
-        """`tasks` owns the questions; those that come too late end by themselves.
-
-        `is_settled(broker_name)`: whether its list may be acted on. Others only add members to it.
-        """
-        self._brokers, self._me, self._tasks, self._is_settled = member.brokers, member.client_id, tasks, is_settled
+    def __init__(self, member: Member, tasks: Tasks) -> None:
+        """`tasks` owns the questions; those that come too late end by themselves."""
+        self._brokers, self._me, self._tasks = member.brokers, member.client_id, tasks
         self._loop = asyncio.get_running_loop()
+        self._grace = GracePeriods()
+        self.begin()
+
+    def begin(self) -> None:
+        """A new look begins: every broker is asked anew."""
         self._first: _Asked = {}
         self._second: _Asked = {}
         self._greeting: asyncio.Task[frozenset[str]] | None = None
+
+    def disturb(self, broker_name: str) -> None:
+        """Members reach this broker (again) one by one: its list is acted on a moment later."""
+        self._grace.disturb(broker_name, self._loop.time())
+
+    def is_settled(self, broker_name: str) -> bool:
+        """Whether the list of this broker may be acted on. Otherwise it only adds members to those of others."""
+        if self._brokers.slaves.is_new_stand_in(broker_name):
+            self.disturb(broker_name)
+        return self._grace.is_over(broker_name, self._loop.time())
+
+    def next_settled(self) -> float | None:
+        """The loop's time when the next list may be acted on; None when all may."""
+        return self._grace.next_end(self._loop.time())
 
     async def of(self, topic: str) -> frozenset[str] | None:
         """The members of the group, ourselves among them; None when it is too early to decide.
@@ -382,7 +375,7 @@ class MemberLists:
                     problem = answer
                     continue
                 lists.append(answer)
-                if self._me in answer and self._is_settled(name):
+                if self._me in answer and self.is_settled(name):
                     is_settled, now = True, self._loop.time()
                     until = max(now + _LEAST_GRACE, began + _GRACE) if until is None else until
         if not lists and problem is not None:

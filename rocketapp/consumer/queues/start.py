@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.consumer.retry.attempts import Attempts
-from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError, TransportError
-from rocketapp.model.handler_kind import POPPED
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.queue_start import QueueStart
 from rocketapp.state.hand_over import LOOK_INTERVAL, MOMENT, may_begin, next_look
 from rocketapp.state.start_position import Edge, start_at
-from rocketapp.state.trust import Trust
 
 if TYPE_CHECKING:
     from rocketapp.consumer.offsets.local import LocalOffsets
@@ -38,27 +36,23 @@ class Starts:
     def __init__(
         self,
         member: Member,
-        topics: Sequence[ConsumedTopic],
-        modes: Mapping[str, Way],
+        modes: Modes,
         *,
-        store: GroupOffsets,
-        trust: Trust,
+        commits: Commits,
         leases: Leases,
         attempts: Attempts,
         local: LocalOffsets | None,
     ) -> None:
-        """`modes`: by topic what may know better than the broker where a session begins.
+        """`modes` may know better than the broker where a session begins.
 
         `attempts` learns what the owner of a locked queue before has counted.
 
         `local`: the file of a member of a broadcast group.
         """
-        self._member, self._modes, self._store, self._trust = member, modes, store, trust
+        self._member, self._modes, self._store, self._trust = member, modes, commits.store, commits.trust
         self._leases, self._attempts, self._local = leases, attempts, local
-        self._rules = {topic.topic: topic.start for topic in topics}
+        self._rules = {topic.topic: topic.start for topic in member.topics}
         """The start of every topic; the retry topic has none and is read from its beginning."""
-        self._popped = frozenset(topic.topic for topic in topics if topic.kind is POPPED)
-        """Topics whose offsets brokers keep, whatever the store: they hand out the messages."""
         self._joined = member.clock.now()
         self._known: set[MessageQueue] | None = None
         self._now = asyncio.get_running_loop().time
@@ -126,8 +120,8 @@ class Starts:
     async def _offset(self, queue: MessageQueue) -> int:
         """The fixed offset, unless a plugin keeps the offsets; that is committed as well."""
         await self._store.take(queue)
-        mode, offset = self._modes.get(queue.topic), await self.fix(queue)
-        if mode is None or mode.own_start is None:
+        mode, offset = self._modes.of(queue.topic), await self.fix(queue)
+        if mode.own_start is None:
             return offset
         brokers = self._member.brokers
         ends = await brokers.min_offset(queue), await brokers.max_offset(queue)
@@ -140,7 +134,8 @@ class Starts:
 
     async def fix(self, queue: MessageQueue) -> int:
         """The committed offset; without one, what the rule says, committed with an answer."""
-        store: GroupOffsets = self._member.brokers if queue.topic in self._popped else self._store
+        # Of a popped topic brokers keep the offsets, whatever the store: they hand out the messages.
+        store: GroupOffsets = self._member.brokers if queue.topic in self._member.popped else self._store
         committed = await store.committed_for_start(queue)
         if committed.offset is not None and committed.is_certain:
             return committed.offset

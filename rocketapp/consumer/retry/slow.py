@@ -14,7 +14,7 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import Item, first_of, messages_of
-from rocketapp.consumer.owned import Owned
+from rocketapp.consumer.member import Owned
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.redelivery import Failure

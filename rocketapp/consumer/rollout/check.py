@@ -23,10 +23,8 @@ from rocketapp.client.identity import subscribed_of
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.owned import Owned
 from rocketapp.errors import ConfigError, RocketAppError
 from rocketapp.model.event import RollOut, SubscriptionsDiffer
-from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import TAGS, SubscriptionData
 from rocketapp.state.roll_out import (
     Difference,
@@ -75,18 +73,11 @@ _MOST_UNMATCHED = 1_000
 class SubscriptionCheck:
     """What one member knows of the subscriptions of the others, and what follows for its pulls and heartbeats."""
 
-    def __init__(
-        self,
-        member: Member,
-        topics: Iterable[ConsumedTopic],
-        *,
-        owned: Mapping[MessageQueue, Owned],
-    ) -> None:
-        """`owned`: our queues, whose pulls are discarded when they are to ask for something else."""
+    def __init__(self, member: Member) -> None:
         subscriptions, retry = member.subscriptions, member.retry_topic
-        self._member, self._owned = member, owned
+        self._member = member
         self._own: Wants = {topic: data for topic, data in subscriptions.items() if topic != retry}
-        self._fixed = {one.topic for one in topics if not _widens(one)}
+        self._fixed = {one.topic for one in member.topics if not _widens(one)}
         """Topics whose pulls cannot be widened."""
         if member.broadcast:
             # A broker keeps one subscription for a group, but here each member gets its own messages.
@@ -403,7 +394,7 @@ class SubscriptionCheck:
         brokers.carry({topic: data if topic in self._fixed else union[topic] for topic, data in own} if found else {})
         after = self._pulled() or {}
         changed = {topic for topic in after if after[topic] != before.get(topic)}
-        for queue, owned in self._owned.items() if changed else ():
+        for queue, owned in self._member.owned.items() if changed else ():
             if queue.topic in changed:
                 owned.pull_anew()
         told = [data for data in self.told if data not in self._retry]

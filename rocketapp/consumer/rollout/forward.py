@@ -21,16 +21,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from rocketapp.client.calls.messages import consume_directly
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.owned import Owned
 from rocketapp.consumer.pausing import EVERY
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
@@ -96,17 +95,9 @@ class ForwardFailedError(RocketAppError):
 class Forwarding:
     """What this member has others consume."""
 
-    def __init__(
-        self,
-        member: Member,
-        topics: Sequence[ConsumedTopic],
-        *,
-        check: SubscriptionCheck,
-        owned: Mapping[MessageQueue, Owned],
-    ) -> None:
-        """`owned`: our queues. What waits for a member is given up when its queue is given back."""
-        self._member, self._check, self._owned = member, check, owned
-        self._topics = {topic.topic: topic for topic in topics}
+    def __init__(self, member: Member, check: SubscriptionCheck) -> None:
+        self._member, self._check = member, check
+        self._topics = {topic.topic: topic for topic in member.topics}
         self._waiting: defaultdict[MessageQueue, set[_Place]] = defaultdict(set)
         """By queue the messages that were not done at once."""
         self._at: dict[_Place, str] = {}
@@ -194,7 +185,7 @@ class Forwarding:
         self._member.stats.count_unmatched(message.topic, 1)
 
     def _is_given_back(self, queue: MessageQueue) -> bool:
-        owned = self._owned.get(queue)
+        owned = self._member.owned.get(queue)
         return owned is None or owned.is_ending
 
     async def _ask(self, message: Message, place: _Place, member: str) -> DirectResult:
@@ -319,7 +310,7 @@ class _Call(Failures):
 class Taking:
     """What this member consumes for others, and for tools."""
 
-    def __init__(self, member: Member, topics: Iterable[ConsumedTopic], *, mode: Any, new_completion: Any) -> None:
+    def __init__(self, member: Member, *, mode: Any, new_completion: Any) -> None:
         """`mode`: the concurrent one. Order is kept by the owner, which forwards one message after another.
 
         `new_completion(process_queue, handler, keep, failures)`: as for messages that come back for a retry.
@@ -329,7 +320,7 @@ class Taking:
         # What a plugin consumes is not done when its handler returns.
         self._handlers = {
             topic.topic: TagTable((each, each.subscription.tags) for each in topic.handlers)
-            for topic in topics
+            for topic in member.topics
             if topic.by_message
         }
         self._loop = asyncio.get_running_loop()

@@ -31,12 +31,11 @@ _EXECUTORS = (AsyncWorkers._drain.__code__, SerialOnLoop.run.__code__)
 
 
 class BlockedLoop:
-    """Watches one event loop on behalf of an app and all its consumers."""
+    """Watches one event loop on behalf of an app."""
 
     def __init__(self, observe: Observe, *, after: float = BLOCKED_AFTER) -> None:
         """`after`: seconds without a tick."""
         self._observe, self._after = observe, after
-        self._members: set[int] = set()
         self._stopped = threading.Event()
         self._ticked = 0.0
         self._found: LoopBlocked | None = None
@@ -44,30 +43,23 @@ class BlockedLoop:
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"<BlockedLoop of {len(self._members)} members>"
+        return f"<BlockedLoop{'' if self._timer is None else ': watched'}>"
 
-    def join(self, member: object) -> None:
-        """This app or consumer starts on the running loop; the first one starts the watch.
-
-        A loop whose time is not the clock's, as that of a simulation, is not watched.
-        """
-        loop, is_first = asyncio.get_running_loop(), not self._members
-        self._members.add(id(member))
-        if not is_first or abs(loop.time() - time.monotonic()) > 1.0:
+    def start(self) -> None:
+        """Watch the running loop. One whose time is not the clock's, as that of a simulation, is not watched."""
+        loop = asyncio.get_running_loop()
+        if abs(loop.time() - time.monotonic()) > 1.0:
             return
-        self._stopped, self._found = threading.Event(), None
         self._ticked = time.monotonic()
         self._timer = loop.call_later(self._after / _LOOKS, self._tick, loop)
         arguments = self._stopped, loop, threading.get_ident()
         threading.Thread(target=self._watch, args=arguments, name="blocked loop", daemon=True).start()
 
-    def leave(self, member: object) -> None:
-        """It has stopped; the last one stops the watch."""
-        self._members.discard(id(member))
-        if not self._members:
-            self._stopped.set()
-            if self._timer is not None:
-                self._timer.cancel()
+    def stop(self) -> None:
+        """Watch it no more."""
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         now = time.monotonic()

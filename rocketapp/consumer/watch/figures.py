@@ -6,20 +6,19 @@ Nothing here is counted per message: counters are read, once a second and when s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from rocketapp.consumer.items import messages_of
-from rocketapp.consumer.member import Member
+from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.offsets.commits import Commits
-from rocketapp.consumer.owned import Owned
 from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.rollout.forward import Forwarding
 from rocketapp.consumer.watch.slow_calls import SlowCalls, stacks
-from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Handled, LoopFailed, Unmatched
 from rocketapp.model.message_queue import MessageQueue
@@ -61,7 +60,7 @@ class Figures:
     def __init__(
         self,
         member: Member,
-        modes: Sequence[Way],
+        modes: Modes,
         *,
         rebalancer: Rebalancer,
         commits: Commits,
@@ -71,7 +70,7 @@ class Figures:
         forwarding: Forwarding,
         slow_calls: SlowCalls,
     ) -> None:
-        self._member, self._modes, self._rebalancer, self._owned = member, modes, rebalancer, rebalancer.owned
+        self._member, self._modes, self._rebalancer, self._owned = member, modes, rebalancer, member.owned
         self._commits, self._leases, self._redelivery = commits, leases, redelivery
         self._check, self._forwarding, self._slow_calls = check, forwarding, slow_calls
         self._now = asyncio.get_running_loop().time
@@ -104,7 +103,6 @@ class Figures:
         self._note_progress()
         self._note_rates()
         member.stalls.tell()
-        member.waits.tell()
         for index, handler in enumerate(member.stats.handlers):
             handled = handler.stats.handled
             if count := handled - self._reported[index]:
@@ -152,14 +150,13 @@ class Figures:
 
     def standing_still(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
-        found: dict[MessageQueue, str] = {}
-        # All of them: a call that runs for long is often the cause of the other reason.
-        for reasons in (self._member.stalls.reasons(), self._member.waits.reasons(), self._slow_calls.running_long()):
-            for where, reason in reasons.items():
-                # A call knows the queue of its message; a popped topic stands for all queues of a broker.
-                popped = where._replace(queue_id=ALL_QUEUES)
-                queue = popped if popped in self._owned else where
-                found[queue] = f"{found[queue]}; {reason}" if queue in found else reason
+        found = self._member.stalls.reasons()
+        for where, reason in self._slow_calls.running_long().items():
+            # A call knows the queue of its message; a popped topic stands for all queues of a broker.
+            popped = where._replace(queue_id=ALL_QUEUES)
+            queue = popped if popped in self._owned else where
+            # Both: a call that runs for long is often the cause of the other reason.
+            found[queue] = f"{found[queue]}; {reason}" if queue in found else reason
         if (retries := self._member.retry_topic) is not None:
             # It is pulled while one topic of the group is not paused, and may hold messages of others alone.
             for queue, owned in self._owned.items():
@@ -169,12 +166,12 @@ class Figures:
                         found[queue] = paused
         return found
 
-    def snapshot(self, cluster: str) -> GroupSnapshot:
-        """What the group is doing now; `cluster` is its name in the app."""
+    def snapshot(self) -> GroupSnapshot:
+        """What the group is doing now."""
         member, rebalancer, reasons = self._member, self._rebalancer, self.standing_still()
         return GroupSnapshot(
             group=member.name,
-            cluster=cluster,
+            cluster=member.cluster,
             client_id=member.client_id,
             members=len(rebalancer.members),
             pulls=member.stats.pulls,
@@ -208,7 +205,7 @@ class Figures:
             unfinished=0 if process_queue is None else len(process_queue),
             unfinished_bytes=0 if process_queue is None else process_queue.size,
             standing_still=reason,
-            lease=self._leases.state(queue),
+            lease="none" if (lock := self._leases.lock(queue)) is None else lock.state,
             rest=None if popped is None else popped.rest,
         )
 
@@ -288,7 +285,8 @@ class Figures:
         process_queue = owned.process_queue
         if process_queue is None:
             return QueueInfo(self._commits.confirmed(queue) or 0, is_given_back=owned.is_ending)
-        locked_at = self._leases.granted_at(queue)
+        lock = self._leases.lock(queue)
+        is_locked = lock is not None and lock.lease.held(self._now())
         in_flight = sorted(running.get(queue, ()))
         cached = [offset for offset in process_queue.offsets() if offset not in in_flight]
         progress = self._progress.get(queue)
@@ -297,8 +295,8 @@ class Figures:
             *((cached[0], cached[-1], len(cached)) if cached else (0, 0, 0)),
             process_queue.size,
             *((in_flight[0], in_flight[-1], len(in_flight)) if in_flight else (0, 0, 0)),
-            is_locked=self._leases.state(queue) == "held",
-            locked_ms=_milliseconds(loop_started, locked_at),
+            is_locked=is_locked,
+            locked_ms=_milliseconds(loop_started, lock.lease.asked_at if lock is not None and is_locked else None),
             is_given_back=owned.is_ending,
             pulled_ms=_milliseconds(loop_started, process_queue.answered_at),
             consumed_ms=_milliseconds(loop_started, self._now() if progress is None else progress[2]),
@@ -307,7 +305,7 @@ class Figures:
     def _running(self) -> dict[MessageQueue, set[int]]:
         """By queue that is consumed under a lock the offsets of the messages whose handler runs."""
         found: dict[MessageQueue, set[int]] = {}
-        for mode in self._modes:
+        for mode in self._modes.all:
             for _, item in mode.in_hand() if mode.needs_lock else ():
                 for message in messages_of(item):
                     if message.queue is not None:

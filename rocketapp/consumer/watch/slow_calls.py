@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import Item, first_of
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.owned import Owned
-from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.ways.table import Modes
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.serial import SerialOnLoop, _ThreadRun
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
@@ -54,18 +53,9 @@ class _Seen:
 class SlowCalls:
     """The running calls of one group."""
 
-    def __init__(
-        self,
-        member: Member,
-        modes: Sequence[Way],
-        owned: Mapping[MessageQueue, Owned],
-        *,
-        concurrent: Way,
-        send_back: SlowSendBack | None,
-    ) -> None:
-        """`send_back` takes calls of `concurrent` that have been running too long; None: they go on."""
-        self._member, self._modes, self._owned = member, modes, owned
-        self._concurrent, self._send_back = concurrent, send_back
+    def __init__(self, member: Member, modes: Modes, send_back: SlowSendBack | None) -> None:
+        """`send_back` takes calls of the concurrent mode that have been running too long; None: they go on."""
+        self._member, self._modes, self._send_back = member, modes, send_back
         self._warning = member.config.handler_warning
         self._now = asyncio.get_running_loop().time
         self.counts: Counter[str] = Counter()
@@ -80,7 +70,7 @@ class SlowCalls:
         """Queues that wait for a call that has been running for some time, and which call."""
         now = self._now()
         limit = min(_LONG_RUNNING, self._warning)
-        known = [(handler, item, self._seen.get(id(item))) for handler, item in self._in_flight()]
+        known = [(handler, item, self._seen.get(id(item))) for handler, item in self._modes.in_flight()]
         long = [
             (handler, item, now - seen.since)
             for handler, item, seen in known
@@ -97,24 +87,21 @@ class SlowCalls:
     def look(self) -> None:
         """Once a second: warn of what has run for too long since the last look."""
         if self._send_back is not None:
-            self._send_back.end(item for _, item in self._concurrent.in_hand())
+            self._send_back.end(item for _, item in self._modes.concurrent.in_hand())
         now = self._now()
         if now >= self._next_sweep:
             self._next_sweep = now + min(_SWEEP_INTERVAL, self._warning / 2)
             self._sweep(now)
         elif self._seen:
             # A call that has ended must not keep its messages in memory.
-            in_flight = {id(item): item for _, item in self._in_flight()}
-            self._seen = {key: seen for key, seen in self._seen.items() if in_flight.get(key) is seen.item}
-
-    def _in_flight(self) -> list[tuple[Handler, Any]]:
-        return [call for mode in self._modes for call in mode.in_hand()]
+            items = {id(item): item for _, item in self._modes.in_flight()}
+            self._seen = {key: seen for key, seen in self._seen.items() if items.get(key) is seen.item}
 
     def _sweep(self, now: float) -> None:
         seen: dict[int, _Seen] = {}
         expired: list[_Call] = []
         late: list[_Call] = []
-        for handler, item in self._in_flight():
+        for handler, item in self._modes.in_flight():
             known = self._seen.get(id(item))
             if known is None or known.item is not item:
                 known = _Seen(item, now)
@@ -133,7 +120,7 @@ class SlowCalls:
         for handler, item, seconds in late:
             self._member.observe(self._slow(handler, item, seconds, places))
         if expired and self._send_back is not None:
-            self._send_back.sweep(expired, self._owned, [item for _, item in self._concurrent.in_hand()])
+            self._send_back.sweep(expired, self._member.owned, [item for _, item in self._modes.concurrent.in_hand()])
 
     def _slow(self, handler: Handler, item: Item, seconds: float, places: Mapping[int, str]) -> HandlerSlow:
         message, place = first_of(item), places.get(id(item), "")

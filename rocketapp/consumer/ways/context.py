@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.retry.attempts import Attempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.rollout.forward import Forwarding
-from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, no_prompt
+from rocketapp.consumer.rollout.forward import Failures, Forwarding
+from rocketapp.consumer.ways.by_offset import SentBack
+from rocketapp.consumer.ways.delivery import Keep, Prompt, no_prompt
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
     from rocketapp.consumer.retry.slow import SlowSendBack
@@ -25,8 +29,6 @@ class WayContext:
     member: Member
     redelivery: Redelivery
     stopping: Stopping
-    new_completion: NewCompletion
-    """`new_completion(process_queue, handler, keep)` judges the calls of one handler in one session."""
     attempts: Attempts
     """Of messages that are tried again in place."""
     threads: MakeThreads = Threads
@@ -39,3 +41,10 @@ class WayContext:
     """Knows messages of concurrent handlers that were sent back while their call ran; None: none are."""
     prompt: Prompt = no_prompt
     """Called when messages of a queue in order were finished."""
+
+    def new_completion(
+        self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep, failures: Failures | None = None
+    ) -> SentBack:
+        """What judges the calls of one handler in one session. `failures` sees to failures in place of the retry."""
+        failures = failures or self.redelivery
+        return SentBack(process_queue, handler, keep, redelivery=failures, stopping=self.stopping)

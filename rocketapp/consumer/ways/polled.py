@@ -18,6 +18,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.retry.redelivery import count_retry
+from rocketapp.consumer.stalls import OF_CALL
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import QueueLock, lock_for
 from rocketapp.consumer.ways.outcomes import failure_of
@@ -149,7 +150,7 @@ class PolledDelivery(SerialDelivery):
         one.extend(found)
         if found:
             # From now on the watch sees the call by its messages.
-            self._context.member.waits.moving(self.queue)
+            self._context.member.stalls.moving(self.queue, place=OF_CALL)
         return found
 
     @property
@@ -195,12 +196,13 @@ class PolledDelivery(SerialDelivery):
             if not await self._take_call(executor):
                 return
             started, one = self._loop.time(), Round(self)
-            self._context.member.waits.blocked(self.queue, partial(self._standing, started), patience=CALL_PATIENCE)
+            reason = partial(self._standing, started)
+            self._context.member.stalls.blocked(self.queue, reason, patience=CALL_PATIENCE, place=OF_CALL)
             try:
                 stopped = await executor.run(iter((one,)), self._permit, self)
             finally:
                 executor.free_calls.release()
-                self._context.member.waits.moving(self.queue)
+                self._context.member.stalls.moving(self.queue, place=OF_CALL)
                 one.end()
             if stopped is not None and stopped.item is None and not one.is_done:
                 continue  # it was not called

@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.stalls import OF_CALL
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Pulled, QueueLock
 from rocketapp.consumer.workers.free_calls import call_before
@@ -175,15 +176,15 @@ class SerialDelivery:
 
     async def _take_call(self, executor: SerialExecutor) -> bool:
         """Take a free call of its handler, perhaps after a wait; False, with none taken, when ended before."""
-        free_calls, waits = executor.free_calls, self._way.context.member.waits
+        free_calls, stalls = executor.free_calls, self._way.context.member.stalls
         if not free_calls.locked():
             return await free_calls.acquire()
         reason = f"waits for a free call of handler {executor.handler.name} (concurrency {free_calls.most})"
-        waits.blocked(self.queue, reason, patience=CALL_PATIENCE)
+        stalls.blocked(self.queue, reason, patience=CALL_PATIENCE, place=OF_CALL)
         try:
             return await call_before(free_calls, self._ended)
         finally:
-            waits.moving(self.queue)
+            stalls.moving(self.queue, place=OF_CALL)
 
     async def _is_usable(self) -> bool:
         """Wait until the lock is certain: True; or is lost, or the delivery ended before: False."""

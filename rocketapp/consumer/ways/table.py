@@ -6,13 +6,13 @@ A way is imported when a topic is consumed so: every start would pay for those t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Way
-from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED
+from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED, POPPED
 
 
 def _plugged(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
@@ -39,6 +39,12 @@ def _orderly(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
     return OrderlyWay(topics, context)
 
 
+def _popped(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
+    from rocketapp.consumer.ways.popped import PopWay
+
+    return PopWay(topics, context)
+
+
 class Row(NamedTuple):
     """One way of consuming."""
 
@@ -55,30 +61,36 @@ _TABLE: tuple[Row, ...] = (
     Row(lambda topic: topic.kind is POLLED, _polled),
     Row(lambda topic: topic.kind is KEYED, _keyed),
     Row(lambda topic: topic.kind is ORDERLY, _orderly),
+    Row(lambda topic: topic.kind is POPPED, _popped),
 )
 """The first row that takes a topic has it; topics without a row are consumed concurrently."""
 
 
-class Ways(NamedTuple):
-    """The ways of one group."""
+class Modes:
+    """The consume modes of one group."""
 
-    concurrently: ConcurrentWay
-    """Of all topics without a row, and of messages that come back for a retry: they have lost their order anyway."""
-    of_topics: dict[str, Way]
-    """The way of every topic that has a row."""
-    others: tuple[Way, ...]
-    """All ways but the concurrent one."""
+    def __init__(self, context: WayContext) -> None:
+        topics = context.member.topics
+        self.concurrent: ConcurrentWay = ConcurrentWay(topics, context)
+        """Of topics without a row, and of messages that come back for a retry: they have lost their order anyway."""
+        self._of_topics: dict[str, Way] = {}
+        others: list[Way] = []
+        left = list(topics)
+        for row in _TABLE:
+            taken = [topic for topic in left if row.takes(topic)]
+            left = [topic for topic in left if not row.takes(topic)]
+            for share in [[topic] for topic in taken] if row.is_own else [taken] if taken else []:
+                others.append(row.new(share, context))
+                self._of_topics |= {topic.topic: others[-1] for topic in share}
+        self.all: tuple[Way, ...] = self.concurrent, *others
 
+    def __repr__(self) -> str:
+        return f"<Modes {', '.join(type(mode).__name__ for mode in self.all)}>"
 
-def ways_of(topics: Sequence[ConsumedTopic], context: WayContext) -> Ways:
-    """The ways that consume these topics."""
-    of_topics: dict[str, Way] = {}
-    others: list[Way] = []
-    left = list(topics)
-    for row in _TABLE:
-        taken = [topic for topic in left if row.takes(topic)]
-        left = [topic for topic in left if not row.takes(topic)]
-        for share in [[topic] for topic in taken] if row.is_own else [taken] if taken else []:
-            others.append(row.new(share, context))
-            of_topics |= {topic.topic: others[-1] for topic in share}
-    return Ways(ConcurrentWay(topics, context), of_topics, tuple(others))
+    def of(self, topic: str) -> Way:
+        """How this topic is consumed."""
+        return self._of_topics.get(topic, self.concurrent)
+
+    def in_flight(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        return [call for mode in self.all for call in mode.in_hand()]

@@ -17,9 +17,11 @@ from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.watch.figures import IdleReport
 from rocketapp.errors import ConnectError
 from rocketapp.hooks.surface import Surface
+from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.snapshot import AppSnapshot
@@ -55,8 +57,9 @@ class Looking:
 
 
 class NotedClient:
-    def __init__(self, diary: Diary, *, config: ClientConfig, **_: Any) -> None:
+    def __init__(self, diary: Diary, *, config: ClientConfig, observe: Observe, **_: Any) -> None:
         self.diary, self.config = diary, config
+        self.client_id, self.observe = config.name_server, observe
 
     async def start(self) -> None:
         if self.diary.unreachable:
@@ -93,8 +96,9 @@ class NotedProducer:
 
 
 class NotedConsumer:
-    def __init__(self, diary: Diary, *, group: str, topics: Sequence[Any], expected_members: int, **_: Any) -> None:
-        self.diary, self.group, self.topics, self.expected_members = diary, group, topics, expected_members
+    def __init__(self, diary: Diary, *, member: Member, expected_members: int, **_: Any) -> None:
+        self.diary, self.expected_members = diary, expected_members
+        self.group, self.topics = member.name, member.topics
         self.counters = HandlerStats(handled=2, retried=1, dead_lettered=1, unmatched=3)
 
     async def join(self) -> None:

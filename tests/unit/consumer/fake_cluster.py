@@ -20,12 +20,12 @@ from rocketapp.client.calls.offsets import HONOURS_SET_ZERO
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.assembly import new_consumer
+from rocketapp.consumer import member as engine
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.offsets.stores import OffsetStore
-from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, dlq_topic, is_retry_topic, retry_topic
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
@@ -521,20 +521,23 @@ class Member:
             random=random,
         )
         self.flow_control = FlowControl(cache_bytes)
-        parts = ConsumerParts(
-            client=self.client,
-            producer=self.producer,
-            config=config or ConsumerConfig(subscription_check="off"),
-            clock=cluster.clock,
-            random=random,
-            observe=self.events,
+        self.consumer = PushConsumer(
+            engine.Member(
+                group,
+                topics,
+                client=self.client,
+                config=config or ConsumerConfig(subscription_check="off"),
+                clock=cluster.clock,
+                random=random,
+                allocation=allocation,
+                app_version="1.2.3",
+            ),
+            sender=self.producer,
             flow_control=self.flow_control,
-            app_version="1.2.3",
-            journal=journal,
-            allocation=allocation,
             offset_store=offset_store,
+            journal=journal,
+            expected_members=expected_members,
         )
-        self.consumer = new_consumer(group=group, topics=topics, parts=parts, expected_members=expected_members)
 
     async def start(self) -> Member:
         await self.client.start()

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.limits import Limits
-from rocketapp.consumer.member import GroupStats, Member
-from rocketapp.consumer.pausing import Pausing
-from rocketapp.consumer.stalls import StallReasons
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.member import Member
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.tasks import Tasks
 from rocketapp.testing.virtual_time import VirtualClock
+from tests.unit.consumer.fake_cluster import subscription
 from tests.unit.scripted import Events
 
 
@@ -25,31 +23,21 @@ def member_alone(
     events: Events | None = None,
     brokers: Any = None,
     config: ConsumerConfig | None = None,
-    **others: Any,
+    broadcast: bool = False,
+    routes: Any = None,
 ) -> Member:
     """A member of `group`, which subscribes `topic`. `brokers` does what the part under test asks of brokers."""
-    loop, observe, config = (
-        asyncio.get_running_loop(),
-        Events() if events is None else events,
-        config or ConsumerConfig(),
+    observe = Events() if events is None else events
+    handlers = tuple(handlers) or (Handler(subscription(), lambda _: None),)
+    topic = ConsumedTopic("topic", "first", 16, handlers, SubscriptionData("topic"), broadcast=broadcast)
+    member = Member(
+        "group",
+        [topic],
+        client=cast(Any, SimpleNamespace(client_id="10.0.0.1@1", observe=observe, routes=routes)),
+        config=config or ConsumerConfig(),
+        clock=VirtualClock(asyncio.get_running_loop()),
+        random=Random(1),
     )
-    values: dict[str, Any] = {
-        "name": "group",
-        "client_id": "10.0.0.1@1",
-        "client": None,
-        "broadcast": False,
-        "subscriptions": {"topic": SubscriptionData("topic")},
-        "retry_topic": None,
-        "brokers": cast(Any, brokers),
-        "config": config,
-        "limits": Limits(config),
-        "stats": GroupStats(handlers),
-        "stalls": StallReasons("group", observe, loop.time),
-        "waits": StallReasons("group", observe, loop.time),
-        "pausing": Pausing(),
-        "observe": observe,
-        "tasks": Tasks(observe),
-        "clock": VirtualClock(loop),
-        "random": Random(1),
-    }
-    return Member(**{**values, **others})
+    if brokers is not None:
+        member.brokers = brokers
+    return member

@@ -101,7 +101,7 @@ async def test_other_limits_of_pulls_hold_for_queues_that_are_there_and_for_thos
     cluster, member = await begun(wait, queues=2, messages=300, config=limits)
 
     def held() -> list[int]:
-        return [each.unfinished for each in member.consumer.snapshot("").queues if each.queue.topic == "topic"]
+        return [each.unfinished for each in member.consumer.snapshot().queues if each.queue.topic == "topic"]
 
     await eventually(lambda: held() == [50, 50])  # and an answer that was under way
     adjust(member, queue_max_messages=80)
@@ -111,7 +111,7 @@ async def test_other_limits_of_pulls_hold_for_queues_that_are_there_and_for_thos
         cluster.send_many(queue, 300)
     await eventually(lambda: held() == [90, 90, 15], 60)
     assert cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")[-1].fields["maxMsgNums"] == "5"
-    assert member.consumer.snapshot("").adjusted == {"topic": {"queue_max_messages": 10, "pull_batch_size": 5}}
+    assert member.consumer.snapshot().adjusted == {"topic": {"queue_max_messages": 10, "pull_batch_size": 5}}
     adjust(member, queue_max_messages=None, pull_batch_size=None, pull_interval=5.0)
     gate.set()
     await eventually(lambda: member.consumer.counters.handled > 200)
@@ -137,7 +137,7 @@ async def test_a_batch_in_order_that_failed_is_tried_again_in_smaller_ones() -> 
     await eventually(lambda: member.consumer.counters.handled == 6)
     assert calls == [[b"0", b"1", b"2", b"3"], [b"0", b"1"], [b"2", b"3"], [b"4", b"5"]]
     adjust(member, batch=None)
-    (queue,) = [one.queue for one in member.consumer.snapshot("").queues if one.queue.topic == "topic"]
+    (queue,) = [one.queue for one in member.consumer.snapshot().queues if one.queue.topic == "topic"]
     cluster.send_many(queue, 4)
     await eventually(lambda: calls[4:] == [[b"6", b"7", b"8", b"9"]])
     await member.stop()

@@ -66,7 +66,7 @@ async def test_each_member_handles_every_message_also_one_that_comes_late() -> N
         cluster.send(queue, b"late")
     await eventually(lambda: first.count(b"late") == second.count(b"late") == 8)
     await asyncio.sleep(60)
-    assert [member.consumer.snapshot("").members for member in members] == [2, 2]
+    assert [member.consumer.snapshot().members for member in members] == [2, 2]
     assert [await member.stop() for member in members] == [True, True]
     assert len(first) == len(second) == 88
     await cluster.stop()
@@ -153,7 +153,7 @@ async def test_what_was_done_while_a_broker_is_away_is_not_done_again() -> None:
     await eventually(lambda: len(seen) == 20)
     await cluster.brokers["broker-a"].listener.close()
     await asyncio.sleep(5)
-    assert [each.committed for each in member.consumer.snapshot("").queues] == [10, 10]
+    assert [each.committed for each in member.consumer.snapshot().queues] == [10, 10]
     assert await member.stop()
     await cluster.stop()
 
@@ -188,7 +188,7 @@ async def test_a_member_that_an_operator_moves_goes_on_there() -> None:
     member.consumer.move({queue: 7})
     await eventually(lambda: len(seen) == 13)
     await asyncio.sleep(6)
-    assert [each.committed for each in member.consumer.snapshot("").queues] == [10]
+    assert [each.committed for each in member.consumer.snapshot().queues] == [10]
     assert await member.stop()
     assert seen[10:] == [b"7", b"8", b"9"]
     await cluster.stop()

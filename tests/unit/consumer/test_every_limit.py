@@ -86,7 +86,7 @@ class Seen(NamedTuple):
         return sum(one.position for one in self._queues() if one.position is not None)
 
     def _queues(self) -> list[QueueSnapshot]:
-        return [one for one in self.member.consumer.snapshot("").queues if one.queue.topic == "topic"]
+        return [one for one in self.member.consumer.snapshot().queues if one.queue.topic == "topic"]
 
     def asked(self, code: RequestCode, name: str) -> str:
         return str(self.cluster.requests(code, topic="topic")[-1].fields[name])

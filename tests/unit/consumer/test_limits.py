@@ -44,7 +44,7 @@ async def stuck(cluster: FakeCluster, gate: asyncio.Event, config: ConsumerConfi
 
 
 def unfinished(member: Member) -> dict[int, int]:
-    queues = member.consumer.snapshot("").queues
+    queues = member.consumer.snapshot().queues
     return {each.queue.queue_id: each.unfinished for each in queues if each.queue.topic == "topic"}
 
 
@@ -123,7 +123,7 @@ def test_slow_calls_are_told_twice_and_perhaps_sent_back_16_at_a_time(send_back:
         assert {asked.fields["delayLevel"] for asked in sent} <= {"3"}
         await asyncio.sleep(120)
         assert len(member.events.of(HandlerSlow)) == 36  # type: ignore[attr-defined]
-        (shown,) = member.consumer.snapshot("").handlers
+        (shown,) = member.consumer.snapshot().handlers
         assert shown.slow == 18
         # Nothing holds up the queue any more, and the copies wait here for the first calls.
         assert len(cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)) == (18 if send_back else 0)

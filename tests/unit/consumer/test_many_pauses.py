@@ -22,7 +22,7 @@ class Room:
 
 @in_virtual_time
 async def test_a_pause_of_one_topic_takes_a_millisecond_and_of_a_thousand_fifty() -> None:
-    pausing, stalls = Pausing(), StallReasons("group", Events(), lambda: 0.0)
+    pausing, stalls = Pausing(), StallReasons("group", Events())
     for name, topics in [*((topic, (topic,)) for topic in TOPICS), (EVERY, TOPICS)]:
         for number in range(4):
             queue = MessageQueue(name or "%RETRY%group", "broker-a", number)

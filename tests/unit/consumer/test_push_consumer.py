@@ -55,7 +55,7 @@ async def test_messages_are_handled_and_their_offsets_committed_with_an_answer()
         cluster.send_many(queue, 100)
     member = await cluster.member(consumed(seen)).start()
     await eventually(lambda: len(seen) == 200)
-    assert all(each.position is not None for each in member.consumer.snapshot("").queues)  # idle ones as well
+    assert all(each.position is not None for each in member.consumer.snapshot().queues)  # idle ones as well
     assert await member.stop()
     assert [cluster.committed(queue) for queue in queues] == [100, 100]
     assert member.consumer.counters == HandlerStats(handled=200)
@@ -583,7 +583,7 @@ async def test_the_bytes_of_all_queues_together_are_limited() -> None:
             cluster.send(queue, b"x" * 1000)
     member = await cluster.member(consumed(gated), cache_bytes=200_000).start()
     await asyncio.sleep(8)
-    held = sum(each.unfinished for each in member.consumer.snapshot("").queues)
+    held = sum(each.unfinished for each in member.consumer.snapshot().queues)
     # At most one pull per queue is under way when the limit is reached.
     assert held <= 200 + 8 * 32
     gated.gate.set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -182,7 +183,7 @@ def test_handlers_of_the_trace_topic_are_not_traced() -> None:
     def handler(_: Message) -> None: ...
 
     own, other = (consumed(handler, topic=name, is_async=False) for name in ("traces", "orders"))
-    after = traced([own, other], "g", Traces("traces", Hands()), "R")
+    after = traced([own, other], "g", Traces("traces", Hands()), Random(1))
     assert after[0] is own
     assert after[1].handlers[0].call is not handler
 

@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import Average
-from rocketapp.state.rebalance import Change, Membership, change, is_left_out, membership, share
+from rocketapp.state.rebalance import (
+    LONGEST_GRACE,
+    REGROUP,
+    Change,
+    GracePeriods,
+    Membership,
+    change,
+    is_left_out,
+    membership,
+    share,
+)
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(8)]
 
@@ -50,3 +60,26 @@ def test_whether_a_topic_is_left_out_is_asked_of_few_members() -> None:
     members = frozenset(f"10.0.0.{number}@{number}" for number in range(200))
     assert not is_left_out(QUEUES[:1], members, group="g", allocation=Asked())
     assert Asked.asked == 1
+
+
+def test_the_list_of_a_broker_that_came_back_is_not_acted_on_for_a_moment() -> None:
+    grace = GracePeriods()
+    assert grace.is_over("broker-a", 100.0)
+    grace.disturb("broker-a", 200.0)
+    assert not grace.is_over("broker-a", 200.0 + REGROUP - 0.1)
+    assert grace.is_over("broker-b", 200.0)
+    assert grace.next_end(200.0) == 200.0 + REGROUP
+    assert grace.is_over("broker-a", 200.0 + REGROUP)
+    assert grace.next_end(200.0 + REGROUP) is None
+
+
+@given(st.lists(st.floats(0.0, 3.0), min_size=1, max_size=60))
+def test_a_row_of_disturbances_ends_in_time(pauses: list[float]) -> None:
+    grace, now, began = GracePeriods(), 10.0, 10.0
+    for pause in pauses:
+        if now > (grace.next_end(0.0) or 0.0) + REGROUP:
+            began = now
+        grace.disturb("broker-a", now)
+        end = grace.next_end(0.0)
+        assert end is not None and end <= began + LONGEST_GRACE
+        now += pause

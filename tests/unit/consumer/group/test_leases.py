@@ -9,6 +9,7 @@ from typing import cast
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.errors import RequestTimeoutError, TransportError
@@ -50,9 +51,9 @@ class Locks:
 
 
 def of(locks: Locks, events: Events) -> Leases:
-    stalls = StallReasons("group", events, asyncio.get_running_loop().time)
+    stalls = StallReasons("group", events)
     member = SimpleNamespace(brokers=locks, config=ConsumerConfig(), stalls=stalls, observe=events)
-    return Leases(cast(Member, member), is_unchanged=locks.is_unchanged)
+    return Leases(cast(Member, member), cast(Commits, locks))
 
 
 async def held(locks: Locks, events: Events) -> tuple[Leases, list[Lock]]:
@@ -66,7 +67,7 @@ async def held(locks: Locks, events: Events) -> tuple[Leases, list[Lock]]:
 async def test_many_locks_are_asked_for_and_given_back_in_one_request_each() -> None:
     locks = Locks()
     leases, found = await held(locks, Events())
-    await asyncio.gather(*map(leases.give_back, found))
+    await asyncio.gather(*(lock.give_back() for lock in found))
     assert locks.log == [("lock", 64), ("locked", 64), ("unlock", 64)]
     await leases.stop()
 
@@ -77,7 +78,7 @@ async def test_many_locks_are_given_back_to_a_silent_broker_within_one_timeout()
     leases, found = await held(locks, Events())
     locks.silent = True
     began = loop.time()
-    await asyncio.gather(*map(leases.give_back, found))
+    await asyncio.gather(*(lock.give_back() for lock in found))
     assert loop.time() - began < 1.5
     await leases.stop()
 
@@ -89,7 +90,7 @@ async def test_a_lock_is_given_back_after_a_renewal_that_is_under_way() -> None:
     locks.renewing.clear()
     await locks.renewing.wait()
     del locks.log[:]
-    await leases.give_back(found[0])
+    await found[0].give_back()
     assert locks.log == [("locked", 64), ("unlock", 1)]
     await leases.stop()
 

@@ -133,7 +133,7 @@ async def test_a_look_asks_every_broker_once_and_a_silent_one_does_not_delay_it(
     cluster.network.hold(cluster.brokers[SICK].address)
     member.consumer.members_changed()
     await asyncio.sleep(0.5)
-    assert not member.consumer.snapshot("").unassigned
+    assert not member.consumer.snapshot().unassigned
     cluster.network.release(cluster.brokers[SICK].address)
     await member.stop()
     await cluster.stop()

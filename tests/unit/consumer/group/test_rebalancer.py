@@ -292,11 +292,11 @@ async def test_a_member_that_no_broker_tells_the_group_has_assigned_nothing_yet_
     cluster.refuse(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
     member = await cluster.member(consumed(Handler())).start()
     await asyncio.sleep(60)
-    said = member.consumer.snapshot("")
+    said = member.consumer.snapshot()
     assert (said.has_assigned, bool(said.unassigned), owned(member)) == (False, True, set())
     cluster.behave()
     await eventually(lambda: owned(member) == set(queues))
-    said = member.consumer.snapshot("")
+    said = member.consumer.snapshot()
     assert (said.has_assigned, said.unassigned) == (True, "")
     await member.stop()
     await cluster.stop()
@@ -314,7 +314,7 @@ async def test_no_answer_is_no_reason_to_give_anything_up() -> None:
     assert not member.events.of(Released)
     told = [event for event in member.events.of(LoopFailed) if event.loop == "rebalance"]  # type: ignore[attr-defined]
     assert len(told) == 1
-    said = member.consumer.snapshot("")
+    said = member.consumer.snapshot()
     assert (said.unassigned, said.has_assigned) == (told[0].error, True)
     # An empty list does not count as an answer either.
     cluster.behave()
@@ -580,10 +580,10 @@ async def test_a_strategy_that_fails_leaves_the_queues_where_they_are_and_is_ask
     strategy.problem = "no zone"
     await asyncio.sleep(30)
     assert owned(member) == set(queues)
-    assert "topic: ZeroDivisionError: no zone" in member.consumer.snapshot("").unassigned
+    assert "topic: ZeroDivisionError: no zone" in member.consumer.snapshot().unassigned
     strategy.problem = ""
     await asyncio.sleep(2)
-    assert member.consumer.snapshot("").unassigned == ""
+    assert member.consumer.snapshot().unassigned == ""
     await member.stop()
     await cluster.stop()
 
@@ -598,6 +598,6 @@ async def test_a_topic_that_the_strategy_leaves_out_is_told_once() -> None:
         told = sorted(event.error for event in member.events.of(LoopFailed))
         text = "allocation MACHINE_ROOM: by this process's settings no member gets a queue of {}, which is on broker-a"
         assert told == [text.format("%RETRY%group"), text.format("topic")]
-        assert member.consumer.snapshot("").has_assigned
+        assert member.consumer.snapshot().has_assigned
         await member.stop()
     await cluster.stop()

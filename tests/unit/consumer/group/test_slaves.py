@@ -241,7 +241,7 @@ async def test_a_member_that_dies_while_the_master_is_away_is_followed_by_the_ot
     one, two = cluster.member(consumed(mine)), cluster.member(consumed(others))
     await one.start()
     await two.start()
-    await eventually(lambda: {len(each.consumer.snapshot("").queues) for each in (one, two)} <= {1, 2}, 5)
+    await eventually(lambda: {len(each.consumer.snapshot().queues) for each in (one, two)} <= {1, 2}, 5)
     for queue in queues:
         cluster.send_many(queue, 10)
     await eventually(lambda: len(mine) + len(others) == 20, 10)
@@ -292,7 +292,7 @@ async def test_what_a_survivor_handles_of_the_slave_is_not_handled_again_when_th
     one, two = cluster.member(consumed(take)), cluster.member(consumed(take))
     await one.start()
     await two.start()
-    await eventually(lambda: {len(each.consumer.snapshot("").queues) for each in (one, two)} <= {1, 2}, 5)
+    await eventually(lambda: {len(each.consumer.snapshot().queues) for each in (one, two)} <= {1, 2}, 5)
     for queue in queues:
         cluster.send_many(queue, 10)
     await eventually(lambda: [cluster.committed(queue) for queue in queues] == [10, 10], 15)
@@ -326,7 +326,7 @@ async def test_the_first_list_of_a_slave_that_was_started_anew_is_not_acted_on()
     await two.start()
 
     def owned() -> list[int]:
-        return [sum(each.queue.topic == "topic" for each in m.consumer.snapshot("").queues) for m in (one, two)]
+        return [sum(each.queue.topic == "topic" for each in m.consumer.snapshot().queues) for m in (one, two)]
 
     await eventually(lambda: owned() == [2, 2], 10)
     await cluster.kill_master()

@@ -42,7 +42,7 @@ class ChosenMembers(PopCluster):
 
 
 def owns(member: Member) -> bool:
-    return any(each.queue.topic == "topic" for each in member.consumer.snapshot("").queues)
+    return any(each.queue.topic == "topic" for each in member.consumer.snapshot().queues)
 
 
 @in_virtual_time

@@ -62,7 +62,7 @@ async def test_messages_are_handled_once_and_acknowledged_together_and_nothing_i
     assert {one.fields["topic"] for one in cluster.requests(RequestCode.PULL_MESSAGE)} <= {"%RETRY%group"}
     assert sum(count for _, count in cluster.acks) == 400
     assert len(cluster.acks) <= 400 / 32
-    snapshot = member.consumer.snapshot("")
+    snapshot = member.consumer.snapshot()
     (queue,) = [one for one in snapshot.queues if one.queue.topic == "topic"]
     assert (str(queue.queue), queue.unfinished, queue.position) == ("topic@broker-a:all", 0, None)
     assert await member.stop()
@@ -99,7 +99,7 @@ async def test_a_broker_that_lost_pop_is_named_and_nothing_is_pulled_instead() -
     cluster.refuse(RequestCode.QUERY_ASSIGNMENT, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
     member = await joining
     await asyncio.sleep(5)
-    assert 'it cannot be popped (mode="pop")' in member.consumer.snapshot("").unassigned
+    assert 'it cannot be popped (mode="pop")' in member.consumer.snapshot().unassigned
     assert seen == []
     await member.stop()
 

@@ -80,7 +80,7 @@ async def test_a_broker_that_does_not_share_out_keeps_nothing_from_the_other() -
     cluster.send(A, b"a")
     cluster.send(B, b"b")
     await eventually(lambda: [body for body, _ in seen] == [b"a"], seconds=20)
-    assert "not now" in member.consumer.snapshot("").unassigned
+    assert "not now" in member.consumer.snapshot().unassigned
     cluster.does_not_share = False
     await eventually(lambda: (b"b", 1) in seen, seconds=60)
     assert await member.stop()
@@ -117,7 +117,7 @@ async def test_a_broker_that_has_left_the_cluster_is_given_up() -> None:
     cluster.network.cut(address)
 
     def owned() -> set[str]:
-        return {one.queue.broker_name for one in member.consumer.snapshot("").queues}
+        return {one.queue.broker_name for one in member.consumer.snapshot().queues}
 
     await eventually(lambda: owned() == {"broker-a"}, seconds=120)
     assert member.consumer.standing_still() == {}

@@ -19,7 +19,7 @@ from tests.unit.scripted import eventually, in_virtual_time
 
 def held_by(member: Member) -> int:
     """Bytes in all process queues of a member."""
-    return sum(each.unfinished_bytes for each in member.consumer.snapshot("").queues)
+    return sum(each.unfinished_bytes for each in member.consumer.snapshot().queues)
 
 
 async def hang(message: Message) -> None:

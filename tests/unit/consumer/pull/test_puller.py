@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -115,11 +116,12 @@ def puller_of(
     member = member_of(Asked(source)) if member is None else member
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
     flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits)
-    return Puller(member, queue, deliver=deliver, flow=flow, committer=cast(Any, NoOffsets()), decode=decode_records)
+    mode, delivery = cast(Any, SimpleNamespace(decode=decode_records)), cast(Any, SimpleNamespace(deliver=deliver))
+    return Puller(member, queue, mode=mode, delivery=delivery, flow=flow, committer=cast(Any, NoOffsets()))
 
 
 def member_of(asked: Asked) -> Member:
-    return member_alone(brokers=asked, client=asked)
+    return member_alone(brokers=asked, routes=asked)
 
 
 @in_virtual_time

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any, cast
 
 from rocketapp.client.calls.offsets import Committed
+from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.trust import Trust
 from tests.unit.consumer.group.test_leases import QUEUES, Locks, held
 from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import Events, in_virtual_time
@@ -29,6 +29,15 @@ class Offsets:
         return Committed(self.asked, is_certain=True)
 
 
+class NoStartOfItsOwn:
+    """A mode for every topic, which begins where the group's offset says."""
+
+    own_start = None
+
+    def of(self, topic: str) -> NoStartOfItsOwn:
+        return self
+
+
 class NothingCounted:
     """What the owner before has counted of failed attempts."""
 
@@ -41,12 +50,11 @@ async def test_an_offset_whose_answer_came_after_the_time_of_the_lock_is_read_ag
     leases, (lock, *_) = await held(locks, events)
     await leases.stop()  # a process that stands still renews nothing
     loop = asyncio.get_running_loop()
+    member = member_alone(events=events)
     starts = Starts(
-        member_alone(events=events),
-        topics=(),
-        modes={},
-        store=cast(Any, Offsets(70.0)),
-        trust=Trust(loop.time()),
+        member,
+        cast(Any, NoStartOfItsOwn()),
+        commits=Commits(member, cast(Any, Offsets(70.0))),
         leases=leases,
         attempts=cast(Any, NothingCounted()),
         local=None,

@@ -61,7 +61,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
 
     events = Events()
     watch = BlockedLoop(events, after=0.1)
-    watch.join("consumer")
+    watch.start()
     workers = AsyncWorkers(Handler(subscription("app:charge"), call), Tasks(events), Pausing())
     workers.submit(Work([message(0)], Reports()))
     during, after = await told(events)
@@ -71,18 +71,18 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
     assert re.search(rf"; it stands in call test_blocked.py:\d+, blocks {LINE}, wait threading", line_of(during).text)
     assert f"app:charge blocked the event loop for {after.seconds:.1f} s at {LINE}" in line_of(after).text
     await workers.stop()
-    watch.leave("consumer")
+    watch.stop()
     await no_watch()
 
 
 async def test_other_code_that_blocks_the_loop_is_named_by_its_line_alone() -> None:
     events = Events()
     watch = BlockedLoop(events, after=0.1)
-    watch.join("consumer")
+    watch.start()
     asyncio.get_running_loop().call_soon(blocks)
     during, after = await told(events)
     assert (during.handler, during.place) == (after.handler, after.place) == ("", LINE)
-    watch.leave("consumer")
+    watch.stop()
     await no_watch()
 
 
@@ -95,13 +95,13 @@ async def test_the_end_is_told_after_the_beginning_however_slow_the_log_is() -> 
         events(event)
 
     watch = BlockedLoop(slow, after=0.1)
-    watch.join("consumer")
+    watch.start()
     loop = asyncio.get_running_loop()
     loop.call_later(0.45, is_free.set)  # the loop has ticked before: its ticks have been due for longer
     loop.call_soon(blocks)
     during, after = await told(events)
     assert 0.1 <= during.seconds <= after.seconds < 5
-    watch.leave("consumer")
+    watch.stop()
     await no_watch()
 
 
@@ -120,34 +120,31 @@ async def test_a_process_that_was_frozen_is_not_taken_for_a_blocked_loop(
         threading.Event().wait(0.2)
 
     watch = BlockedLoop(events, after=0.4)
-    watch.join("consumer")
+    watch.start()
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.call_soon(jumps)
     loop.call_later(0.3, done.set)
     await done.wait()
-    watch.leave("consumer")
+    watch.stop()
     await no_watch()
     assert len(events.of(LoopBlocked)) == (0 if was_frozen else 2)
 
 
-async def test_one_thread_watches_for_all_consumers_and_ends_with_the_last() -> None:
+async def test_the_thread_that_watches_ends_with_the_watch() -> None:
     watch = BlockedLoop(Events(), after=0.01)
-    watch.join("first")
-    watch.join("second")
+    watch.start()
     assert watching_threads() == 1
-    watch.leave("first")
-    assert watching_threads() == 1
-    watch.leave("second")
+    watch.stop()
     await no_watch()
 
 
 @in_virtual_time
 async def test_a_loop_in_virtual_time_is_not_watched() -> None:
     watch = BlockedLoop(Events())
-    watch.join("consumer")
+    watch.start()
     assert watching_threads() == 0
-    watch.leave("consumer")
+    watch.stop()
 
 
 def test_the_program_that_runs_a_loop_is_not_to_blame_for_it() -> None:

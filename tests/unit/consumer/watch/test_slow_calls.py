@@ -20,7 +20,7 @@ from tests.unit.scripted import Events, in_virtual_time
 
 
 class Calls:
-    """A consume mode with these calls in flight."""
+    """The modes of a group, which is one, with these calls in flight."""
 
     def __init__(self, running: list[tuple[Handler, Message]]) -> None:
         self._running = running
@@ -28,13 +28,19 @@ class Calls:
     def in_hand(self) -> list[tuple[Handler, Message]]:
         return self._running
 
+    @property
+    def concurrent(self) -> Calls:
+        return self
+
+    in_flight = in_hand
+
 
 def slow_calls(
     handler: Handler, running: list[tuple[Handler, Message]], events: Events, *, warning: float
 ) -> SlowCalls:
     member = member_alone([handler], events=events, config=ConsumerConfig(handler_warning=warning))
-    mode: Any = Calls(running)
-    return SlowCalls(member, [mode], {}, concurrent=mode, send_back=None)
+    modes: Any = Calls(running)
+    return SlowCalls(member, modes, None)
 
 
 @in_virtual_time

@@ -20,7 +20,6 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "member": member,
         "redelivery": cast(Any, dead_letters),
         "stopping": Stopping(handlers, member.pausing),
-        "new_completion": None,
         "attempts": Attempts(member),
     }
     return WayContext(**{**values, **others})

@@ -10,6 +10,9 @@ from operator import attrgetter, length_hint
 from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.ways.concurrent import ConcurrentDelivery, ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep
@@ -35,8 +38,11 @@ class PopWay(ConcurrentWay):
     """
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
-        own = replace(context, new_completion=self._judging, journal=None, released=None)
-        super().__init__(topics, own)
+        super().__init__(topics, replace(context, journal=None, released=None))
+        self.new_completion = self._judging
+        self.member: Member = context.member
+        self.redelivery: Redelivery = context.redelivery
+        self.stopping: Stopping = context.stopping
         self._judges: dict[ProcessQueue[Message], Judge] = {}
         """Of every session."""
 

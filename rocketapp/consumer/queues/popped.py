@@ -1,0 +1,192 @@
+"""One topic of one broker, popped: from the moment it is acquired until it has been given back.
+
+Other members pop the same queues at the same time; the broker hands each message to one of them. So there is nothing
+to hand over, and no offset to commit: what this member has in flight is its own until it is acknowledged, or until its
+invisible time is over. Its broker keeps its offsets, and moves them itself. What its requests ask for changes with the
+next one: discarding the one under way could hide messages from everyone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.member import Owned
+from rocketapp.consumer.pop.acknowledging import Acknowledging, Judging
+from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
+from rocketapp.consumer.pop.popper import Coming, Popper
+from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
+from rocketapp.consumer.queues.start import Starts
+from rocketapp.consumer.ways.delivery import Keep
+from rocketapp.consumer.ways.popped import PopDelivery, PopWay
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import Assigned, LoopFailed, Released
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.pop_queue import PopQueue
+from rocketapp.state.retry_times import RetryTimes
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message
+
+_TRY_AGAIN = 1.0
+"""Seconds until a session that could not begin is tried again."""
+_LAST_ACKS = 2 * REQUEST_TIMEOUT
+"""Seconds that the last acknowledgements may take."""
+
+
+class PopAssignment(Owned):
+    """Consumes what one broker hands out of one topic."""
+
+    def __init__(self, queue: MessageQueue, mode: PopWay, *, starts: Starts, flow_control: FlowControl) -> None:
+        super().__init__(queue)
+        self._mode, self._member, self._starts, self._flow_control = mode, mode.member, starts, flow_control
+        member = mode.member
+        self._cut: asyncio.Future[None] = self._loop.create_future()
+        """Done when no handler is waited for any more."""
+        self._acks = Acknowledging(member)
+        self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(member.epochs))
+        self.popped = self._queue
+        self._retries = RetryTimes()
+        self._hiding = Hiding(self._queue, member)
+        self._consuming: tuple[Popper, PopDelivery, QueueFlow] | None = None
+
+    def __repr__(self) -> str:
+        return f"<PopAssignment {self._queue}>"
+
+    def cut(self) -> None:
+        if not self._cut.done():
+            self._cut.set_result(None)
+
+    def limits_changed(self) -> None:
+        self._hiding.limits_changed()
+        if self._consuming is not None:
+            self._consuming[2].change(self._limits())
+
+    async def run(self) -> None:
+        """Until it has been given back."""
+        member = self._member
+        member.client.routes.hold_broker(self.queue.broker_name)
+        try:
+            await asyncio.wait([member.begun, self._ended], return_when=asyncio.FIRST_COMPLETED)
+            if await self._starts_are_fixed():
+                await self._consume()
+        finally:
+            member.stalls.forget(self.queue)
+            member.client.routes.release_broker(self.queue.broker_name)
+
+    async def _starts_are_fixed(self) -> bool:
+        """Wait until the group has an offset in each queue: a broker would choose another one. False: given back."""
+        member, broker_name = self._member, self.queue.broker_name
+        while not self.is_ending:
+            try:
+                route = member.client.routes.get(self.queue.topic)
+                for queue in () if route is None else route.readable_queues(self.queue.topic):
+                    if queue.broker_name == broker_name:
+                        await self._starts.fix(queue)
+                return True
+            except RocketAppError as error:
+                member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
+            except Exception as error:
+                member.observe(LoopFailed(f"start of {self.queue}", f"{type(error).__name__}: {error}"))
+            await asyncio.wait([self._ended], timeout=_TRY_AGAIN)
+        return False
+
+    async def _consume(self) -> None:
+        member, queue = self._member, self._queue
+        delivery = self._mode.begin(queue, self._judge, self._hiding.give_back)
+        config = member.limits.of(self.queue.topic)
+        flow = self._flow_control.open(member.name, queue, config, self._limits())
+        give_back = self._hiding.give_back
+        popper = Popper(
+            queue,
+            member.subscriptions[self.queue.topic],
+            delivery.deliver,
+            flow,
+            member,
+            give_back=give_back,
+            retries=self._retries,
+        )
+        self._consuming, self.process_queue = (popper, delivery, flow), queue
+        member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
+        member.pausing.watch(self.queue.topic, self._look_at_pauses)
+        self._look_at_pauses()
+        loops = [
+            member.tasks.start(coroutine, f"{what} {self.queue}")
+            for coroutine, what in (
+                (popper.run(), "pop"),
+                (popper.look_for_retries(), "look for retries of"),
+                (self._hiding.keep_hidden(), "keep hidden what is in hand of"),
+                (self._acks.run(queue), "acknowledge"),
+            )
+        ]
+        try:
+            await self._ended
+            loops[0].cancel()
+            loops[1].cancel()
+            await self._give_back(popper, delivery, loops[3])
+        except asyncio.CancelledError:
+            # Not by us: the loop is being closed, and a handler must not keep it.
+            delivery.discard()
+            raise
+        finally:
+            for each in loops:
+                each.cancel()
+            member.pausing.unwatch(self.queue.topic, self._look_at_pauses)
+            self._mode.over(queue)
+            flow.close()
+            self._consuming = self.process_queue = None
+        member.observe(Released(member.name, self.queue, "released"))
+
+    def _limits(self) -> QueueLimits:
+        config, queue = self._member.limits.of(self.queue.topic), self._queue
+        most = config.pop_max_messages
+
+        def is_full(share: float) -> str | None:
+            count = len(queue)
+            return f"{count} messages are in hand, limit pop_max_messages {most}" if count >= most * share else None
+
+        return QueueLimits(config.queue_max_messages + most, config.queue_max_bytes, None, is_full)
+
+    def _judge(self, handler: Handler, keep: Keep) -> Judging:
+        return Judging(
+            self._queue,
+            handler,
+            keep,
+            hiding=self._hiding,
+            comes_again=self._comes_again,
+            member=self._member,
+            redelivery=self._mode.redelivery,
+            stopping=self._mode.stopping,
+        )
+
+    def _comes_again(self, at: float) -> None:
+        self._retries.add(at)
+        if self._consuming is not None:
+            self._consuming[0].look_soon()
+
+    def _look_at_pauses(self) -> None:
+        if self._consuming is not None:
+            self._consuming[0].gate.follow(self._member.pausing.pauses, (self.queue.topic,))
+
+    async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
+        """Finish and acknowledge what was started; the rest is hidden no longer."""
+        self._hiding.end()
+        delivery.end()
+        for coming in filter(None, (popper.coming, popper.looking)):
+            coming.answer.add_done_callback(partial(self._answered_late, popper, coming))
+        drained = self._member.tasks.start(delivery.drained(), f"drain {self.queue}")
+        await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
+        if not drained.done():
+            drained.cancel()
+            self.is_clean = False
+        acknowledging.cancel()
+        await asyncio.wait([acknowledging])
+        self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean
+        delivery.discard()
+
+    def _answered_late(self, popper: Popper, coming: Coming, _: asyncio.Future[Command]) -> None:
+        """A request that was under way, perhaps for longer than the session, has brought messages: not for us."""
+        with contextlib.suppress(RocketAppError, asyncio.CancelledError):
+            self._hiding.give_back(popper.took(coming))
