@@ -133,9 +133,9 @@ class ConsumerConfig:
         java="rocketmq.client.rebalance.lockInterval",
         least=0.1,
     )
-    lock_trust: float = option(
+    lock_lease: float = option(
         30.0,
-        "Seconds that a queue lock is trusted after the broker confirmed it; the broker keeps it for 60.",
+        "Seconds that the lease of a queue lock lasts after the broker confirmed it; the broker keeps the lock for 60.",
         java="rocketmq.client.rebalance.lockMaxLiveTime",
         least=1.0,
         most=59.0,

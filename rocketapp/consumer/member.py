@@ -146,7 +146,7 @@ class Owned:
 
     # A queue that is popped has no offset of its own, and nothing of it is handed over: it does nothing of these.
 
-    def hand_over(self) -> None:
+    def handover(self) -> None:
         """Give it to another living member, which does not wait for long."""
 
     def is_of_another(self) -> None:

@@ -212,7 +212,7 @@ class PushConsumer:
             (routes.refresh_soon if retry is None else routes.lacks_a_broker)(topic)
 
     def broker_lost(self, broker_names: Sequence[str]) -> None:
-        """Others may get our queues of these brokers: offsets and locks there are in doubt."""
+        """Others may get our queues of these brokers: offsets and locks there are uncertain."""
         for name in broker_names:
             self._leases.suspend(name)
             self._rebalancer.broker_lost(name)

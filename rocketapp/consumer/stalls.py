@@ -1,6 +1,6 @@
 """Why queues are blocked: can be asked at any time, and each reason is reported once.
 
-A queue may be blocked for several reasons at once: it does not pull, its lock is in doubt, and its failed messages
+A queue may be blocked for several reasons at once: it does not pull, its lock is uncertain, and its failed messages
 are not taken back. Each has a place of its own, so that the end of one does not hide another; the queue moves again
 when all are gone.
 """

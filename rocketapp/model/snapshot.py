@@ -10,8 +10,8 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.metric import Metric
 from rocketapp.model.stats import HandlerStats
 
-LeaseState = Literal["none", "wanted", "held", "in doubt"]
-"""The lock of an orderly queue: not needed, asked for, ours, or in doubt since a disturbance and asked for again."""
+LeaseState = Literal["none", "wanted", "held", "uncertain"]
+"""The lock of an orderly queue: not needed, asked for, ours, or uncertain since a disturbance and asked for again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ HANDLER, LEASE, ERROR = "rocketapp.handler", "rocketapp.lease.state", "error.typ
 _SYSTEM = {"messaging.system": "rocketmq"}
 _PROCESS = {**_SYSTEM, "messaging.operation.name": "process", "messaging.operation.type": "process"}
 _SEND = {**_SYSTEM, "messaging.operation.name": "send", "messaging.operation.type": "send"}
-_LEASES: tuple[LeaseState, ...] = ("wanted", "held", "in doubt")
+_LEASES: tuple[LeaseState, ...] = ("wanted", "held", "uncertain")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """An orderly lock of one queue: granted, suspended, or lost.
 
-The broker keeps a lock for 60 s after it granted it. We trust it for less, counted from the moment the request
+The broker keeps a lock for 60 s after it granted it. We rely on it for less, counted from the moment the request
 was sent: whatever the network did to the answer, we stop first. A lease is suspended when the connection to its
 broker was lost (a broker that restarted may have forgotten the lock), or when its time is over because the process
 could not renew it. A suspended lease is asked for again before it is given up.
@@ -14,42 +14,42 @@ from math import inf
 class Lease:
     """The lock of one queue, as we may rely on it."""
 
-    __slots__ = ("_renew_interval", "_trust", "asked_at", "is_lost", "is_suspended", "suspensions", "trusted_until")
+    __slots__ = ("_lasts", "_renew_interval", "asked_at", "certain_until", "is_lost", "is_suspended", "suspensions")
 
-    def __init__(self, *, trust: float, renew_interval: float) -> None:
-        self._trust, self._renew_interval = trust, renew_interval
+    def __init__(self, *, lasts: float, renew_interval: float) -> None:
+        self._lasts, self._renew_interval = lasts, renew_interval
         self.asked_at: float = -inf
         """When the request left that was granted last."""
-        self.trusted_until: float = -inf
+        self.certain_until: float = -inf
         """The monotonic time from which on no handler may start. A field: it is compared before every message."""
         self.is_suspended: bool = False
-        """In doubt: nothing starts before it is granted again."""
+        """Uncertain: nothing starts before it is granted again."""
         self.suspensions: int = 0
         """How often it was suspended: between two suspensions no other member had the queue."""
         self.is_lost: bool = False
         """Refused by the broker, or given back; final."""
 
     def __repr__(self) -> str:
-        return "<Lease lost>" if self.is_lost else f"<Lease trusted until {self.trusted_until:.3f}>"
+        return "<Lease lost>" if self.is_lost else f"<Lease certain until {self.certain_until:.3f}>"
 
     def granted(self, sent_at: float) -> None:
         """The broker granted or renewed it; the request left at `sent_at`. An older answer changes nothing."""
         if sent_at >= self.asked_at and not self.is_lost:
-            self.asked_at, self.trusted_until, self.is_suspended = sent_at, sent_at + self._trust, False
+            self.asked_at, self.certain_until, self.is_suspended = sent_at, sent_at + self._lasts, False
 
     def suspend(self, now: float) -> None:
-        """It is in doubt from `now` on: only an answer to a later request counts."""
+        """It is uncertain from `now` on: only an answer to a later request counts."""
         if not self.is_lost:
-            self.asked_at, self.trusted_until, self.is_suspended = now, -inf, True
+            self.asked_at, self.certain_until, self.is_suspended = now, -inf, True
             self.suspensions += 1
 
     def lose(self) -> None:
         """The broker refused it after it had been granted, or we gave it back."""
-        self.is_lost, self.trusted_until = True, -inf
+        self.is_lost, self.certain_until = True, -inf
 
     def held(self, now: float) -> bool:
         """Whether a handler may start."""
-        return now < self.trusted_until
+        return now < self.certain_until
 
     def renewal(self) -> float:
         """When to ask again."""

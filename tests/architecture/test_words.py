@@ -35,7 +35,6 @@ NOT_YET_RENAMED = {
     "RecordsIntake",
     "Round",
     "SerialWay",
-    "Trust",
     "Way",
     "WayByWorkers",
     "WayContext",

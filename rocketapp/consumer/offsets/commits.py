@@ -1,8 +1,8 @@
 """Finished offsets are committed: regularly, with the pulls, and with an answer when a queue is given up.
 
-A commit belongs to a session. Neither a closed process queue, nor one in doubt, nor an orderly one without its lock
+A commit belongs to a session. Neither a closed process queue, nor an uncertain one, nor an orderly one without its lock
 commits anything. Each broker has a committer, so that one that does not answer holds up nothing but its own queues. In
-this order: queues in doubt are looked at, then what is due is committed. An offset never goes back: where another
+this order: uncertain queues are looked at, then what is due is committed. An offset never goes back: where another
 member may go on with a queue, or a previous owner may have committed late, the stored offset is read before ours is
 written. The offset of an idle queue is read again once a minute: a commit of a member that left, held up by the
 network, may have lowered it.
@@ -20,18 +20,18 @@ from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.fencing import Fencing, Unfenced
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 _PATIENCE = 1.0
-"""Seconds that a broker may take to answer while a queue waits for it: one that is in doubt, or one that is left."""
+"""Seconds that a broker may take to answer while a queue waits for it: one that is uncertain, or one that is left."""
 _AT_ONCE = 0.3
 """Seconds in which a broker answers as long as this process runs."""
 _LOOK_AGAIN = 0.5
-"""Seconds until a queue in doubt, whose broker did not answer, is looked at again."""
+"""Seconds until an uncertain queue, whose broker did not answer, is looked at again."""
 _READ_BACK = 4
 """Times that a final offset is read: a pull that was still under way may carry an older one."""
 _CAREFUL_INTERVAL, _CAREFUL_SHARE = 0.1, 0.002
@@ -40,7 +40,7 @@ for each queue of the broker, so that many queues do not keep it busy with quest
 _READ_AGAIN = 60.0
 """Seconds until the offset of an idle queue is read again."""
 _LET_OTHERS_WRITE = 0.3
-"""Seconds for which a careful session writes nothing after its queue was in doubt. A previous owner that could not
+"""Seconds for which a careful session writes nothing after its queue was uncertain. A previous owner that could not
 reach the broker either writes its last offset in the same instant, and may have read when we read."""
 CAREFUL_FOR = 60.0
 """Seconds for which a previous owner without a lock may go on, as it does when it stops and drains."""
@@ -123,7 +123,7 @@ class Commits:
     def __init__(self, member: Member, store: GroupOffsets) -> None:
         self.store: GroupOffsets = store
         self._member, now = member, asyncio.get_running_loop().time()
-        self.trust: Trust = Unshared(now) if member.broadcast else Trust(now)
+        self.fencing: Fencing = Unfenced(now) if member.broadcast else Fencing(now)
         """Which queues are certainly still ours."""
         self._tasks = Tasks(member.observe)
         self._committers: dict[str, Committer] = {}
@@ -136,7 +136,7 @@ class Commits:
         committer = self._committers.get(broker_name)
         if committer is None:
             committer = self._committers[broker_name] = Committer(
-                self._member, broker_name, store=self.store, trust=self.trust
+                self._member, broker_name, store=self.store, fencing=self.fencing
             )
             self._tasks.start(committer.run(), f"commit {self._member.name} at {broker_name}")
         return committer
@@ -157,7 +157,7 @@ class Commits:
             committer.prompt(session)
 
     def look_soon(self) -> None:
-        """Queues may be in doubt, or a broker may be reached again: look at once."""
+        """Queues may be uncertain, or a broker may be reached again: look at once."""
         for committer in self._committers.values():
             committer.wake()
 
@@ -167,7 +167,7 @@ class Commits:
         await asyncio.gather(*sides)
 
     async def is_unchanged(self, queue: MessageQueue) -> bool | None:
-        """Whether no other member committed while its lock was in doubt; None: its broker does not answer."""
+        """Whether no other member committed while its lock was uncertain; None: its broker does not answer."""
         committer = self.of(queue.broker_name)
         session = committer.sessions.get(queue)
         return True if session is None else await committer.verify(session)
@@ -180,8 +180,8 @@ class Commits:
 class Committer:
     """Commits for the queues of one broker."""
 
-    def __init__(self, member: Member, broker_name: str, *, store: GroupOffsets, trust: Trust) -> None:
-        self._member, self._broker_name, self._store, self._trust = member, broker_name, store, trust
+    def __init__(self, member: Member, broker_name: str, *, store: GroupOffsets, fencing: Fencing) -> None:
+        self._member, self._broker_name, self._store, self._fencing = member, broker_name, store, fencing
         self._interval = member.config.commit_interval
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
@@ -213,7 +213,7 @@ class Committer:
         session = self.sessions[queue] = Session(process_queue, lease, is_contested)
         # Without its master a queue can only have begun at what a slave knows.
         session.is_from_slave = not self._store.is_connected(queue.broker_name)
-        self._trust.begin(queue, is_locked=lease is not None)
+        self._fencing.begin(queue, is_locked=lease is not None)
         return session
 
     def end(self, session: Session) -> None:
@@ -222,7 +222,7 @@ class Committer:
         session.process_queue.close()
         if self.sessions.get(queue) is session:
             del self.sessions[queue]
-            self._trust.forget(queue)
+            self._fencing.forget(queue)
             self._prompted.pop(session, None)
 
     def session_of(self, process_queue: ProcessQueue[Message]) -> Session | None:
@@ -262,7 +262,7 @@ class Committer:
     # What the loop is told.
 
     def wake(self) -> None:
-        """Something is in doubt, or may be trusted again: look now."""
+        """Something is uncertain, or may be certain again: look now."""
         self._look_at = 0.0
         self._news.set()
 
@@ -312,7 +312,7 @@ class Committer:
         while True:
             await self._sleep()
             try:
-                await self._look_at_doubts()
+                await self._look_at_uncertain()
                 await self._commit_due()
             except Exception as error:
                 # Later offsets must still be committed.
@@ -320,7 +320,7 @@ class Committer:
                 await asyncio.sleep(_LOOK_AGAIN)
 
     async def _sleep(self) -> None:
-        until = self._look_at if self._doubtful() else self._round_at
+        until = self._look_at if self._uncertain() else self._round_at
         try:
             async with asyncio.timeout_at(min(until, self._round_at)):
                 await self._news.wait()
@@ -345,33 +345,33 @@ class Committer:
         if news:
             await asyncio.gather(*(self.commit(session) for session in news))
 
-    # Queues in doubt.
+    # Uncertain queues.
 
-    def _doubtful(self) -> list[Session]:
+    def _uncertain(self) -> list[Session]:
         """Those that can be looked at: the lock of an orderly queue is asked for first, see `leases`."""
         now = self._loop.time()
-        doubts = self._trust.doubted
+        queues = self._fencing.fenced
         # In the order of the sessions: that of a set differs from process to process.
-        doubted = [session for queue, session in self.sessions.items() if queue in doubts] if doubts else []
+        fenced = [session for queue, session in self.sessions.items() if queue in queues] if queues else []
         return [
             session
-            for session in doubted
-            if (self._trust.is_listed(session.queue) if session.lease is None else session.lease.held(now))
+            for session in fenced
+            if (self._fencing.is_listed(session.queue) if session.lease is None else session.lease.held(now))
         ]
 
-    async def _look_at_doubts(self) -> None:
-        doubtful = self._doubtful()
-        if not doubtful or self._loop.time() < self._look_at:
+    async def _look_at_uncertain(self) -> None:
+        uncertain = self._uncertain()
+        if not uncertain or self._loop.time() < self._look_at:
             return
         self._look_at = self._loop.time() + _LOOK_AGAIN
         if not self._store.is_connected(self._broker_name):
             return
-        if any(await asyncio.gather(*(self.verify(session) for session in doubtful))):
-            # It may be in doubt again before the next regular round.
+        if any(await asyncio.gather(*(self.verify(session) for session in uncertain))):
+            # It may be uncertain again before the next regular round.
             self._round_at = 0.0
             self._news.set()
             now = self._loop.time()
-            for session in doubtful:
+            for session in uncertain:
                 if session.is_careful(now):
                     session.writes_from = now + _LET_OTHERS_WRITE
                     self._loop.call_at(session.writes_from, self.commit_soon, session)
@@ -381,7 +381,7 @@ class Committer:
 
         `is_early`: the previous owner may have committed after this session began.
         """
-        era = self._trust.era
+        era = self._fencing.era
         try:
             stored = await self._read(session.queue, _PATIENCE)
         except RocketAppError:
@@ -402,7 +402,7 @@ class Committer:
         return stored
 
     def _judge(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
-        """What a stored offset says that was asked for in this era of trust; see `verify`."""
+        """What a stored offset says that was asked for in this era of fencing; see `verify`."""
         queue = session.queue
         if stored is not None and session.went_on(stored):
             if not (is_early or session.is_from_slave) or stored > session.process_queue.end_offset:
@@ -413,7 +413,7 @@ class Committer:
             session.found(stored)
         if self.sessions.get(queue) is not session:
             return None
-        if not self._trust.verify(queue, era, is_locked=session.lease is not None):
+        if not self._fencing.verify(queue, era, is_locked=session.lease is not None):
             return None
         session.confirmed = stored
         session.is_from_slave = False
@@ -437,7 +437,7 @@ class Committer:
             now >= session.read_at + _READ_AGAIN
             and not len(session.process_queue)
             and not session.is_ending
-            and self._trust.is_trusted(session.queue, now)
+            and self._fencing.may_commit(session.queue, now)
             and (session.lease is None or session.lease.held(now))
             and self._unsent(session) is None
         )
@@ -464,7 +464,7 @@ class Committer:
         if (offset := session.news) is None or session.process_queue.closed or session.overtaken.done():
             return None
         now, lease = self._loop.time(), session.lease
-        is_ours = self.sessions.get(session.queue) is session and self._trust.is_trusted(session.queue, now)
+        is_ours = self.sessions.get(session.queue) is session and self._fencing.may_commit(session.queue, now)
         return offset if is_ours and (lease is None or lease.held(now)) else None
 
     async def commit(self, session: Session) -> bool:
@@ -489,7 +489,7 @@ class Committer:
 
     async def _read_first(self, session: Session) -> bool:
         """Read the offset, so that ours lowers none; whether ours may be written."""
-        session.read_at, era = self._loop.time(), self._trust.era
+        session.read_at, era = self._loop.time(), self._fencing.era
         try:
             stored = await self._read(session.queue)
         except RocketAppError as error:

@@ -1,6 +1,6 @@
 """What a loop passes before each request for messages: it is shut by a pause and by flow control.
 
-Here is also said why the queue stands still, and that it moves again; a pause is named before anything else.
+Here is also said why the queue is blocked, and that it moves again; a pause is named before anything else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Gate:
         self._resumed: asyncio.Future[None] | None = None
         """Done when the queue is resumed; None while it is not paused."""
         self._stopped: tuple[Text, str, float] | None = None
-        """Why it stands still, apart from a pause: text, kind, patience."""
+        """Why it is blocked, apart from a pause: text, kind, patience."""
         self.waits_for_room: bool = False
         """Flow control keeps the next request back."""
 
@@ -38,7 +38,7 @@ class Gate:
         """The pauses have changed. `topics`: of which the queue has messages."""
         reason = pauses.reason_of_all(topics)
         if reason is not None and pauses.probes(topics):
-            # It is pulled, and stands still all the same.
+            # It is pulled, and is blocked all the same.
             self._stall_reasons.blocked(self._queue, reason, place=OF_PROBE)
             self._resume()
             return
@@ -65,7 +65,7 @@ class Gate:
                 self.stops(*self._stopped)
 
     def stops(self, reason: Text, kind: str, patience: float) -> None:
-        """The queue stands still for this reason; it is told after `patience` seconds, and not during a pause."""
+        """The queue is blocked for this reason; it is told after `patience` seconds, and not during a pause."""
         self._stopped = reason, kind, patience
         if self._resumed is None:
             self._stall_reasons.blocked(self._queue, reason, kind=kind, patience=patience)

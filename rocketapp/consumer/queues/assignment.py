@@ -131,7 +131,7 @@ class Assignment(Owned):
             self._cutting.cancel()
         super().end()
 
-    def hand_over(self) -> None:
+    def handover(self) -> None:
         """Give it to another living member; running calls get the time that their way says."""
         self.end()
         if self._mode.run_on is not None:

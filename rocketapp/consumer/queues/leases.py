@@ -2,7 +2,7 @@
 
 Everything that is due at one broker is asked for in one request. A lock that was refused is asked for again soon: the
 lock of a member that died lives for 60 s, one that left cleanly has given it back. After a lost connection, and after
-this process could not renew in time, locks are in doubt: they are asked for again before anything else, and are used
+this process could not renew in time, locks are uncertain: they are asked for again before anything else, and are used
 again only when no other member has committed meanwhile.
 """
 
@@ -25,8 +25,8 @@ _ASK_AGAIN = 0.5
 _TOGETHER = 1.0
 """Renewals that are due within this many seconds are asked for in one request."""
 
-_DOUBT_PATIENCE = 1.0
-"""Seconds in doubt after which a queue is said to stand still."""
+_UNCERTAIN_PATIENCE = 1.0
+"""Seconds of uncertainty after which a queue is said to be blocked."""
 
 
 class Lock:
@@ -54,7 +54,7 @@ class Lock:
         """How it stands, as far as its broker has answered."""
         if not self.gained.done():
             return "wanted"
-        return "held" if self.lease.held(self._loop.time()) else "in doubt"
+        return "held" if self.lease.held(self._loop.time()) else "uncertain"
 
     async def usable(self) -> bool:
         """Wait until the lock is certain (again): True; or is lost for good: False."""
@@ -119,7 +119,7 @@ class Leases:
             keeper = self._keepers[queue.broker_name] = _Keeper(queue.broker_name, self._member, self._commits)
             self._tasks.start(keeper.run(), f"locks of {queue.broker_name}")
         config = self._member.config
-        lock = Lock(queue, Lease(trust=config.lock_trust, renew_interval=config.lock_renew_interval), keeper)
+        lock = Lock(queue, Lease(lasts=config.lock_lease, renew_interval=config.lock_renew_interval), keeper)
         keeper.locks[queue] = lock
         keeper.wake()
         return lock
@@ -201,7 +201,7 @@ class _Keeper:
                     # First of all: a renewal that overtook it would lock the queue for another minute.
                     await self._unlock()
                     await self._ask()
-                    self._tell_doubts()
+                    self._tell_uncertain()
                 except Exception as error:
                     # The other locks must still be renewed.
                     self._member.observe(LoopFailed("locks", f"{type(error).__name__}: {error}"))
@@ -234,7 +234,7 @@ class _Keeper:
                     waiter.set_result(None)
 
     def _expire(self, now: float) -> None:
-        """A lease whose time is over is in doubt: the loop was blocked, or no answer came."""
+        """A lease whose time is over is uncertain: the loop was blocked, or no answer came."""
         for lock in self.locks.values():
             if lock.gained.done() and not lock.lease.is_suspended and not lock.lease.held(now):
                 lock.lease.suspend(now)
@@ -249,7 +249,7 @@ class _Keeper:
         try:
             granted = await self._member.brokers.lock(self._broker_name, [lock.queue for lock in due])
         except RocketAppError as error:
-            # No answer: what was granted before is trusted until its time is over.
+            # No answer: what was granted before holds until its time is over.
             for lock in due:
                 lock.problem, lock.ask_at = f"its lock cannot be asked for: {error}", self._loop.time() + _ASK_AGAIN
             return
@@ -260,14 +260,16 @@ class _Keeper:
                 self._refused(lock)
             elif not lock.lease.is_suspended:
                 lock.grant(sent_at)
-        doubtful = [lock for lock in due if lock.queue in granted and lock.lease.is_suspended]
-        await asyncio.gather(*(self._resume(lock, sent_at) for lock in doubtful))
+        uncertain = [lock for lock in due if lock.queue in granted and lock.lease.is_suspended]
+        await asyncio.gather(*(self._resume(lock, sent_at) for lock in uncertain))
 
-    def _tell_doubts(self) -> None:
+    def _tell_uncertain(self) -> None:
         for lock in self.locks.values():
             if lock.lease.is_suspended:
                 reason = f"no lock: {lock.problem}"
-                self._member.stalls.blocked(lock.queue, reason, kind="lock", patience=_DOUBT_PATIENCE, place=OF_LOCK)
+                self._member.stalls.blocked(
+                    lock.queue, reason, kind="lock", patience=_UNCERTAIN_PATIENCE, place=OF_LOCK
+                )
 
     def _refused(self, lock: Lock) -> None:
         lock.problem = "another member holds its lock"

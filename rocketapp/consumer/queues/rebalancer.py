@@ -65,12 +65,12 @@ class Rebalancer:
         commits: Commits,
         check: SubscriptionCheck,
     ) -> None:
-        """`commits` hear when queues may be in doubt, or may be trusted again; `check` hears who the members are.
+        """`commits` hear when queues may be uncertain, or certain again; `check` hears who the members are.
 
         `modes` know every running call of the group: a stop waits for them.
         """
         self._member, self._group, self._me, self._brokers = member, member.name, member.client_id, member.brokers
-        self._topics, self._trust, self._assignments = tuple(member.subscriptions), commits.trust, assignments
+        self._topics, self._fencing, self._assignments = tuple(member.subscriptions), commits.fencing, assignments
         self._modes, self._commits, self._observe, self._check = modes, commits, member.observe, check
         self._allocation = member.allocation
         self._loop = asyncio.get_running_loop()
@@ -108,8 +108,8 @@ class Rebalancer:
         self._news.set()
 
     def broker_lost(self, broker_name: str) -> None:
-        """For that broker we have left the group: its queues are in doubt."""
-        self._trust.lost(broker_name, self._loop.time())
+        """For that broker we have left the group: its queues are uncertain."""
+        self._fencing.lost(broker_name, self._loop.time())
         self.wake()
 
     def broker_back(self, broker_name: str) -> None:
@@ -120,11 +120,11 @@ class Rebalancer:
 
     async def detect_freeze(self) -> None:
         """Notice that this process stood still: frozen, or kept by a handler that blocks the loop."""
-        self._trust.beat(self._loop.time())
+        self._fencing.beat(self._loop.time())
         await repeat(_CLOCK_INTERVAL, self._look_at_clock)
 
     def _look_at_clock(self) -> None:
-        if self._trust.beat(self._loop.time()):
+        if self._fencing.beat(self._loop.time()):
             self._commits.look_soon()
             self.wake()
 
@@ -177,7 +177,7 @@ class Rebalancer:
             members = await self._lists.of(topic)
             if members is None:
                 return ""  # asking was what brought the broker back
-            is_news = self._trust.confirm(topic, now, settled)
+            is_news = self._fencing.confirm(topic, now, settled)
             self._members[topic] = members
             problem = None
             if topic in self._member.popped:
@@ -239,7 +239,7 @@ class Rebalancer:
         difference = change(active, mine)
         for queue in difference.release:
             if queue in there:
-                self._owned[queue].hand_over()
+                self._owned[queue].handover()
             else:
                 # No member waits for it: its broker is gone, or a name server has lost it for a moment.
                 self._owned[queue].end()

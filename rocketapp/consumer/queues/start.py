@@ -20,14 +20,14 @@ from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.queue_start import QueueStart
-from rocketapp.state.hand_over import LOOK_INTERVAL, MOMENT, may_begin, next_look
+from rocketapp.state.handover import LOOK_INTERVAL, MOMENT, may_begin, next_look
 from rocketapp.state.start_position import Edge, start_at
 
 if TYPE_CHECKING:
     from rocketapp.consumer.offsets.local import LocalOffsets
 
 _LOCK_PATIENCE = 1.0
-"""Seconds without its lock after which a queue is said to stand still."""
+"""Seconds without its lock after which a queue is said to be blocked."""
 
 
 class Starts:
@@ -49,7 +49,7 @@ class Starts:
 
         `local`: the file of a member of a broadcast group.
         """
-        self._member, self._modes, self._store, self._trust = member, modes, commits.store, commits.trust
+        self._member, self._modes, self._store, self._fencing = member, modes, commits.store, commits.fencing
         self._leases, self._attempts, self._local = leases, attempts, local
         self._rules = {topic.topic: topic.start for topic in member.topics}
         """The start of every topic; the retry topic has none and is read from its beginning."""
@@ -112,7 +112,7 @@ class Starts:
             if lock is None:
                 return offset
             await self._attempts.recall(queue)
-            # While the lock was in doubt, or its time was over, another member may have gone on.
+            # While the lock was uncertain, or its time was over, another member may have gone on.
             if suspensions == lock.lease.suspensions and lock.lease.held(self._now()):
                 return offset
         return None
@@ -128,7 +128,7 @@ class Starts:
         start = await mode.own_start(QueueStart(queue, offset, max(0, ends[0]), ends[1]))
         if start is None or start == offset:
             return offset
-        self._check_trust(queue)
+        self._check_ours(queue)
         await self._store.commit(queue, start)
         return start
 
@@ -145,13 +145,13 @@ class Starts:
         again = await store.committed_for_start(queue)
         if again.offset is not None and (again.is_certain or committed.offset is None):
             return again.offset
-        self._check_trust(queue)
+        self._check_ours(queue)
         await store.commit(queue, start)
         return start
 
-    def _check_trust(self, queue: MessageQueue) -> None:
+    def _check_ours(self, queue: MessageQueue) -> None:
         """Whether this member certainly still owns it."""
-        if not self._trust.is_confirmed(queue.topic, self._now()):
+        if not self._fencing.is_confirmed(queue.topic, self._now()):
             raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
 
     async def _by_rule(self, queue: MessageQueue) -> int:

@@ -119,7 +119,7 @@ class _Job:
     unclear_since: float | None = None
     """The loop's time of the first unclear refusal."""
     is_late: bool = False
-    """It has waited for long: its queue has a reason to stand still."""
+    """It has waited for long: its queue has a reason to be blocked."""
     unknowns: int = 0
     """Attempts whose outcome is unknown."""
     backoff: Backoff = field(default_factory=_new_backoff)

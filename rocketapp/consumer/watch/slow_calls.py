@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _SWEEP_INTERVAL = 10.0
 """Seconds between looks at how long calls have been running; less when the warning comes sooner."""
 _LONG_RUNNING = 10.0
-"""Seconds after which a running call is a reason for a queue to stand still; less when the warning comes sooner."""
+"""Seconds after which a running call is a reason for a queue to be blocked; less when the warning comes sooner."""
 _WARNINGS = 2
 """Warnings about one call: after the time of the setting, and after twice as long."""
 _NAMES = 5

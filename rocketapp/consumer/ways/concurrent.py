@@ -30,7 +30,7 @@ from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.outcome import DeadLetter
-from rocketapp.state.hand_over import RUN_ON
+from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.wire.record import Message

@@ -68,7 +68,7 @@ class QueueLock(Protocol):
         ...
 
     async def usable(self) -> bool:
-        """Wait until the lock is trusted again: True; or is lost for good: False."""
+        """Wait until the lock is certain again: True; or is lost for good: False."""
         ...
 
 
@@ -76,7 +76,7 @@ class _Unlocked:
     """Stands for the lock of a queue that no other member takes away: it is always held."""
 
     def __init__(self) -> None:
-        self.lease = Lease(trust=inf, renew_interval=inf)
+        self.lease = Lease(lasts=inf, renew_interval=inf)
         self.lease.granted(0.0)
 
     async def usable(self) -> bool:
@@ -104,7 +104,7 @@ class Way(Protocol):
     run_on: float | None
     """Seconds that running calls get when their queue goes to another living member; None: until they have ended.
 
-    Without a lock the next owner waits for `state.hand_over.LONGEST_WAIT` at most.
+    Without a lock the next owner waits for `state.handover.LONGEST_WAIT` at most.
     """
 
     new_queue: NewQueue

@@ -96,7 +96,7 @@ class QueueSession(Protocol):
         ...
 
     def still(self, reason: str) -> None:
-        """Why the queue stands still, for logs and snapshots; it holds until `moving`, or the end of the session."""
+        """Why the queue is blocked, for logs and snapshots; it holds until `moving`, or the end of the session."""
         ...
 
     def moving(self) -> None:

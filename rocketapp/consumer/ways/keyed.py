@@ -17,7 +17,7 @@ from rocketapp.consumer.ways.keyed_lane import KeyWatches, Lane
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Workers
-from rocketapp.state.hand_over import RUN_ON
+from rocketapp.state.handover import RUN_ON
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
@@ -119,7 +119,7 @@ class KeyedDelivery:
             self._asking.cancel()
         self.retries.close()
         is_paused = any(lane.workers.is_paused for lane in self._lanes.values())
-        if not (is_paused or start_no_more or self.abandoned) and self.loop.time() < self.lease.trusted_until:
+        if not (is_paused or start_no_more or self.abandoned) and self.loop.time() < self.lease.certain_until:
             self._finish()
         self.check_drained()
 
@@ -207,7 +207,7 @@ class KeyedDelivery:
             lane.hand_over()
 
     def _go_on_finishing(self) -> None:
-        if self.loop.time() >= self.lease.trusted_until:
+        if self.loop.time() >= self.lease.certain_until:
             self._finish_no_more()
         else:
             for lane in self._lanes.values():
@@ -219,7 +219,7 @@ class KeyedDelivery:
         if self.ended.done():
             return
         for lane in self._lanes.values():
-            lane.judge_doubtful(is_usable)
+            lane.judge_uncertain(is_usable)
         if is_usable:
             self.look_soon()
         elif not self.over.done():

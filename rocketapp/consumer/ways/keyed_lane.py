@@ -95,7 +95,7 @@ class Lane:
         self._work = Work.endless(_Startable(self), self)
         self._work.record_of = delivery.record_of
         self._quarantine = delivery.quarantine
-        self._doubtful: list[tuple[Message, object, bool]] = []
+        self._uncertain: list[tuple[Message, object, bool]] = []
         """Calls that ended when the lease was over: what they returned or raised."""
         self._timers: dict[int, asyncio.TimerHandle] = {}
 
@@ -155,7 +155,7 @@ class Lane:
         """Have what may start started, once the lease is certain."""
         if not self.keyed.startable:
             return
-        if self._now() < self._lease.trusted_until:
+        if self._now() < self._lease.certain_until:
             self.workers.submit(self._work)
         else:
             self._delivery.ask()
@@ -166,7 +166,7 @@ class Lane:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self.judge_doubtful(None)
+        self.judge_uncertain(None)
 
     async def cancel(self) -> None:
         """Cancel the running calls of this session."""
@@ -179,8 +179,8 @@ class Lane:
         """The handler returned None."""
         if self._quarantine is not None and self._quarantine.has_turn(message):
             self._quarantine.ended(message)
-        if self._now() >= self._lease.trusted_until:
-            self._doubt(message, None, False)
+        if self._now() >= self._lease.certain_until:
+            self._note_uncertain(message, None, False)
             return
         self._finish(message)
         retries = self._delivery.retries
@@ -201,15 +201,15 @@ class Lane:
         is_ours = self._delivery.abandoned and isinstance(result, asyncio.CancelledError)
         if is_ours or self._delivery.process_queue.closed:
             self._leave(message)
-        elif self._now() >= self._lease.trusted_until:
-            self._doubt(message, result, raised)
+        elif self._now() >= self._lease.certain_until:
+            self._note_uncertain(message, result, raised)
         else:
             self._settle(message, result, raised)
 
-    def judge_doubtful(self, is_usable: bool | None) -> None:
-        """Decide about calls that ended in doubt: the lock was ours all the time, or was lost; None: not known."""
-        doubtful, self._doubtful = self._doubtful, []
-        for message, result, raised in doubtful:
+    def judge_uncertain(self, is_usable: bool | None) -> None:
+        """Decide about calls that ended uncertain: the lock was ours all the time, or was lost; None: not known."""
+        uncertain, self._uncertain = self._uncertain, []
+        for message, result, raised in uncertain:
             if is_usable:
                 self.judge(message, result, raised)
                 continue
@@ -252,11 +252,11 @@ class Lane:
         self.keyed.start_again(message)
         self._delivery.look_soon()
 
-    def _doubt(self, message: Message, result: object, raised: bool) -> None:
+    def _note_uncertain(self, message: Message, result: object, raised: bool) -> None:
         if self._delivery.ended.done():
             self._leave(message)
         else:
-            self._doubtful.append((message, result, raised))
+            self._uncertain.append((message, result, raised))
             self._delivery.ask()
 
     def _leave(self, message: Message) -> None:
@@ -293,7 +293,7 @@ class _Startable(Iterator[Message]):
         self._startable: deque[Message] = lane.keyed.startable
 
     def __next__(self) -> Message:
-        if self._now() >= self._lease.trusted_until:
+        if self._now() >= self._lease.certain_until:
             if self._startable:
                 self._delivery.loop.call_soon_threadsafe(self._delivery.look_soon)
             raise StopIteration
@@ -303,4 +303,4 @@ class _Startable(Iterator[Message]):
             raise StopIteration from None
 
     def __length_hint__(self) -> int:
-        return len(self._startable) if self._now() < self._lease.trusted_until else 0
+        return len(self._startable) if self._now() < self._lease.certain_until else 0

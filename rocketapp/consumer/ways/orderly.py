@@ -231,7 +231,7 @@ class OrderlyDelivery(SerialDelivery):
         """Take a free call, if nothing is to be waited for."""
         if self._in_turn is not None or self._held or self._ended.done():
             return False
-        return self._loop.time() < self._permit.lease.trusted_until and executor.free_calls.take()
+        return self._loop.time() < self._permit.lease.certain_until and executor.free_calls.take()
 
     async def _may_start(self, executor: SerialExecutor) -> bool:
         """Wait for all that a call needs; False when there will be none. A free call comes last: others use it."""
@@ -293,7 +293,7 @@ class OrderlyDelivery(SerialDelivery):
                 else:
                     self._changed.clear()
                     await self._changed.wait()
-            elif self._loop.time() < self._permit.lease.trusted_until:
+            elif self._loop.time() < self._permit.lease.certain_until:
                 return True
             elif not await self._is_usable():
                 return False
@@ -302,7 +302,7 @@ class OrderlyDelivery(SerialDelivery):
     async def _is_valid(self, item: Any) -> bool:
         """Whether the call that has ended counts: only if the lock was ours all the time. Otherwise it is repeated."""
         process_queue = self._process_queue
-        if self._loop.time() < self._permit.lease.trusted_until or await self._is_usable():
+        if self._loop.time() < self._permit.lease.certain_until or await self._is_usable():
             return not process_queue.closed
         if process_queue.closed or not self._ended.done():
             # Another member may have had the queue meanwhile. The attempt counts all the same: a handler that blocks

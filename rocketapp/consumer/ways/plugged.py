@@ -23,7 +23,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.queue_start import Begin, QueueStart
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.flow_control import QueueLimits
-from rocketapp.state.hand_over import RUN_ON
+from rocketapp.state.handover import RUN_ON
 from rocketapp.state.pauses import Take
 from rocketapp.state.piece_queue import PieceQueue
 from rocketapp.state.process_queue import ProcessQueue

@@ -226,7 +226,7 @@ class PolledDelivery(SerialDelivery):
                 await asyncio.wait([self._ended], timeout=self._next_at - now)
             elif self._held and not (self._take is not None and self._take(self._handler.name)):
                 await self._changed.wait()
-            elif now < self._permit.lease.trusted_until:
+            elif now < self._permit.lease.certain_until:
                 self._permit.withheld = self._ended.done()
                 return not self._ended.done()
             elif not await self._is_usable():
@@ -249,7 +249,7 @@ class PolledDelivery(SerialDelivery):
         """Judge a call that returned something, failed, or ended beside its lock; False when the session is over."""
         if self._process_queue.closed:
             return False
-        if self._loop.time() >= self._permit.lease.trusted_until and not await self._is_usable():
+        if self._loop.time() >= self._permit.lease.certain_until and not await self._is_usable():
             return False
         result, about = stopped.result, self._handler.subscription
         failure = _failure_of_call(result, one, about, raised=stopped.raised)

@@ -24,7 +24,7 @@ from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 CALL_PATIENCE = 10.0
-"""Seconds of waiting for a free call after which a queue is said to stand still."""
+"""Seconds of waiting for a free call after which a queue is said to be blocked."""
 
 
 class SerialWay(Pulled):

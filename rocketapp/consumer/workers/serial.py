@@ -121,7 +121,7 @@ class SerialOnLoop:
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """See SerialExecutor."""
         call, now, single, lease, done = self._call, self._loop.time, self._single, permit.lease, completion.done
-        if permit.withheld or (at := now()) >= lease.trusted_until:
+        if permit.withheld or (at := now()) >= lease.certain_until:
             return NOT_STARTED
         until = at + _LONGEST_TURN
         for item in items:
@@ -134,7 +134,7 @@ class SerialOnLoop:
             permit.item = None
             # One look at the clock says whether this item may be acknowledged and whether the next one may start.
             at = now()
-            if result is not None or not single or permit.withheld or at >= lease.trusted_until:
+            if result is not None or not single or permit.withheld or at >= lease.certain_until:
                 return Stopped(item, result, raised)
             done(item)
             if at >= until:
@@ -233,7 +233,7 @@ class _ThreadRun:
     def _call_all(self) -> Stopped | None:
         permit, call, now, single = self._permit, self._call, self._loop.time, self._single
         lease, append, items = permit.lease, self._finished.append, self._items
-        if permit.withheld or now() >= lease.trusted_until:
+        if permit.withheld or now() >= lease.certain_until:
             return NOT_STARTED
         began, left = now(), RUN
         until, latest = began + _TURN, began + _LONGEST_TURN
@@ -244,7 +244,7 @@ class _ThreadRun:
             except BaseException as error:
                 return Stopped(item, error, True)
             at = now()
-            if result is not None or not single or permit.withheld or at >= lease.trusted_until:
+            if result is not None or not single or permit.withheld or at >= lease.certain_until:
                 return Stopped(item, result)
             append(item)
             if at >= latest:

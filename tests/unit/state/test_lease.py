@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from rocketapp.state.lease import Lease
 
-TRUST = 30.0
+LASTS = 30.0
 
 
 def lease() -> Lease:
-    return Lease(trust=TRUST, renew_interval=20.0)
+    return Lease(lasts=LASTS, renew_interval=20.0)
 
 
 def test_a_lease_that_was_never_granted_is_not_held() -> None:
@@ -29,7 +29,7 @@ def test_an_answer_that_comes_late_does_not_shorten_it() -> None:
     held = lease()
     held.granted(sent_at=100.0)
     held.granted(sent_at=90.0)
-    assert held.trusted_until == 130.0
+    assert held.certain_until == 130.0
 
 
 def test_a_suspended_lease_is_not_held_until_a_later_request_is_granted() -> None:
@@ -72,4 +72,4 @@ def test_a_held_lease_was_asked_for_after_the_last_suspension_and_within_its_tru
             held.lose()
         if held.held(now):
             assert not held.is_lost
-            assert asked >= valid and now < asked + TRUST
+            assert asked >= valid and now < asked + LASTS

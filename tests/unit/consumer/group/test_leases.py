@@ -1,4 +1,4 @@
-"""Locks of orderly queues: kept, given back, and asked for again after a doubt."""
+"""Locks of orderly queues: kept, given back, and asked for again after they were uncertain."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from rocketapp.consumer.queues.assignment import SessionEnd
 from rocketapp.model.event import Assigned, LoopFailed, Released, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import ByMachineRoom
-from rocketapp.state.trust import CONFIRMED_FOR
+from rocketapp.state.fencing import CONFIRMED_FOR
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command

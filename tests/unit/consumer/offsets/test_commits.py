@@ -17,9 +17,9 @@ from rocketapp.consumer.offsets.commits import (
     Session,
 )
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.fencing import Unfenced
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.trust import Unshared
 from rocketapp.wire.record import Message
 from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import message
@@ -51,10 +51,10 @@ class Store:
 def begun(store: Store, count: int = 100) -> tuple[Commits, Committer, Session]:
     """An orderly session of a queue with so many messages."""
     now = asyncio.get_running_loop().time()
-    commits = Commits(member_alone(), cast(Any, store), Unshared(now))
+    commits = Commits(member_alone(), cast(Any, store), Unfenced(now))
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(count)])
-    lease = Lease(trust=1000.0, renew_interval=1000.0)
+    lease = Lease(lasts=1000.0, renew_interval=1000.0)
     lease.granted(now)
     committer = commits.of("broker-a")
     return commits, committer, committer.begin(queue, lease)

@@ -45,7 +45,7 @@ def threads_end() -> Iterator[None]:
 
 
 def permit() -> Permit:
-    lease = Lease(trust=100.0, renew_interval=50.0)
+    lease = Lease(lasts=100.0, renew_interval=50.0)
     lease.granted(asyncio.get_running_loop().time())
     return Permit(lease)
 

@@ -193,7 +193,7 @@ async def test_when_renewals_fail_handlers_stop_long_before_the_broker_gives_the
     cluster.ignore(LOCK)
     await asyncio.sleep(100)
     # The lock was granted at 0 s and lives for 60 s. Its first renewal, at 20 s, is not answered: the silent
-    # connection is given up, and the lock is in doubt.
+    # connection is given up, and the lock is uncertain.
     assert 19.0 < order.calls[-1][2] < 30.0
     assert "lock" in member.consumer.standing_still()[queue]
     # Another member went on meanwhile; when the lock is ours again, we begin where it ended.

@@ -33,16 +33,16 @@ class ScriptedLock:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self.lease = Lease(trust=1e9, renew_interval=20)
+        self.lease = Lease(lasts=1e9, renew_interval=20)
         self.lease.granted(self._loop.time())
         self._decided: asyncio.Future[bool] = self._loop.create_future()
 
     def suspend(self) -> None:
-        self.lease.trusted_until = self._loop.time()
+        self.lease.certain_until = self._loop.time()
 
     def decide(self, usable: bool) -> None:
         if usable:
-            self.lease.trusted_until = self._loop.time() + 1e9
+            self.lease.certain_until = self._loop.time() + 1e9
         self._decided.set_result(usable)
 
     async def usable(self) -> bool:

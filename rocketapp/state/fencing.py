@@ -1,9 +1,9 @@
 """Which queues are certainly still ours: decided per queue, on what its own broker answered.
 
-A queue is in doubt after a disturbance: the connection to its broker was lost, the process stood still, or no list
+A queue is uncertain after a disturbance: the connection to its broker was lost, the process stood still, or no list
 of members was confirmed for a minute (brokers forget a silent member after two). Nothing is committed for a queue
-in doubt before its offset was read again. An offset that we sent, or a lower one, means that no other member went
-on with the queue. A broker that does not answer keeps only its own queues in doubt.
+uncertain before its offset was read again. An offset that we sent, or a lower one, means that no other member went
+on with the queue. A broker that does not answer keeps only its own queues uncertain.
 
 An interim owner may commit late. So after a lost connection only an offset counts that was read after a new list of
 members had been acted on: by then an interim owner has given the queue back. A lock proves as much.
@@ -20,10 +20,10 @@ CONFIRMED_FOR = 60.0
 """Seconds for which a list of members is relied upon."""
 STOOD_STILL = 1.2
 """Seconds between two looks at the clock after which the process must have stood still, and may have lost its queues:
-less than a next owner waits before it begins (`hand_over.LONGEST_WAIT`)."""
+less than a next owner waits before it begins (`handover.LONGEST_WAIT`)."""
 
 
-class Trust:
+class Fencing:
     """What one member knows about its own queues."""
 
     def __init__(self, now: float) -> None:
@@ -31,14 +31,14 @@ class Trust:
         self._verified: set[MessageQueue] = set()
         self._lost_at: dict[str, float] = {}
         self._listed: set[tuple[str, str]] = set()
-        self.doubted: set[MessageQueue] = set()
+        self.fenced: set[MessageQueue] = set()
         """Queues with a session that are not verified."""
         self._looked_at = now
         self.era: int = 0
         """Counts disturbances: an answer that was asked for in an earlier era proves nothing."""
 
     def __repr__(self) -> str:
-        return f"<Trust in {len(self._verified)} queues>"
+        return f"<Fencing in {len(self._verified)} queues>"
 
     # Disturbances.
 
@@ -48,20 +48,20 @@ class Trust:
         self._looked_at = now
         if stood_still:
             self._confirmed.clear()
-            self._doubt(self._verified)
+            self._fence(self._verified)
         return stood_still
 
     def lost(self, broker_name: str, now: float) -> None:
         """The connection to this broker was lost: it forgets us at once."""
         self._lost_at[broker_name] = now
         self._listed = {(topic, name) for topic, name in self._listed if name != broker_name}
-        self._doubt(queue for queue in self._verified if queue.broker_name == broker_name)
+        self._fence(queue for queue in self._verified if queue.broker_name == broker_name)
 
-    def _doubt(self, queues: Iterable[MessageQueue]) -> None:
+    def _fence(self, queues: Iterable[MessageQueue]) -> None:
         self.era += 1
-        doubted = list(queues)
-        self.doubted.update(doubted)
-        self._verified.difference_update(doubted)
+        fenced = list(queues)
+        self.fenced.update(fenced)
+        self._verified.difference_update(fenced)
 
     # Confirmations.
 
@@ -72,7 +72,7 @@ class Trust:
         """
         was_confirmed = self.is_confirmed(topic, now)
         if topic in self._confirmed and not was_confirmed:
-            self._doubt(queue for queue in self._verified if queue.topic == topic)
+            self._fence(queue for queue in self._verified if queue.topic == topic)
         self._confirmed[topic] = now
         listed = {(topic, name) for name in connected if self._lost_at.get(name, now) < now} - self._listed
         if listed:
@@ -84,22 +84,22 @@ class Trust:
     def begin(self, queue: MessageQueue, *, is_locked: bool) -> None:
         """A session begins with an offset that was just read."""
         if not self.verify(queue, self.era, is_locked=is_locked):
-            self.doubted.add(queue)
+            self.fenced.add(queue)
 
     def verify(self, queue: MessageQueue, era: int, *, is_locked: bool = False) -> bool:
         """Its offset, asked for in this era, shows that it is ours; False when a disturbance came between."""
         is_ours = era == self.era and (is_locked or self.is_listed(queue))
         if is_ours:
             self._verified.add(queue)
-            self.doubted.discard(queue)
+            self.fenced.discard(queue)
         return is_ours
 
     def forget(self, queue: MessageQueue) -> None:
         """Its session is over."""
         self._verified.discard(queue)
-        self.doubted.discard(queue)
+        self.fenced.discard(queue)
 
-    # What is trusted.
+    # What may be relied on.
 
     def is_confirmed(self, topic: str, now: float) -> bool:
         """Whether the last list of members still holds for this topic."""
@@ -110,13 +110,13 @@ class Trust:
         """Whether a list of members was acted on since its broker was lost."""
         return queue.broker_name not in self._lost_at or (queue.topic, queue.broker_name) in self._listed
 
-    def is_trusted(self, queue: MessageQueue, now: float) -> bool:
+    def may_commit(self, queue: MessageQueue, now: float) -> bool:
         """Whether an offset of this queue may be committed."""
         return queue in self._verified and self.is_confirmed(queue.topic, now)
 
 
-class Unshared(Trust):
-    """The trust of a member that keeps its offsets itself, as in a broadcast group: its queues are never in doubt."""
+class Unfenced(Fencing):
+    """Of a member that keeps its offsets itself, as in a broadcast group: its queues are never uncertain."""
 
     def beat(self, now: float) -> bool:
         """Whether the process stood still makes no difference."""

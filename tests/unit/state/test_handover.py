@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.state.hand_over import LONGEST_WAIT, MOMENT, RUN_ON, may_begin, next_look
+from rocketapp.state.handover import LONGEST_WAIT, MOMENT, RUN_ON, may_begin, next_look
 
 OFFSETS = st.none() | st.integers(0, 5)
 
