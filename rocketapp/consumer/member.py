@@ -64,6 +64,8 @@ class Member:
         if self.broadcast:
             # Each member pulls what it wants itself, and sending back slow messages takes a retry topic.
             config = replace(config, subscription_check="off", send_back_slow=False)
+        self.has_locks: bool = not self.broadcast and any(topic.needs_lock for topic in topics)
+        """The group locks queues; meanwhile brokers turn a send to its retry topic into a dead letter."""
         self.config: ConsumerConfig = config
         """The settings of the start; `limits` has those in force."""
         self.client: ClientInstance = client
@@ -170,6 +172,8 @@ class GroupStats:
         """Each carries its own counters."""
         self.unmatched: dict[str, HandlerStats] = {}
         """By topic."""
+        self.forwarded: int = 0
+        """Messages that other members have done."""
         self.pulls: int = 0
         """Pulls that brokers have answered."""
         self.pulled: Counter[str] = Counter()

@@ -99,8 +99,7 @@ class PushConsumer:
 
         self._local = _local_offsets(member)
         self._commits = commits = Commits(member, self._local or _store(member, offset_store))
-        has_locks = not member.broadcast and any(topic.needs_lock for topic in member.topics)
-        self._redelivery = Redelivery(member, sender, has_locks=has_locks, app_version=member.app_version)
+        self._redelivery = Redelivery(member, sender)
         self._stopping = Stopping(member.stats.handlers, member.pausing)
         self._check = SubscriptionCheck(member)
         forwarding = Forwarding(member, self._check)
@@ -142,7 +141,6 @@ class PushConsumer:
             leases=self._leases,
             redelivery=self._redelivery,
             check=self._check,
-            forwarding=forwarding,
             slow_calls=SlowCalls(member, modes, send_back),
         )
         self._adjusting = Adjusting(member, modes)

@@ -142,13 +142,8 @@ class _Broker:
 class Redelivery:
     """Hands failed messages of one group back."""
 
-    def __init__(self, member: Member, sender: RawSender, *, has_locks: bool, app_version: str) -> None:
-        """`has_locks`: the group locks queues; meanwhile brokers turn a send to its retry topic into a dead letter.
-
-        `app_version` is written into dead letters.
-        """
+    def __init__(self, member: Member, sender: RawSender) -> None:
         self._member, self._sender = member, sender
-        self._has_locks, self._app_version = has_locks, app_version
         self._tasks = Tasks(member.observe)
         self._brokers: dict[str, _Broker] = {}
         self._counts: Counter[MessageQueue] = Counter()
@@ -224,7 +219,9 @@ class Redelivery:
                 if problem is Problem.UNCLEAR and job.unclear_since is None:
                     job.unclear_since = self._loop.time()
                 unclear_for = 0.0 if job.unclear_since is None else self._loop.time() - job.unclear_since
-                after = after_failure(path, problem, first=job.path, has_locks=self._has_locks, unclear_for=unclear_for)
+                after = after_failure(
+                    path, problem, first=job.path, has_locks=self._member.has_locks, unclear_for=unclear_for
+                )
                 self._turn_dead(job, after.first, error)
                 job.path = after.first
                 if after.at_once is not None:
@@ -330,7 +327,7 @@ class Redelivery:
                     job.failure,
                     handler=job.handler.name,
                     attempts=job.message.attempt,
-                    app_version=self._app_version,
+                    app_version=self._member.app_version,
                     is_bare=job.is_bare,
                 )
             size = len(names.encode(properties))

@@ -106,8 +106,6 @@ class Forwarding:
         """By topic and tag: those who take one tag may be paused, and hold up no other one."""
         self._questions: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By member: one that does not answer holds up no other one."""
-        self.forwarded: int = 0
-        """Messages that other members have done."""
 
     def __repr__(self) -> str:
         waiting = sum(map(len, self._waiting.values()))
@@ -168,7 +166,7 @@ class Forwarding:
             async with self._questions.setdefault(member, asyncio.Semaphore(AT_ONCE)):
                 answer = await self._ask(message, place, member)
             if answer.result == SUCCESS:
-                self.forwarded += 1
+                self._member.stats.forwarded += 1
                 return
             if answer.result == DEAD_LETTER:
                 raise DeadLetter(f"member {member}: {answer.remark}")

@@ -16,7 +16,6 @@ from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
-from rocketapp.consumer.rollout.forward import Forwarding
 from rocketapp.consumer.watch.slow_calls import SlowCalls, stacks
 from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError
@@ -67,12 +66,11 @@ class Figures:
         leases: Leases,
         redelivery: Redelivery,
         check: SubscriptionCheck,
-        forwarding: Forwarding,
         slow_calls: SlowCalls,
     ) -> None:
         self._member, self._modes, self._rebalancer, self._owned = member, modes, rebalancer, member.owned
         self._commits, self._leases, self._redelivery = commits, leases, redelivery
-        self._check, self._forwarding, self._slow_calls = check, forwarding, slow_calls
+        self._check, self._slow_calls = check, slow_calls
         self._now = asyncio.get_running_loop().time
         self._reported = [0 for _ in member.stats.handlers]
         """What was reported of each handler."""
@@ -186,7 +184,7 @@ class Figures:
             ),
             unmatched={topic: stats.unmatched for topic, stats in member.stats.unmatched.items()},
             roll_out=self._check.text,
-            forwarded=self._forwarding.forwarded,
+            forwarded=member.stats.forwarded,
             queues=tuple(
                 self._queue(queue, self._owned[queue], reasons.get(queue, "")) for queue in sorted(self._owned)
             ),

@@ -43,8 +43,9 @@ class NoSender:
 
 @in_virtual_time
 async def test_many_failures_at_one_moment_count_as_one_outage_of_their_broker() -> None:
-    member = member_alone(brokers=ComesBackSoon(), config=ConsumerConfig(send_back_timeout=1.0))
-    redelivery = Redelivery(member, cast(Any, NoSender()), has_locks=True, app_version="")
+    in_order = Handler(subscription(orderly=True), lambda _: None)
+    member = member_alone([in_order], brokers=ComesBackSoon(), config=ConsumerConfig(send_back_timeout=1.0))
+    redelivery = Redelivery(member, cast(Any, NoSender()))
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     handler = Handler(subscription(), lambda _: None)
     messages = [message(offset) for offset in range(100)]
