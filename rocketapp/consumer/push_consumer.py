@@ -100,7 +100,7 @@ class PushConsumer:
         self._local = _local_offsets(member)
         self._commits = commits = Commits(member, self._local or _store(member, offset_store))
         self._redelivery = Redelivery(member, sender)
-        self._stopping = Stopping(member.stats.handlers, member.pausing)
+        self._stopping = Stopping(member)
         self._check = SubscriptionCheck(member)
         forwarding = Forwarding(member, self._check)
         send_back = _slow_send_back(member, self._redelivery)

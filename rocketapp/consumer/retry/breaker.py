@@ -8,9 +8,9 @@ add up, so that a pause of the app holds whatever a breaker says.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.model.policy import Breaker
 from rocketapp.state.breaker import BreakerState, Circuit
@@ -24,11 +24,11 @@ _LOOK = 0.1
 class Stopping:
     """Pauses the topics of one group for which a failure says so."""
 
-    def __init__(self, handlers: Iterable[Handler], pausing: Pausing) -> None:
-        self._pausing, known = pausing, list(handlers)
+    def __init__(self, member: Member) -> None:
+        self._pausing, known = member.pausing, member.stats.handlers
         self._own = {id(handler) for handler in known}
         self._breakers = {
-            id(handler): CircuitBreaker(handler, about, pausing)
+            id(handler): CircuitBreaker(handler, about, member.pausing)
             for handler in known
             if handler.subscription.retry is not None and (about := handler.subscription.retry.breaker) is not None
         }

@@ -19,7 +19,7 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
     values: dict[str, Any] = {
         "member": member,
         "redelivery": cast(Any, dead_letters),
-        "stopping": Stopping(handlers, member.pausing),
+        "stopping": Stopping(member),
         "attempts": Attempts(member),
     }
     return WayContext(**{**values, **others})
