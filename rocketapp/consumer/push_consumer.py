@@ -119,7 +119,7 @@ class PushConsumer:
             prompt=commits.prompt,
         )
         self._modes = modes = Modes(context)
-        self._taking = Taking(member, mode=modes.concurrent, new_completion=context.new_completion)
+        self._taking = Taking(member, modes.concurrent)
 
         self._leases = Leases(member, commits)
         self._starts = Starts(member, modes, commits=commits, leases=self._leases, attempts=attempts, local=self._local)

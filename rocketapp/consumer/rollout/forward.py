@@ -308,13 +308,9 @@ class _Call(Failures):
 class Taking:
     """What this member consumes for others, and for tools."""
 
-    def __init__(self, member: Member, *, mode: Any, new_completion: Any) -> None:
-        """`mode`: the concurrent one. Order is kept by the owner, which forwards one message after another.
-
-        `new_completion(process_queue, handler, keep, failures)`: as for messages that come back for a retry.
-        `failures`: what sees to failures in place of the retry.
-        """
-        self._member, self._mode, self._new_completion = member, mode, new_completion
+    def __init__(self, member: Member, mode: Any) -> None:
+        """`mode`: the concurrent one. Order is kept by the owner, which forwards one message after another."""
+        self._member, self._mode = member, mode
         # What a plugin consumes is not done when its handler returns.
         self._handlers = {
             topic.topic: TagTable((each, each.subscription.tags) for each in topic.handlers)
@@ -394,7 +390,7 @@ class Taking:
         failures = call if kind_of(call.handler.subscription).in_order else None
 
         def new_completion(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Completion:
-            completion: Completion = self._new_completion(own, handler, call.keep, failures)
+            completion: Completion = self._mode.new_completion(own, handler, call.keep, failures)
             return completion
 
         call.delivery = self._mode.open(call.own, new_completion=new_completion)
