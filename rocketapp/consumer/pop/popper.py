@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketapp.client.calls import pop
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.pop.handed_out import hand_outs
+from rocketapp.consumer.pop.hiding import Hiding
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.gate import Gate
-from rocketapp.consumer.ways.popped import GiveBack
+from rocketapp.consumer.ways.popped import PopDelivery
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
-from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.pop_queue import RENEW_AT, PopQueue, hidden_since
 from rocketapp.state.retry_times import AGAIN, RetryTimes
 from rocketapp.transport.connection import Connection
@@ -60,19 +60,17 @@ class Popper:
 
     def __init__(
         self,
-        queue: PopQueue[Message],
-        subscription: SubscriptionData,
-        deliver: Callable[[Sequence[Message]], None],
-        flow: QueueFlow,
         member: Member,
+        queue: PopQueue[Message],
         *,
-        give_back: GiveBack,
+        delivery: PopDelivery,
+        flow: QueueFlow,
+        hiding: Hiding,
         retries: RetryTimes,
     ) -> None:
         """`retries`: when messages that we have failed on come again; call `look_soon` after each new one."""
-        self._queue, self._subscription, self._deliver = queue, subscription, deliver
-        self._give_back = give_back
-        self._flow, self._member, self._retries = flow, member, retries
+        self._member, self._queue, self._delivery = member, queue, delivery
+        self._flow, self._hiding, self._retries = flow, hiding, retries
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
         self.gate: Gate = Gate(self._about, flow, member.stalls)
@@ -177,9 +175,9 @@ class Popper:
     def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
         if self.gate.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
             # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
-            self._give_back(messages)
+            self._hiding.give_back(messages)
         else:
-            self._deliver(messages)
+            self._delivery.deliver(messages)
 
     def took(self, coming: Coming) -> Sequence[Message]:
         """The messages of an answer that has come: from now on they are in hand. Raises RocketAppError."""
@@ -221,7 +219,7 @@ class Popper:
         member = self._member
         connection = await member.brokers.connection(self._about.broker_name)
         config = self._config  # only now: it may have changed meanwhile
-        wanted = member.brokers.carried(self._about.topic) or self._subscription
+        wanted = member.brokers.carried(self._about.topic) or member.subscriptions[self._about.topic]
         request = PopRequest(
             group=member.name,
             topic=self._about.topic,

@@ -95,19 +95,10 @@ class PopAssignment(Owned):
 
     async def _consume(self) -> None:
         member, queue = self._member, self._queue
-        delivery = self._mode.begin(queue, self._judge, self._hiding.give_back)
+        delivery = self._mode.begin(queue, self._judge, self._hiding)
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())
-        give_back = self._hiding.give_back
-        popper = Popper(
-            queue,
-            member.subscriptions[self.queue.topic],
-            delivery.deliver,
-            flow,
-            member,
-            give_back=give_back,
-            retries=self._retries,
-        )
+        popper = Popper(member, queue, delivery=delivery, flow=flow, hiding=self._hiding, retries=self._retries)
         self._consuming, self.process_queue = (popper, delivery, flow), queue
         member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
         member.pausing.watch(self.queue.topic, self._look_at_pauses)

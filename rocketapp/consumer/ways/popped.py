@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter, length_hint
-from typing import Any
+from typing import Any, Protocol
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
@@ -26,8 +26,14 @@ from rocketapp.wire.record import Message
 _TIMES = attrgetter("reconsume_times")
 Judge = Callable[[Handler, Keep], Completion]
 """Makes what judges the calls of one handler in one session."""
-GiveBack = Callable[[Sequence[Message]], None]
-"""Takes messages that were not started."""
+
+
+class GivesBack(Protocol):
+    """What hides the messages of a session: from there they are given back."""
+
+    def give_back(self, messages: Sequence[Message]) -> None:
+        """Hide these no longer: they were not started."""
+        ...
 
 
 class PopWay(ConcurrentWay):
@@ -46,10 +52,10 @@ class PopWay(ConcurrentWay):
         self._judges: dict[ProcessQueue[Message], Judge] = {}
         """Of every session."""
 
-    def begin(self, queue: PopQueue[Message], judge: Judge, give_back: GiveBack) -> PopDelivery:
+    def begin(self, queue: PopQueue[Message], judge: Judge, hiding: GivesBack) -> PopDelivery:
         """The delivery of a new session."""
         self._judges[queue] = judge
-        return PopDelivery(queue, self, give_back)
+        return PopDelivery(queue, self, hiding)
 
     def over(self, queue: PopQueue[Message]) -> None:
         """The session has ended."""
@@ -62,20 +68,20 @@ class PopWay(ConcurrentWay):
 class PopDelivery(ConcurrentDelivery):
     """The messages of one popped queue on their way to workers."""
 
-    def __init__(self, queue: PopQueue[Message], way: PopWay, give_back: GiveBack) -> None:
+    def __init__(self, queue: PopQueue[Message], way: PopWay, hiding: GivesBack) -> None:
         super().__init__(queue, way)
-        self._give_back, self._popped = give_back, queue
+        self._hiding, self._popped = hiding, queue
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just taken in hand; after the end they are given back."""
         if self._given_up:
-            self._give_back(messages)
+            self._hiding.give_back(messages)
         else:
             super().deliver(messages)
 
     def _new_work(self, items: list[Any], completion: Completion) -> Work:
         work = Work(items, completion)
-        work.draw_through(lambda found: Fresh(found, self._popped, self._give_back))
+        work.draw_through(lambda found: Fresh(found, self._popped, self._hiding))
         return work
 
     def _without_dead(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
@@ -94,20 +100,16 @@ class PopDelivery(ConcurrentDelivery):
     def end(self, *, start_no_more: bool = False) -> None:
         """Give back what was not started: nothing has to be handled for the sake of an offset."""
         for _, messages in self._withdrawn():
-            self._give_back(messages)
-
-
-TooLate = Callable[[Sequence[Message]], None]
-"""Takes messages whose time was over before they were started; called on the loop."""
+            self._hiding.give_back(messages)
 
 
 class Fresh(Iterator[Any]):
     """Messages, or lists of them, that are hidden from others as they are drawn; threads may draw."""
 
-    __slots__ = ("_items", "_loop", "_now", "_queue", "_too_late")
+    __slots__ = ("_hiding", "_items", "_loop", "_now", "_queue")
 
-    def __init__(self, items: Iterator[Any], queue: PopQueue[Message], too_late: TooLate) -> None:
-        self._items, self._queue, self._too_late = items, queue, too_late
+    def __init__(self, items: Iterator[Any], queue: PopQueue[Message], hiding: GivesBack) -> None:
+        self._items, self._queue, self._hiding = items, queue, hiding
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
 
@@ -117,12 +119,12 @@ class Fresh(Iterator[Any]):
             if isinstance(item, Message):
                 if not is_over(item, now):
                     return item
-                self._tell([item])
+                self._give_back([item])
                 continue
             late = [message for message in item if is_over(message, now)]
             if not late:
                 return item
-            self._tell(late)
+            self._give_back(late)
             if rest := [message for message in item if message not in late]:
                 return rest
         raise StopIteration
@@ -130,6 +132,7 @@ class Fresh(Iterator[Any]):
     def __length_hint__(self) -> int:
         return length_hint(self._items)
 
-    def _tell(self, messages: Sequence[Message]) -> None:
+    def _give_back(self, messages: Sequence[Message]) -> None:
+        """Their time was over before they were started."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._too_late, messages)
+            self._loop.call_soon_threadsafe(self._hiding.give_back, messages)
