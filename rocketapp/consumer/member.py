@@ -131,7 +131,6 @@ class Owned:
 
     async def run(self) -> None:
         """Until it has been given back."""
-        raise NotImplementedError
 
     def end(self) -> None:
         """Give it back; what was started may finish."""
@@ -140,11 +139,9 @@ class Owned:
 
     def cut(self) -> None:
         """Wait for no handler any more: what still runs is lost."""
-        raise NotImplementedError
 
     def limits_changed(self) -> None:
         """Other limits hold for what it pulls."""
-        raise NotImplementedError
 
     # A queue that is popped has no offset of its own, and nothing of it is handed over: it does nothing of these.
 
