@@ -521,17 +521,19 @@ class Member:
             random=random,
         )
         self.flow_control = FlowControl(cache_bytes)
+        member = engine.Member(
+            group,
+            topics,
+            client=self.client,
+            config=config or ConsumerConfig(subscription_check="off"),
+            clock=cluster.clock,
+            random=random,
+            allocation=allocation,
+            app_version="1.2.3",
+        )
+        self.owned = member.owned
         self.consumer = PushConsumer(
-            engine.Member(
-                group,
-                topics,
-                client=self.client,
-                config=config or ConsumerConfig(subscription_check="off"),
-                clock=cluster.clock,
-                random=random,
-                allocation=allocation,
-                app_version="1.2.3",
-            ),
+            member,
             sender=self.producer,
             flow_control=self.flow_control,
             offset_store=offset_store,

@@ -350,7 +350,7 @@ async def busy(cluster: FakeCluster) -> tuple[Busy, Any, list[MessageQueue]]:
 async def test_a_queue_that_pauses_before_a_retry_is_released_at_once_even_when_others_are_busy() -> None:
     cluster, _ = await with_queues(0)
     _, member, queues = await busy(cluster)
-    member.consumer._rebalancer.owned[queues[0]].end()
+    member.owned[queues[0]].end()
     await eventually(lambda: len(member.events.of(Released)) == 1, 0.1)
     assert not await member.stop(drain_timeout=1)
     await cluster.stop()
@@ -365,7 +365,7 @@ async def test_a_queue_that_waits_for_a_free_call_says_so_and_is_given_back_at_o
     reason = "waits for a free call of handler handler (concurrency 1)"
     assert member.consumer.standing_still()[waiting] == reason
     assert [(event.queue, event.reason) for event in member.events.of(StandingStill)] == [(waiting, reason)]
-    member.consumer._rebalancer.owned[waiting].end()
+    member.owned[waiting].end()
     await eventually(lambda: len(member.events.of(Released)) == 1, 0.1)
     assert not await member.stop(drain_timeout=1)
     await cluster.stop()
@@ -376,9 +376,9 @@ async def test_a_queue_that_is_cut_while_it_waits_for_its_turn_gives_no_slot_bac
     cluster, _ = await with_queues(0)
     order, member, queues = await busy(cluster)
     await asyncio.sleep(2)
-    member.consumer._rebalancer.owned[queues[0]].end()
+    member.owned[queues[0]].end()
     await asyncio.sleep(0.1)
-    member.consumer._rebalancer.owned[queues[0]].cut()
+    member.owned[queues[0]].cut()
     cluster.send(queues[1], b"x")
     await asyncio.sleep(5)
     assert order.most == 1
@@ -414,9 +414,8 @@ async def test_flow_control_holds_for_orderly_queues_but_not_their_span() -> Non
     config = ConsumerConfig(queue_max_messages=64, queue_max_span=10)
     member = await cluster.member(consumed(order, orderly=True), config=config).start()
     await asyncio.sleep(0.5)
-    (assignment,) = [each for each in member.consumer._rebalancer.owned.values() if each.queue == queue]
-    assert assignment.process_queue is not None
-    assert len(assignment.process_queue) <= 128
+    (unfinished,) = [each.unfinished for each in member.consumer.snapshot().queues if each.queue == queue]
+    assert 0 < unfinished <= 128
     await eventually(lambda: len(order.done) == 500, 20)
     assert await member.stop()
     await cluster.stop()
