@@ -12,14 +12,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.offsets.stores import OffsetStore, Taken
-from rocketapp.consumer.ways.intake import (
-    Intake,
-    IntakeWay,
-    NewIntake,
-    NewRecordsIntake,
-    QueueSession,
-    RecordsIntake,
-)
+from rocketapp.consumer.ways.sink import NewWriter, QueueSession, QueueWriter, Sink
 from rocketapp.errors import AllocationError, PluginError, RocketAppError
 from rocketapp.hooks.answers import (
     Answered,
@@ -127,8 +120,6 @@ __all__ = [
     "HandlerSnapshot",
     "HandlerStats",
     "IdempotencyStore",
-    "Intake",
-    "IntakeWay",
     "LeaseState",
     "LogCut",
     "LoopBlocked",
@@ -139,8 +130,7 @@ __all__ = [
     "MessageQueue",
     "Metric",
     "Moving",
-    "NewIntake",
-    "NewRecordsIntake",
+    "NewWriter",
     "Observe",
     "OffsetStore",
     "OffsetsFile",
@@ -158,10 +148,10 @@ __all__ = [
     "QueueSession",
     "QueueSnapshot",
     "QueueStart",
+    "QueueWriter",
     "ReadFromSlave",
     "ReadMetrics",
     "RecordDamaged",
-    "RecordsIntake",
     "Released",
     "RemoteAnswer",
     "RemoteCall",
@@ -176,6 +166,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Sending",
+    "Sink",
     "Skip",
     "StandingStill",
     "Start",

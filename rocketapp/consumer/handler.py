@@ -127,8 +127,8 @@ class ConsumedTopic:
     handlers: tuple[Handler, ...]
     data: SubscriptionData
     """The union of the handlers' tags, as brokers hear it."""
-    plugged_in: Any = None
-    """A plugin's way of consuming it (`ways.plugged.PluggedIn`), or None; then it has one handler."""
+    sink: Any = None
+    """The `ways.sink.Sink` by which a plugin consumes it, or None; then it has one handler."""
     broadcast: bool = False
     """Every member gets every message; all topics of the group agree in it."""
 
@@ -140,13 +140,13 @@ class ConsumedTopic:
     @property
     def by_message(self) -> bool:
         """Its handlers are called with messages, which others may hand to this member as well."""
-        return self.plugged_in is None and self.kind.by_message
+        return self.sink is None and self.kind.by_message
 
     @property
     def needs_lock(self) -> bool:
         """Its queues are consumed under locks of their broker (`Way.needs_lock` of its way)."""
-        if self.plugged_in is not None:
-            return bool(self.plugged_in.way.locked)
+        if self.sink is not None:
+            return bool(self.sink.locked)
         return self.kind.in_order and not self.broadcast
 
 

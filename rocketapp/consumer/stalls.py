@@ -26,10 +26,10 @@ class _Reason:
     told: bool = False
 
 
-OF_QUEUE, OF_LOCK, OF_RETRY, OF_PROBE, OF_INTAKE = "queue", "lock", "retry", "probe", "intake"
+OF_QUEUE, OF_LOCK, OF_RETRY, OF_PROBE, OF_WRITER = "queue", "lock", "retry", "probe", "writer"
 OF_FORWARD, OF_TURN, OF_ACK, OF_HIDING, OF_CALL = "forward", "turn", "ack", "hiding", "call"
 """The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
-that wait to be sent back, of a paused topic that is probed with one message, what a plugin's intake says, what is
+that wait to be sent back, of a paused topic that is probed with one message, what the writer of a sink says, what is
 said of messages that wait for another member, of those that wait for their turn after a death, of those that are
 handled and cannot be acknowledged, of failed ones that cannot be hidden until their retry, and of a queue that waits
 for a free call of its handler. That one is pulled all the same: its reason is told and shown beside another one.

@@ -13,7 +13,7 @@ from rocketapp.hooks.markers import hookspec
 
 if TYPE_CHECKING:  # a hook is known by its arguments: the types are for readers and checkers
     from rocketapp.consumer.offsets.stores import OffsetStore
-    from rocketapp.consumer.ways.intake import IntakeWay, NewIntake
+    from rocketapp.consumer.ways.sink import NewWriter, Sink
     from rocketapp.hooks.answers import Calling, Codec, Predicate, PublishWrapper, ReadMetrics, Wrapper
     from rocketapp.hooks.idempotency import IdempotencyStore
     from rocketapp.hooks.surface import Surface
@@ -103,14 +103,14 @@ def failure_policy(subscription: Subscription, options: Callable[[type[Any]], An
 
 
 @hookspec
-def consuming_way(subscription: Subscription) -> NewIntake | IntakeWay | None:
-    """Return what makes intakes for the queues of one subscription, or None to decline.
+def sink(subscription: Subscription) -> NewWriter | Sink | None:
+    """Return what makes writers for the queues of one subscription, or None to decline.
 
-    Called once per subscription while the app starts. An intake is made for each session of each queue, takes the
-    messages that were pulled, and acknowledges them by itself: for sinks and the like, which are done later than the
-    call. A topic that is consumed in this way has one handler and is not declared in order; an IntakeWay may ask for
-    the locks of its queues, say where their sessions begin, and how much is pulled ahead. What comes back for a retry
-    is consumed concurrently, by the handler. Topics that no plugin wants are consumed as before.
+    Called once per subscription while the app starts. A writer is made for each session of each queue, takes the
+    messages that were pulled, and acknowledges them by itself, perhaps much later: when a table has stored them. A
+    topic that is consumed in this way has one handler and is not declared in order; a Sink may ask for the
+    locks of its queues, say where their sessions begin, and how much is pulled ahead. What comes back for a retry is
+    consumed concurrently, by the handler. Topics that no plugin wants are consumed as before.
     """
 
 

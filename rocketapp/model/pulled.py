@@ -19,7 +19,7 @@ class Pulled(Protocol):
         ...
 
 
-class Piece(Protocol):
+class PulledRecords(Protocol):
     """Pulled messages of one queue that are not told apart, as `state` sees them."""
 
     @property

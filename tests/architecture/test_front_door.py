@@ -37,9 +37,8 @@ NAMES = {
     "CheckedArgument", "RemoteCall", "RemoteAnswer", "Calling", "Answered",
     # Which queues a member gets, and where offsets are kept.
     "Allocation", "AllocationError", "OffsetStore", "Taken",
-    # Ways of consuming.
-    "Intake", "NewIntake", "QueueSession", "IntakeWay", "Begin", "QueueStart",
-    "RecordsIntake", "NewRecordsIntake", "StoredRecords",
+    # Sinks.
+    "Sink", "NewWriter", "QueueWriter", "QueueSession", "Begin", "QueueStart", "StoredRecords",
     # What the app does now.
     "AppSnapshot", "GroupSnapshot", "HandlerSnapshot", "QueueSnapshot", "LeaseState", "HandlerStats",
     # What a plugin measures.

@@ -24,7 +24,7 @@ from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member as GroupMember
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.consumer.ways.polled import Round
+from rocketapp.consumer.ways.poll import PolledBatch
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
 from rocketapp.model.decisions import COMMIT, Decisions
@@ -330,11 +330,11 @@ class Member(_Client):
         """What its handler does with one message."""
         return await self.world.behave(message)
 
-    async def _poll(self, one: Round) -> None:
+    async def _poll(self, batch: PolledBatch) -> None:
         """Some pulls, each message handled after the other; all of them end with the call."""
         with contextlib.ExitStack() as pulled:
             for most in self.polls_of:
-                messages = await one.take(most)
+                messages = await batch.take(most)
                 pulled.enter_context(self.call(messages))
                 for message in messages:
                     await self.behave(message)

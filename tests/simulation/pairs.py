@@ -17,8 +17,7 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.rollout.check import digest
-from rocketapp.consumer.ways.intake import IntakeWay
-from rocketapp.consumer.ways.plugged import PluggedIn
+from rocketapp.consumer.ways.sink import Sink
 from rocketapp.model.outcome import DeadLetter, Retry, Stop
 from rocketapp.model.policy import Breaker
 from rocketapp.model.subscription import ALL_TAGS
@@ -152,8 +151,7 @@ class PairMember(Member):
         plain = super().consumed(replace(topic, tags=self.tags) if topic.name == MAIN else topic)
         if not topic.sink:
             return plain
-        way = IntakeWay(new_intake=lambda session: Table(self, session))
-        return replace(plain, plugged_in=PluggedIn("simulated", way))
+        return replace(plain, sink=Sink(new_writer=lambda session: Table(self, session)))
 
     async def handle(self, item: Any) -> Any:
         try:

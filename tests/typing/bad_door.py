@@ -13,13 +13,13 @@ from rocketapp.plugin import (
     Event,
     Handled,
     IdempotencyStore,
-    Intake,
-    NewIntake,
+    NewWriter,
     Observe,
     Policy,
     Predicate,
     PublishWrapper,
     QueueSession,
+    QueueWriter,
     Sending,
     Subscription,
     Surface,
@@ -70,13 +70,13 @@ class Shelf:
     async def drain(self) -> None: ...
 
 
-def consuming_way(session: QueueSession) -> Intake:
+def sink(session: QueueSession) -> QueueWriter[Message]:
     session.done(5)  # E: arg-type
     session.failed("message", ValueError())  # E: arg-type
     return Shelf()  # E: return-value
 
 
-new_intake: NewIntake = Shelf  # E: assignment
+new_writer: NewWriter = Shelf  # E: assignment
 
 
 class Numbers:

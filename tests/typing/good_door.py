@@ -31,7 +31,7 @@ from rocketapp.plugin import (
     MarkState,
     Message,
     MessageQueue,
-    NewIntake,
+    NewWriter,
     Observe,
     OffsetStore,
     Policy,
@@ -109,7 +109,7 @@ class Door:
         return calling
 
     @hookimpl
-    def consuming_way(self, subscription: Subscription) -> NewIntake | None:
+    def sink(self, subscription: Subscription) -> NewWriter | None:
         return Shelf if subscription.topic == "rows" else None
 
     @hookimpl

@@ -157,7 +157,7 @@ class Binding:
         return call
 
     def _polled_call(self, subscription: Subscription, publishing: Publishing) -> Call:
-        """Called with a Round."""
+        """Called with a PolledBatch."""
         arguments, own = self.arguments or (), publishing.to(subscription.cluster)
         gets = [_getter(argument, subscription, lambda _: own, publishing, None) for argument in arguments]
         return _call_of(self.function, arguments, gets, self.is_async)

@@ -24,7 +24,7 @@ from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
     from rocketapp.app.publish.publishing import Publishing
-    from rocketapp.consumer.ways.polled import Round  # declaring an app does not import what runs it
+    from rocketapp.consumer.ways.poll import PolledBatch  # declaring an app does not import what runs it
 
 T = TypeVar("T")
 Options = Callable[[type[Any]], Any]
@@ -238,17 +238,17 @@ MAX_PULLED = 65_535
 
 
 class _OfOneCall:
-    __slots__ = ("_round", "group", "queue")
+    __slots__ = ("_batch", "group", "queue")
 
-    def __init__(self, one: Round, group: str) -> None:
-        self._round = one
-        self.queue: MessageQueue = one.queue
+    def __init__(self, batch: PolledBatch, group: str) -> None:
+        self._batch = batch
+        self.queue: MessageQueue = batch.queue
         """The queue that this call is for."""
         self.group: str = group
         """The consumer group that commits."""
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.queue}: {len(self._round)} messages>"
+        return f"<{type(self).__name__} {self.queue}: {len(self._batch)} messages>"
 
     def next_in(self, seconds: float) -> None:
         """Call the handler for this queue again this many seconds after it has returned or failed, this time.
@@ -257,7 +257,7 @@ class _OfOneCall:
         """
         if not is_number(seconds) or not 0 <= seconds < inf:
             raise ValueError(f"next_in({seconds!r}): give seconds, 0 or more")
-        self._round.next_in(float(seconds))
+        self._batch.next_in(float(seconds))
 
 
 class Pull(_OfOneCall):
@@ -274,7 +274,7 @@ class Pull(_OfOneCall):
 
         most: 1 to 65,535; otherwise ValueError. Raises RuntimeError when the handler has returned.
         """
-        return await self._round.take(_checked(most))
+        return await self._batch.take(_checked(most))
 
 
 class SyncPull(_OfOneCall):
@@ -285,9 +285,9 @@ class SyncPull(_OfOneCall):
     def __call__(self, most: int = 32) -> list[Message]:
         """As `Pull`, without `await`. From the handler's thread. Gives none in a forked process."""
         checked = _checked(most)
-        if self._round.is_cut:  # the loop of a forked process does not run
+        if self._batch.is_cut:  # the loop of a forked process does not run
             return []
-        return asyncio.run_coroutine_threadsafe(self._round.take(checked), self._round.loop).result()
+        return asyncio.run_coroutine_threadsafe(self._batch.take(checked), self._batch.loop).result()
 
 
 def _checked(most: int) -> int:

@@ -191,8 +191,8 @@ def of_groups(
         is_taken = False
         for key in named:
             index, topic = key
-            plugged = f"a plugin consumes {topic}, at its own pace" if name in own.get(key, ()) else None
-            reason = plugged or change.reason(name, known[key])
+            sink = f"a plugin consumes {topic}, at its own pace" if name in own.get(key, ()) else None
+            reason = sink or change.reason(name, known[key])
             if reason is None:
                 is_taken = True
                 found[index].setdefault(topic, {})[name] = value

@@ -1,5 +1,5 @@
-"""What plugins bring for the engine, asked once at start: an allocation strategy, a store of offsets, ways of consuming
-a topic, and what sees remote calls. What they fail at later is one line of the log.
+"""What plugins bring for the engine, asked once at start: an allocation strategy, a store of offsets, sinks
+of topics, and what sees remote calls. What they fail at later is one line of the log.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,7 @@ from rocketapp.transport.watched import NewConnection, Told, Watch, WatchedConne
 from rocketapp.wire.command import Command
 
 if TYPE_CHECKING:
-    from rocketapp.consumer.ways.plugged import PluggedIn
+    from rocketapp.consumer.ways.sink import Sink
 
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
@@ -161,40 +162,38 @@ def check_clusters(store: OffsetStore | None, clusters: Iterable[str]) -> None:
         raise SetupError("", f"{problem}: give each cluster an app of its own")
 
 
-def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> PluggedIn | None:
-    """The way of the topic that these subscriptions share, or None. Raises PluginError for what cannot work."""
-    found = [(one, answer) for one in subscriptions for answer in plugins.ask("consuming_way", subscription=one)]
+def sink_of(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Sink | None:
+    """The sink of the topic that these subscriptions share, or None. Raises PluginError for what cannot work."""
+    found = [(one, answer) for one in subscriptions for answer in plugins.ask("sink", subscription=one)]
     if not found:
         return None
-    from rocketapp.consumer.ways.intake import IntakeWay
-    from rocketapp.consumer.ways.plugged import PluggedIn
+    from rocketapp.consumer.ways.sink import Sink
 
     subscription, answer = found[0]
     where = f"topic {subscription.topic!r} of {subscription.handler_name} ({subscription.place})"
     if len(found) > 1 and found[1][1].plugin != answer.plugin:
-        raise PluginError(answer.plugin, f"consuming_way: plugin {found[1][1].plugin} wants to consume {where} as well")
-    if not callable(answer.value) and not isinstance(answer.value, IntakeWay):
-        answer.refuse("a function, an IntakeWay")
+        raise PluginError(answer.plugin, f"sink: plugin {found[1][1].plugin} wants to consume {where} as well")
+    if not callable(answer.value) and not isinstance(answer.value, Sink):
+        answer.refuse("a function, a Sink")
     problems = (
         (len(subscriptions) > 1, "has other handlers in its group, by tag: leave one"),
-        (kind_of(subscription).in_order, "is declared in order: remove that, a plugin's way has its own order"),
-        (subscription.broadcast, "is broadcast: remove that, a plugin's way takes each message once"),
-        (subscription.mode == "pop", 'has mode="pop": remove that, the queues of a plugin are pulled'),
+        (kind_of(subscription).in_order, "is declared in order: remove that, a sink has its own order"),
+        (subscription.broadcast, "is broadcast: remove that, a sink takes each message once"),
+        (subscription.mode == "pop", 'has mode="pop": remove that, the queues of a sink are pulled'),
     )
     for is_so, problem in problems:
         if is_so:
-            raise PluginError(answer.plugin, f"consuming_way: {where} {problem}")
-    way = answer.value if isinstance(answer.value, IntakeWay) else IntakeWay(new_intake=answer.value)
-    return PluggedIn(answer.plugin, way)
+            raise PluginError(answer.plugin, f"sink: {where} {problem}")
+    sink = answer.value if isinstance(answer.value, Sink) else Sink(new_writer=answer.value)
+    return replace(sink, plugin=answer.plugin)
 
 
-def own_limits(plugged: PluggedIn) -> frozenset[str]:
+def own_limits(sink: Sink) -> frozenset[str]:
     """Names of the limits that the plugin decides on itself, in place of settings and options."""
-    way = plugged.way
     names = OF_HANDLERS
-    if way.max_messages is not None:
+    if sink.max_messages is not None:
         names |= {"queue_max_messages", "queue_max_span", "topic_max_messages"}
-    if way.max_bytes is not None:
+    if sink.max_bytes is not None:
         names |= {"queue_max_bytes", "topic_max_bytes"}
     return names
 

@@ -161,10 +161,10 @@ class Lifecycle:
         if self._assembly is None or not self._is_assembled:
             change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
         own = {
-            (index, one.topic): own_limits(one.plugged_in)
+            (index, one.topic): own_limits(one.sink)
             for index, plan in enumerate(self._plans())
             for one in plan.topics
-            if one.plugged_in is not None
+            if one.sink is not None
         }
         changes = of_groups(change, change.named_in(self._plans()), self._plans(), own)
         if running_loop() is self.loop:

@@ -15,7 +15,7 @@ from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.declare.registry import Bound, ConsumedGroup, union_of
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.container import Wiring, World
-from rocketapp.app.run.extensions import check_clusters, plugged_in
+from rocketapp.app.run.extensions import check_clusters, sink_of
 from rocketapp.app.run.reading import policed_subscriptions
 from rocketapp.app.run.surface import AppSurface, Periodic
 from rocketapp.app.settings.settings import Settings
@@ -91,7 +91,7 @@ def _consumed(bound: Sequence[Bound], plugins: Plugins, publishing: Publishing, 
         retries=first.retries,
         handlers=handlers,
         data=union_of(subscriptions, version),
-        plugged_in=plugged_in(plugins, subscriptions) if bound[0].by_message else None,
+        sink=sink_of(plugins, subscriptions) if bound[0].by_message else None,
         broadcast=first.broadcast,
     )
 

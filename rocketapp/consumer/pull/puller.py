@@ -32,7 +32,7 @@ from rocketapp.wire.command import Command
 
 
 class Decode(Protocol):
-    """Makes of the body of an answer what a process queue holds: messages, or batches of them."""
+    """Makes of the body of an answer what a process queue holds: messages, or records, each of several messages."""
 
     def __call__(self, data: bytes, queue: MessageQueue, /, *, max_inflated_bytes: int) -> Sequence[Any]: ...
 

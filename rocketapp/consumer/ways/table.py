@@ -15,16 +15,16 @@ from rocketapp.consumer.ways.delivery import Way
 from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED, POPPED
 
 
-def _plugged(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
-    from rocketapp.consumer.ways.plugged import PluggedWay
+def _sink(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
+    from rocketapp.consumer.ways.sink import SinkMode
 
-    return PluggedWay(topics, context)
+    return SinkMode(topics, context)
 
 
 def _polled(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
-    from rocketapp.consumer.ways.polled import PolledWay
+    from rocketapp.consumer.ways.poll import PolledMode
 
-    return PolledWay(topics, context)
+    return PolledMode(topics, context)
 
 
 def _keyed(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
@@ -57,8 +57,8 @@ class Row(NamedTuple):
 
 
 _TABLE: tuple[Row, ...] = (
-    Row(lambda topic: topic.plugged_in is not None, _plugged, is_own=True),
-    Row(lambda topic: topic.kind is POLLED, _polled),
+    Row(lambda topic: topic.sink is not None, _sink, is_own=True),
+    Row(lambda topic: topic.kind is POLLED, _polled, is_own=True),
     Row(lambda topic: topic.kind is KEYED, _keyed),
     Row(lambda topic: topic.kind is ORDERLY, _orderly),
     Row(lambda topic: topic.kind is POPPED, _popped),

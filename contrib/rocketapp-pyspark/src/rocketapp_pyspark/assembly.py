@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from rocketapp import SetupError
-from rocketapp.plugin import AppConfig, ConsumerConfig, IntakeWay, Surface, Tasks
+from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
+from rocketapp.plugin import Sink as SinkMode
 from rocketapp_pyspark.aside import Aside, BadTable, BadTopic, Guard, Outlet
 from rocketapp_pyspark.buffer import Buffer
 from rocketapp_pyspark.compaction import Compaction
@@ -30,7 +31,7 @@ QUEUE_BATCHES = 2
 """Batches that one queue may pull ahead: one is written while the next one is gathered."""
 
 
-def assembled(sink: Sink, surface: Surface, spark: Spark, tasks: Tasks) -> tuple[Writer, IntakeWay]:
+def assembled(sink: Sink, surface: Surface, spark: Spark, tasks: Tasks) -> tuple[Writer, SinkMode]:
     """The writer of a sink, and how its topic is consumed.
 
     Raises SetupError for a type that no codec of the app reads, and a store that cannot do what is asked.
@@ -78,8 +79,8 @@ def assembled(sink: Sink, surface: Surface, spark: Spark, tasks: Tasks) -> tuple
         tasks=tasks,
         wall_clock=wall_clock,
     )
-    return writer, IntakeWay(
-        new_intake=writer.new_intake,
+    return writer, SinkMode(
+        new_writer=writer.new_queue,
         records=True,
         locked=True,
         begin=writer.begin,

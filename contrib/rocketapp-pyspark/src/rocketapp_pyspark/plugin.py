@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from rocketapp import RocketApp, SetupError
 from rocketapp.plugin import (
     AppSnapshot,
-    IntakeWay,
     Metric,
     ReadMetrics,
     Subscription,
@@ -19,6 +18,7 @@ from rocketapp.plugin import (
     Tasks,
     hookimpl,
 )
+from rocketapp.plugin import Sink as SinkMode
 from rocketapp_pyspark.session import Spark, is_there
 from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
 from rocketapp_pyspark.worker import Worker
@@ -67,9 +67,9 @@ class SparkPlugin:
         return metrics_of(self._watched, now)
 
     @hookimpl
-    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:
-        sink = self._sinks.get((subscription.cluster, subscription.topic, subscription.group))
-        if sink is None or self._surface is None:
+    def sink(self, subscription: Subscription) -> SinkMode | None:
+        declared = self._sinks.get((subscription.cluster, subscription.topic, subscription.group))
+        if declared is None or self._surface is None:
             return None
         from rocketapp_pyspark.assembly import assembled
 
@@ -78,10 +78,10 @@ class SparkPlugin:
             self._tasks = Tasks(surface.observe)
             self._spark = spark_of(surface.options(SparkConfig))
         assert self._spark is not None
-        writer, way = assembled(sink, surface, self._spark, self._tasks)
+        writer, mode = assembled(declared, surface, self._spark, self._tasks)
         self._writers.append(writer)
         self._watched.append(writer)
-        return way
+        return mode
 
     @hookimpl
     def app_startup(self) -> None:

@@ -76,10 +76,10 @@ class Writer:
         self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
         self._aside = None if aside is None else aside(self._worker)
         self._filling: Filling[StoredRecords] = Filling()
-        self._intakes: dict[Lane, SinkIntake] = {}
+        self._queues: dict[Lane, SinkQueue] = {}
         self._starts: dict[Lane, int] = {}
         self._draining: set[Lane] = set()
-        self._writing: Mapping[Lane, SinkIntake] | None = None
+        self._writing: Mapping[Lane, SinkQueue] | None = None
         """The lanes of the batch that is being written."""
         self._writing_bytes = 0
         self._head: Head | None = None
@@ -120,38 +120,38 @@ class Writer:
         self._starts[lane] = self.counts.positions[lane] = position
         return position
 
-    def new_intake(self, session: QueueSession) -> SinkIntake:
+    def new_queue(self, session: QueueSession) -> SinkQueue:
         lane = lane_of(session.queue)
-        intake = self._intakes[lane] = SinkIntake(self, lane, session, self._starts[lane])
+        queue = self._queues[lane] = SinkQueue(self, lane, session, self._starts[lane])
         self._look()
-        return intake
+        return queue
 
-    def take(self, intake: SinkIntake, records: Sequence[StoredRecords]) -> None:
+    def take(self, queue: SinkQueue, records: Sequence[StoredRecords]) -> None:
         """Records of a queue, in offset order."""
-        if intake.is_stopped:
+        if queue.is_stopped:
             return
-        self._filling.add(intake.lane, intake.next, records, self._loop.time())
-        intake.next = records[-1].end
+        self._filling.add(queue.lane, queue.next, records, self._loop.time())
+        queue.next = records[-1].end
         self._look()
         self._weigh()
 
-    async def drained(self, intake: SinkIntake) -> None:
+    async def drained(self, queue: SinkQueue) -> None:
         """Returns when the table has everything that was taken of this queue, or waiting will not help."""
-        while intake.is_alive and (intake.lane in self._filling or self._is_writing(intake)):
+        while queue.is_alive and (queue.lane in self._filling or self._is_writing(queue)):
             if self._is_stuck:
                 raise TimeoutError
-            self._draining.add(intake.lane)
+            self._draining.add(queue.lane)
             self._look()
             self._changed.clear()
             await self._changed.wait()
 
-    def forget(self, intake: SinkIntake) -> None:
+    def forget(self, queue: SinkQueue) -> None:
         """Its session is over: what is not being written is read again by the next owner."""
-        if self._intakes.get(intake.lane) is intake:
-            del self._intakes[intake.lane]
-            self._draining.discard(intake.lane)
-            self._filling.drop(intake.lane)
-            self.counts.positions.pop(intake.lane, None)
+        if self._queues.get(queue.lane) is queue:
+            del self._queues[queue.lane]
+            self._draining.discard(queue.lane)
+            self._filling.drop(queue.lane)
+            self.counts.positions.pop(queue.lane, None)
             self._weigh()
         self._changed.set()
 
@@ -174,8 +174,8 @@ class Writer:
     def _weigh(self) -> None:
         self.buffer.holds(self._filling.bytes + self._writing_bytes)
 
-    def _is_writing(self, intake: SinkIntake) -> bool:
-        return self._writing is not None and self._writing.get(intake.lane) is intake
+    def _is_writing(self, queue: SinkQueue) -> bool:
+        return self._writing is not None and self._writing.get(queue.lane) is queue
 
     def _look(self) -> None:
         """Cut a batch if that is due, and nothing is being written."""
@@ -193,7 +193,7 @@ class Writer:
                 self._timer = self._loop.call_at(due, self._came_due)
         else:
             self._disarm()
-            if self._intakes:
+            if self._queues:
                 self._timer = self._loop.call_later(IDLE, self._move_on)
 
     def _came_due(self) -> None:
@@ -206,16 +206,16 @@ class Writer:
         self._writing_bytes = self._filling.bytes
         batch = self._filling.cut(reason).beside(passed)
         for lane, span in passed.items():
-            self._intakes[lane].next = span.end
-        self._writing = {lane: self._intakes[lane] for lane in batch.spans}
+            self._queues[lane].next = span.end
+        self._writing = {lane: self._queues[lane] for lane in batch.spans}
         self._tasks.start(self._write(batch, self._writing), f"sink {self.name} writes")
 
     def _passed(self) -> dict[Lane, Span]:
         """What was read of queues without a row: of other tags, so that the table stands where the queue does."""
         return {
-            lane: Span(intake.next, intake.session.position)
-            for lane, intake in self._intakes.items()
-            if intake.is_alive and lane not in self._filling and intake.session.position > intake.next
+            lane: Span(queue.next, queue.session.position)
+            for lane, queue in self._queues.items()
+            if queue.is_alive and lane not in self._filling and queue.session.position > queue.next
         }
 
     def _move_on(self) -> None:
@@ -231,18 +231,18 @@ class Writer:
             self._timer.cancel()
             self._timer = None
 
-    async def _write(self, batch: Batch[StoredRecords], intakes: Mapping[Lane, SinkIntake]) -> None:
+    async def _write(self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]) -> None:
         try:
-            found = await self._until_published(batch, intakes)
+            found = await self._until_published(batch, queues)
             if found is None:
                 return
             done, seconds = found
             if self._aside is not None:
                 self._aside.published()
-            for lane, intake in intakes.items():
-                if intake.is_alive:
-                    intake.session.moving()
-                    intake.session.done(batch.pieces[lane])
+            for lane, queue in queues.items():
+                if queue.is_alive:
+                    queue.session.moving()
+                    queue.session.done(batch.pieces[lane])
             if done.rows and self._compaction is not None:
                 self._compaction.rows_came()
             self.counts.committed(self.name, batch, done, seconds, self._bad_rows())
@@ -259,7 +259,7 @@ class Writer:
         await self._sweeping.committed()
 
     async def _until_published(
-        self, batch: Batch[StoredRecords], intakes: Mapping[Lane, SinkIntake]
+        self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]
     ) -> tuple[Done, float] | None:
         """Try until the table has it, and how long that attempt took; None when its queues were given up before."""
         attempt = Attempt(
@@ -267,8 +267,8 @@ class Writer:
         )
         pause, failures = self._retries.first, 0
         while True:
-            over = [lane for lane, intake in intakes.items() if not intake.is_alive]
-            if len(over) == len(intakes):
+            over = [lane for lane, queue in queues.items() if not queue.is_alive]
+            if len(over) == len(queues):
                 return None
             attempt.drop(attempt.batch.without(over))
             began = self._loop.time()
@@ -279,24 +279,24 @@ class Writer:
                     await self._aside.put(attempt.batch)
                 done = await self._worker.run(partial(attempt.run, self._head))
             except TooManyBadRowsError as error:
-                self._stop_lanes(intakes, error)
+                self._stop_lanes(queues, error)
                 continue
             except GapError as error:
                 self._head = None
-                self._break_off(intakes, error)
+                self._break_off(queues, error)
                 continue
             except Exception as error:
                 self._head = None
                 self._is_stuck = isinstance(error, SinkError)
                 self._changed.set()
                 text = f"sink {self.name} cannot write its batch: {type(error).__name__}: {error}"
-                for intake in intakes.values():
-                    intake.session.still(text)
+                for queue in queues.values():
+                    queue.session.blocked(text)
                 log.debug("sink %s: batch of %d messages failed", self.name, len(batch), exc_info=error)
                 self.counts.failures += 1
                 failures += 1
                 if failures >= self._retries.most:
-                    self._give_up(intakes, failures, text)
+                    self._give_up(queues, failures, text)
                     return None
                 await asyncio.sleep(pause)
                 pause = min(self._retries.longest, 2 * pause)
@@ -304,33 +304,33 @@ class Writer:
             self._head = done.head
             return done, self._loop.time() - began
 
-    def _give_up(self, intakes: Mapping[Lane, SinkIntake], failures: int, text: str) -> None:
+    def _give_up(self, queues: Mapping[Lane, SinkQueue], failures: int, text: str) -> None:
         """Its queues are read again from where the table stands, and what was staged is not used."""
         text = f"{text}; after {failures} attempts its queues are read again from the table"
         log.error("%s", text)
-        for intake in intakes.values():
-            if intake.is_alive:
-                intake.is_over = True
-                intake.session.broken(SinkError(text))
+        for queue in queues.values():
+            if queue.is_alive:
+                queue.is_over = True
+                queue.session.broken(SinkError(text))
 
-    def _stop_lanes(self, intakes: Mapping[Lane, SinkIntake], error: TooManyBadRowsError) -> None:
+    def _stop_lanes(self, queues: Mapping[Lane, SinkQueue], error: TooManyBadRowsError) -> None:
         """These queues are held where they stand, for as long as they are ours."""
         for lane, reason in error.lanes.items():
-            intakes[lane].is_stopped = True
-            intakes[lane].session.still(f"sink {self.name}: {reason}")
+            queues[lane].is_stopped = True
+            queues[lane].session.blocked(f"sink {self.name}: {reason}")
             self._filling.drop(lane)
             log.error("sink %s: %s", self.name, reason)
         self._changed.set()
 
-    def _break_off(self, intakes: Mapping[Lane, SinkIntake], error: GapError) -> None:
-        for lane, intake in intakes.items():
+    def _break_off(self, queues: Mapping[Lane, SinkQueue], error: GapError) -> None:
+        for lane, queue in queues.items():
             if str(lane) == error.lane:
-                intake.is_over = True
-                intake.session.broken(error)
+                queue.is_over = True
+                queue.session.broken(error)
 
 
-class SinkIntake:
-    """One session of one queue (rocketapp.plugin.RecordsIntake)."""
+class SinkQueue:
+    """One session of one queue (rocketapp.plugin.QueueWriter)."""
 
     def __init__(self, writer: Writer, lane: Lane, session: QueueSession, start: int) -> None:
         self._writer, self.lane, self.session = writer, lane, session

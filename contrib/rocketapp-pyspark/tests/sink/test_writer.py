@@ -23,7 +23,7 @@ from rocketapp_pyspark.lanes import lane_of
 from rocketapp_pyspark.pacing import Pace
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.rows import Rows
-from rocketapp_pyspark.writer import SinkIntake, Writer
+from rocketapp_pyspark.writer import SinkQueue, Writer
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
 
@@ -61,7 +61,7 @@ class Session:
     def broken(self, error: BaseException) -> None:
         self.error = error
 
-    def still(self, reason: str) -> None:
+    def blocked(self, reason: str) -> None:
         pass
 
     def moving(self) -> None:
@@ -86,10 +86,10 @@ class Bench:
         )
         self._changed = asyncio.Event()
 
-    async def open(self, queue: MessageQueue) -> tuple[SinkIntake, Session]:
+    async def open(self, queue: MessageQueue) -> tuple[SinkQueue, Session]:
         await self.writer.begin(QueueStart(queue, 0, 0, 99))
         session = Session(queue, self._changed.set)
-        return self.writer.new_intake(session), session
+        return self.writer.new_queue(session), session
 
     async def until(self, is_so: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.ways.intake import IntakeWay
-from rocketapp.consumer.ways.plugged import PluggedIn
+from rocketapp.consumer.ways.sink import Sink
 from rocketapp.model.event import DeadLettered, Moving, Retried, SendBackFailed, StandingStill
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.stats import HandlerStats
@@ -349,7 +348,7 @@ class Takes:
     def discard(self) -> None: ...
 
 
-SINK = PluggedIn("sinks", IntakeWay(new_intake=lambda _: Takes(), locked=True))
+SINK = Sink(new_writer=lambda _: Takes(), locked=True)
 
 
 @pytest.mark.parametrize(
@@ -357,9 +356,9 @@ SINK = PluggedIn("sinks", IntakeWay(new_intake=lambda _: Takes(), locked=True))
     [
         consumed(nothing, topic="orders", orderly=True),
         consumed(nothing, topic="orders", every=5.0),
-        replace(consumed(nothing, topic="orders"), plugged_in=SINK),
+        replace(consumed(nothing, topic="orders"), sink=SINK),
     ],
-    ids=["orderly", "polled", "plugged in"],
+    ids=["orderly", "polled", "a sink"],
 )
 @in_virtual_time
 async def test_in_a_group_with_locks_a_message_that_is_not_taken_back_is_a_dead_letter_that_says_so_with_one_warning(

@@ -1,4 +1,4 @@
-"""A process queue of pieces: messages that were pulled together and are finished together.
+"""A process queue of records: messages that were pulled together and are finished together.
 
 Everything that a process queue says of messages is true here as well: it counts messages, and its commit offset is the
 lowest offset that a restart must read again.
@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.pulled import Piece
+from rocketapp.model.pulled import PulledRecords
 from rocketapp.state.process_queue import ProcessQueue
 
-P = TypeVar("P", bound=Piece)
+P = TypeVar("P", bound=PulledRecords)
 
 
-class PieceQueue(ProcessQueue[P]):
-    """The unfinished pieces of one queue, in offset order."""
+class RecordsQueue(ProcessQueue[P]):
+    """The unfinished records of one queue, in offset order."""
 
     __slots__ = ("_count",)
     size: int
@@ -31,12 +31,12 @@ class PieceQueue(ProcessQueue[P]):
         return self._count
 
     def put(self, messages: Sequence[P]) -> Sequence[P]:
-        """Accept pulled pieces and return what is new of them: what was put before is cut off."""
+        """Accept pulled records and return what is new of them: what was put before is cut off."""
         if self.closed:
             return ()
         taken = []
-        for piece in messages:
-            new = piece.since(self._end)
+        for records in messages:
+            new = records.since(self._end)
             if new is not None:
                 self._unfinished[new.offset] = new
                 self._end, self._highest = new.end, new.end - 1
@@ -46,20 +46,20 @@ class PieceQueue(ProcessQueue[P]):
         return taken
 
     def finish(self, message: P) -> None:
-        """Forget a piece of which every message is handled."""
+        """Forget records of which every message is handled."""
         self.finish_all((message,))
 
     def finish_all(self, messages: Iterable[P]) -> None:
-        """Forget pieces of which every message is handled. A part of one is not the piece that was put: it stays."""
-        for piece in messages:
-            held = self._unfinished.get(piece.offset)
-            if held is not None and held.end == piece.end:
-                self._forget(self._unfinished.pop(piece.offset))
+        """Forget records of which every message is handled. A part of those that were put together finishes nothing."""
+        for records in messages:
+            held = self._unfinished.get(records.offset)
+            if held is not None and held.end == records.end:
+                self._forget(self._unfinished.pop(records.offset))
         if self._watchers:
             self._tell()
 
     def withdraw(self, offset: int) -> None:
-        """Remove every piece that begins at `offset` or above. The queue's next owner pulls them again."""
+        """Remove all records that begin at `offset` or above. The queue's next owner pulls them again."""
         while self._unfinished and next(reversed(self._unfinished)) >= offset:
             self._forget(self._unfinished.popitem()[1])
         last = next(reversed(self._unfinished.values()), None)
@@ -67,6 +67,6 @@ class PieceQueue(ProcessQueue[P]):
         if self._watchers:
             self._tell()
 
-    def _forget(self, piece: P) -> None:
-        self.size -= piece.size
-        self._count -= len(piece)
+    def _forget(self, records: P) -> None:
+        self.size -= records.size
+        self._count -= len(records)

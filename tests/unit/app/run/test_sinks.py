@@ -1,4 +1,4 @@
-"""A plugin's way of consuming: messages are done when a table has stored them, and not before."""
+"""A plugin's sink: messages are done when a table has stored them, and not before."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rocketapp.plugin import (
     DeadLettered,
     Event,
     Handled,
-    IntakeWay,
     LoopFailed,
     Moving,
-    NewIntake,
+    NewWriter,
     Observe,
     QueueSession,
     QueueStart,
     Retried,
+    Sink,
     StandingStill,
     StoredRecords,
     Subscription,
@@ -40,7 +40,7 @@ from rocketapp.testing import TestApp
 from rocketapp.transport.memory import MemoryNetwork
 
 
-class Sink:
+class Gathering:
     """Adds `app.gather(topic, size)`: stores lists of `size` messages, and what is left when a queue is given back."""
 
     def __init__(self) -> None:
@@ -60,9 +60,9 @@ class Sink:
         return {"gather": gather}
 
     @hookimpl
-    def consuming_way(self, subscription: Subscription) -> NewIntake | None:
+    def sink(self, subscription: Subscription) -> NewWriter | None:
         size = self._sizes.get(subscription.topic)
-        return None if size is None else lambda session: SinkIntake(self, session, size)
+        return None if size is None else lambda session: GatheringWriter(self, session, size)
 
     @hookimpl
     def observe_events(self) -> Observe:
@@ -92,8 +92,8 @@ class Sink:
         await self.until(lambda: sorted(self.stored) == sorted(wanted))
 
 
-class SinkIntake:
-    def __init__(self, sink: Sink, session: QueueSession, size: int) -> None:
+class GatheringWriter:
+    def __init__(self, sink: Gathering, session: QueueSession, size: int) -> None:
         self.sink, self.session, self.size = sink, session, size
         self.waiting: list[Message] = []
 
@@ -140,7 +140,7 @@ async def cluster() -> AsyncIterator[Callable[[RocketApp], Lifecycle]]:
     await broker.stop()
 
 
-def sinking(sink: Sink, size: int, tags: str = "*") -> RocketApp:
+def sinking(sink: Gathering, size: int, tags: str = "*") -> RocketApp:
     app: Any = RocketApp("shop", plugins=[sink])
     app.gather("rows", size, tags)
     return app
@@ -148,7 +148,7 @@ def sinking(sink: Sink, size: int, tags: str = "*") -> RocketApp:
 
 async def test_messages_are_done_when_they_are_stored_and_the_rest_when_the_queue_is_given_back() -> None:
     async with cluster() as run:
-        sink = Sink()
+        sink = Gathering()
         app = sinking(sink, 2)
         lifecycle = run(app)
         await lifecycle.start()
@@ -159,7 +159,7 @@ async def test_messages_are_done_when_they_are_stored_and_the_rest_when_the_queu
         assert await lifecycle.stop(asyncio.Event())
         assert sink.stored[2:] == [["e"]]
         # Nothing comes again.
-        again = Sink()
+        again = Gathering()
         app = sinking(again, 1)
         lifecycle = run(app)
         await lifecycle.start()
@@ -169,10 +169,10 @@ async def test_messages_are_done_when_they_are_stored_and_the_rest_when_the_queu
 
 
 @asynccontextmanager
-async def running(size: int) -> AsyncIterator[tuple[Sink, RocketApp]]:
+async def running(size: int) -> AsyncIterator[tuple[Gathering, RocketApp]]:
     """An app that sinks `rows`; at the end of the block it is stopped, cleanly."""
     async with cluster() as run:
-        sink = Sink()
+        sink = Gathering()
         app = sinking(sink, size)
         lifecycle = run(app)
         await lifecycle.start()
@@ -183,8 +183,8 @@ async def running(size: int) -> AsyncIterator[tuple[Sink, RocketApp]]:
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
-        pytest.param(ConnectionError("table away"), "ConnectionError: table away", id="the intake is broken"),
-        pytest.param(KeyError("column"), "KeyError: 'column'", id="the intake raises"),
+        pytest.param(ConnectionError("table away"), "ConnectionError: table away", id="the writer is broken"),
+        pytest.param(KeyError("column"), "KeyError: 'column'", id="the writer raises"),
     ],
 )
 async def test_what_was_not_stored_is_read_again_and_the_plugin_is_named(problem: Exception, told: str) -> None:
@@ -194,7 +194,7 @@ async def test_what_was_not_stored_is_read_again_and_the_plugin_is_named(problem
             await app.publish("rows", text, order_key="one")
         await sink.has([["a", "b"]])
     (event,) = [event for event in sink.events if isinstance(event, LoopFailed)]
-    assert event.error == f"plugin {__name__}.Sink: {told}"
+    assert event.error == f"plugin {__name__}.Gathering: {told}"
 
 
 async def test_a_failed_message_is_retried_by_the_handler() -> None:
@@ -206,10 +206,10 @@ async def test_a_failed_message_is_retried_by_the_handler() -> None:
     assert sink.stored == [["a"]]
 
 
-async def test_another_tag_with_the_same_hash_does_not_reach_an_intake() -> None:
+async def test_another_tag_with_the_same_hash_does_not_reach_a_writer() -> None:
     """Brokers compare hashes of tags; "AaAa" and "BBBB" have the same one."""
     async with cluster() as run:
-        sink = Sink()
+        sink = Gathering()
         app = sinking(sink, 1, "AaAa")
         lifecycle = run(app)
         await lifecycle.start()
@@ -220,9 +220,9 @@ async def test_another_tag_with_the_same_hash_does_not_reach_an_intake() -> None
         assert await lifecycle.stop(asyncio.Event())
 
 
-async def test_a_paused_topic_gives_an_intake_nothing() -> None:
+async def test_a_paused_topic_gives_a_writer_nothing() -> None:
     async with cluster() as run:
-        sink = Sink()
+        sink = Gathering()
         app = sinking(sink, 1)
         app.pause("rows")
         lifecycle = run(app)
@@ -233,13 +233,13 @@ async def test_a_paused_topic_gives_an_intake_nothing() -> None:
         assert await lifecycle.stop(asyncio.Event())
 
 
-class Told(SinkIntake):
+class Told(GatheringWriter):
     def discard(self) -> None:
         assert isinstance(self.sink, TableSink)
         self.sink.discarded += 1
 
 
-class TableSink(Sink):
+class TableSink(Gathering):
     """Keeps its own offset, and consumes under locks."""
 
     def __init__(self, offset: int | None, most: int | None = None) -> None:
@@ -249,12 +249,12 @@ class TableSink(Sink):
         self.discarded = 0
 
     @hookimpl
-    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:  # type: ignore[override]
+    def sink(self, subscription: Subscription) -> Sink | None:  # type: ignore[override]
         size = self._sizes.get(subscription.topic)
         if size is None:
             return None
-        return IntakeWay(
-            new_intake=lambda session: Told(self, session, size),
+        return Sink(
+            new_writer=lambda session: Told(self, session, size),
             locked=True,
             begin=self.begin,
             max_messages=self.most,
@@ -267,17 +267,17 @@ class TableSink(Sink):
         return self.offset
 
 
-class RecordsSink(Sink):
+class RecordsSink(Gathering):
     """Takes records that are not decoded, and stores what one pull brought together."""
 
     @hookimpl
-    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:  # type: ignore[override]
+    def sink(self, subscription: Subscription) -> Sink | None:  # type: ignore[override]
         size = self._sizes.get(subscription.topic)
-        return None if size is None else IntakeWay(new_intake=lambda session: Records(self, session), records=True)
+        return None if size is None else Sink(new_writer=lambda session: Records(self, session), records=True)
 
 
 class Records:
-    def __init__(self, sink: Sink, session: QueueSession) -> None:
+    def __init__(self, sink: Gathering, session: QueueSession) -> None:
         self.sink, self.session = sink, session
 
     def take(self, records: Sequence[StoredRecords]) -> None:
@@ -313,7 +313,7 @@ async def test_records_that_are_not_decoded_are_done_as_they_were_taken(tags: st
         assert lifecycle.counters.handled == len(wanted)
         assert await lifecycle.stop(asyncio.Event())
         # All of it was committed: nothing comes again.
-        again = Sink()
+        again = Gathering()
         lifecycle = run(sinking(again, 1))
         await lifecycle.start()
         await publish(lifecycle, "d")
@@ -326,7 +326,7 @@ def leases(lifecycle: Lifecycle) -> list[str]:
     return [queue.lease for queue in group.queues if queue.queue.topic == "rows"]
 
 
-async def consume(sink: Sink, run: Callable[[RocketApp], Lifecycle], *texts: str) -> Lifecycle:
+async def consume(sink: Gathering, run: Callable[[RocketApp], Lifecycle], *texts: str) -> Lifecycle:
     app = sinking(sink, 1)
     lifecycle = run(app)
     await lifecycle.start()
@@ -341,7 +341,7 @@ async def publish(lifecycle: Lifecycle, *texts: str) -> None:
 
 async def test_a_session_begins_where_the_plugin_says_and_the_broker_hears_of_it() -> None:
     async with cluster() as run:
-        first = Sink()
+        first = Gathering()
         lifecycle = await consume(first, run, "a", "b", "c")
         await first.has([["a"], ["b"], ["c"]])
         assert await lifecycle.stop(asyncio.Event())
@@ -356,7 +356,7 @@ async def test_a_session_begins_where_the_plugin_says_and_the_broker_hears_of_it
 
 async def test_without_an_answer_a_session_begins_at_the_committed_offset() -> None:
     async with cluster() as run:
-        first = Sink()
+        first = Gathering()
         lifecycle = await consume(first, run, "a")
         await first.has([["a"]])
         assert await lifecycle.stop(asyncio.Event())
@@ -378,12 +378,12 @@ async def test_a_begin_that_raises_is_asked_again_and_its_error_is_the_reason_to
         assert await lifecycle.stop(asyncio.Event())
 
 
-class Holding(SinkIntake):
+class Holding(GatheringWriter):
     """Stands still for a reason until the sink is told to go on."""
 
     def take(self, messages: Sequence[Message]) -> None:
         self.waiting.extend(messages)
-        self.session.still("the table is away")
+        self.session.blocked("the table is away")
 
     async def drain(self) -> None:
         self.session.moving()
@@ -392,11 +392,11 @@ class Holding(SinkIntake):
 
 class HoldingSink(TableSink):
     @hookimpl
-    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:  # type: ignore[override]
-        return IntakeWay(new_intake=lambda session: Holding(self, session, 1), max_messages=2)
+    def sink(self, subscription: Subscription) -> Sink | None:  # type: ignore[override]
+        return Sink(new_writer=lambda session: Holding(self, session, 1), max_messages=2)
 
 
-async def test_an_intake_says_why_it_stands_still_and_its_own_limit_stops_the_pulls() -> None:
+async def test_a_writer_says_why_its_queue_is_blocked_and_its_own_limit_stops_the_pulls() -> None:
     async with cluster() as run:
         sink = HoldingSink(None)
         lifecycle = await consume(sink, run, *"abcdef")
@@ -412,18 +412,18 @@ class SayingSink(TableSink):
     """Its first session says why it stands still, and breaks."""
 
     @hookimpl
-    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:  # type: ignore[override]
-        return IntakeWay(new_intake=lambda session: Saying(self, session, 1))
+    def sink(self, subscription: Subscription) -> Sink | None:  # type: ignore[override]
+        return Sink(new_writer=lambda session: Saying(self, session, 1))
 
 
-class Saying(SinkIntake):
+class Saying(GatheringWriter):
     def flush(self) -> None:
         if self.sink.problems:
-            self.session.still("the table is away")
+            self.session.blocked("the table is away")
         super().flush()
 
 
-async def test_what_an_intake_says_of_its_queue_ends_with_its_session() -> None:
+async def test_what_a_writer_says_of_its_queue_ends_with_its_session() -> None:
     async with cluster() as run:
         sink = SayingSink(None)
         sink.problems.append(ConnectionError("table away"))
@@ -446,7 +446,7 @@ class BreakingSink(TableSink):
         super().store(messages)
 
 
-async def test_an_intake_that_breaks_under_a_lock_is_discarded_and_its_messages_come_again() -> None:
+async def test_a_writer_that_breaks_under_a_lock_is_discarded_and_its_messages_come_again() -> None:
     async with cluster() as run:
         sink = BreakingSink(0)
         lifecycle = await consume(sink, run, "a")
@@ -470,10 +470,10 @@ def refused(app: RocketApp) -> str:
 
 
 class Wants:
-    """Consumes every topic in its way."""
+    """Consumes every topic."""
 
     @hookimpl
-    def consuming_way(self) -> Any:
+    def sink(self) -> Any:
         return lambda session: None
 
 
@@ -483,7 +483,7 @@ class Also(Wants):
 
 class Wrong(Wants):
     @hookimpl
-    def consuming_way(self) -> Any:
+    def sink(self) -> Any:
         return 5
 
 
@@ -491,7 +491,7 @@ class Wrong(Wants):
     ("plugins", "options", "problem"),
     [
         ([Wants, Also], {}, "Also wants to consume topic 'rows'"),
-        ([Wrong], {}, "returned 5: return a function, an IntakeWay"),
+        ([Wrong], {}, "returned 5: return a function, a Sink"),
         ([Wants], {"orderly": True}, "is declared in order"),
         ([Wants], {"tags": "a"}, "has other handlers in its group"),
     ],
@@ -505,7 +505,7 @@ def test_what_cannot_work_stops_the_start(plugins: list[Any], options: dict[str,
 
 
 class Failing:
-    """Consumes in its own way, and says of the first message that it failed, for the reason that its text names."""
+    """Consumes by a sink, and says of the first message that it failed, for the reason that its text names."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -516,11 +516,11 @@ class Failing:
         return self.events.append
 
     @hookimpl
-    def consuming_way(self) -> NewIntake:
-        return lambda session: FailingIntake(self, session)
+    def sink(self) -> NewWriter:
+        return lambda session: FailingWriter(self, session)
 
 
-class FailingIntake:
+class FailingWriter:
     def __init__(self, plugin: Failing, session: QueueSession) -> None:
         self.plugin, self.session = plugin, session
 
@@ -561,7 +561,7 @@ JUDGED = [
     ("text", "handled", "retried", "dead"),
     JUDGED,
 )
-def test_a_failure_of_an_intake_is_judged_as_one_of_the_handler(
+def test_a_failure_of_a_writer_is_judged_as_one_of_the_handler(
     text: str, handled: int, retried: list[float], dead: list[str]
 ) -> None:
     failing = Failing()
@@ -578,7 +578,7 @@ def test_a_failure_of_an_intake_is_judged_as_one_of_the_handler(
     assert [event.reason for event in failing.events if isinstance(event, DeadLettered)] == dead
 
 
-def test_what_an_intake_stops_for_is_taken_again_when_its_topic_is_resumed() -> None:
+def test_what_a_writer_stops_for_is_taken_again_when_its_topic_is_resumed() -> None:
     failing = Failing()
     app = RocketApp("shop", plugins=[failing])
     app.subscribe("rows")(lambda message: None)

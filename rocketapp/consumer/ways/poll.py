@@ -1,0 +1,385 @@
+"""Polled handlers: one is called for each queue at its times, and pulls as many messages as it wants.
+
+What a call has pulled is done when it returns. When it fails, nothing of it is done: the next call gets the same
+messages. Under the lock of the queue two calls never overlap in the group; when its lease is over, nothing starts or is
+acknowledged before the lock is certain again.
+
+Pulls go on until a queue holds what its handler took the last time, and beyond that while a call asks for more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.pull.flow import QueueFlow
+from rocketapp.consumer.pull.puller import Decode
+from rocketapp.consumer.retry.redelivery import count_retry
+from rocketapp.consumer.stalls import OF_CALL
+from rocketapp.consumer.ways.context import WayContext
+from rocketapp.consumer.ways.delivery import Pulled, QueueLock, lock_for
+from rocketapp.consumer.ways.outcomes import failure_of
+from rocketapp.consumer.ways.sink import SinkDelivery, decode_wanted
+from rocketapp.consumer.workers.async_workers import limited
+from rocketapp.consumer.workers.free_calls import FreeCalls
+from rocketapp.consumer.workers.threads import ThreadPool
+from rocketapp.model.event import LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import Outcome, outcomes_by_message
+from rocketapp.model.subscription import Subscription
+from rocketapp.state.flow_control import FLOW_PATIENCE, REOPEN, QueueLimits
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.tasks import Tasks, forget_cancellation
+from rocketapp.user_line import file_of, log_traceback
+from rocketapp.wire.record import Message
+
+_USUAL = 32
+"""Messages that a queue holds for its first call."""
+_ANSWER_TIME = 1.0
+"""Seconds that a call waits for more messages: a broker that has some answers within this time."""
+_NOT_CALLED = object()
+"""Stands for what a handler returned that was not called."""
+_PATIENCE = 10.0
+"""Seconds without progress, for want of a free call or of a pull, after which a queue is said to be blocked."""
+
+
+class PolledMode(Pulled):
+    """Calls one polled handler, for up to `concurrency` queues at once."""
+
+    run_on: float | None = None
+
+    def __init__(self, topics: Sequence[ConsumedTopic], context: WayContext) -> None:
+        """`topics`: one, which has one handler."""
+        (topic,) = topics
+        (self.handler,) = topic.handlers
+        self.context: WayContext = context
+        self.needs_lock: bool = topic.needs_lock
+        self.tasks: Tasks = Tasks(context.member.observe)
+        self.deliveries: dict[PolledDelivery, None] = {}
+        """Those whose runner has not ended, in the order of their opening."""
+        about = self.handler.subscription
+        self.free_calls: FreeCalls = FreeCalls(about.concurrency)
+        self._threads = context.threads(f"polled handler {self.handler.name}", about.concurrency)
+        self.call: Callable[[PolledBatch], Awaitable[object]] = (
+            limited(self.handler) if about.is_async else partial(_in_thread, self._threads, self.handler)
+        )
+        self.decode: Decode = partial(decode_wanted, self.handler, context.member)
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """Before the first call. No span: calls of a queue follow one another."""
+        return QueueLimits(_USUAL, config.queue_max_bytes, None)
+
+    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow) -> PolledDelivery:
+        """The delivery of a new session under this lock."""
+        return PolledDelivery(process_queue, lock_for(process_queue, lock, needs_lock=self.needs_lock), flow, self)
+
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """Every running call that has pulled something: the handler, and the messages."""
+        return [(self.handler, each.running) for each in self.deliveries if each.running]
+
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
+        """Call the handler for this many queues at once."""
+        if handler is self.handler:
+            self.free_calls.resize(concurrency)
+            self._threads.resize(concurrency)
+
+    async def stop(self) -> None:
+        """Cancel what can be cancelled."""
+        for delivery in list(self.deliveries):
+            delivery.abandon_soon()
+        await self.tasks.close()
+        self._threads.stop()
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more; a thread that forked ends the child."""
+        for delivery in self.deliveries:
+            delivery.abandon_soon()
+        self._threads.halt()
+
+
+class PolledBatch(list[Message]):
+    """One call for one queue: the messages that it has pulled so far."""
+
+    def __init__(self, delivery: PolledDelivery) -> None:
+        super().__init__()
+        self.delivery: PolledDelivery = delivery
+        self.queue: MessageQueue = delivery.queue
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.next_after: float | None = None
+        """Seconds from the end of this call to the next one; None: as declared."""
+        self.is_over: bool = False
+        """The call has ended, or is not waited for any more."""
+
+    async def take(self, most: int) -> list[Message]:
+        """At most this number of messages. Raises RuntimeError when the call has ended."""
+        self._check("pull")
+        return await self.delivery.take(self, most)
+
+    @property
+    def is_cut(self) -> bool:
+        """The call runs on, and gets no more: its queue is given up, or this process was forked."""
+        return not self.is_over and self.delivery.is_ended
+
+    def next_in(self, seconds: float) -> None:
+        """Call again this long after the end of this call. Raises RuntimeError when it has ended."""
+        self._check("use next_in")
+        self.next_after = seconds
+
+    def _check(self, mend: str) -> None:
+        if self.is_over:
+            raise RuntimeError(f"this call for {self.queue} has ended: {mend} while the handler runs")
+
+
+class PolledDelivery(SinkDelivery):
+    """One session of one queue: what was pulled waits for the next call, one call at a time."""
+
+    def __init__(
+        self, process_queue: ProcessQueue[Message], lock: QueueLock, flow: QueueFlow, mode: PolledMode
+    ) -> None:
+        """`flow`: it is told how much the queue may hold."""
+        super().__init__(process_queue, mode.handler, mode.context.member)
+        self._lock, self._flow, self._mode = lock, flow, mode
+        self._loop = asyncio.get_running_loop()
+        self.running: PolledBatch | None = None
+        """The running call, also one in a thread that is not waited for any more."""
+        self._is_calling = self._is_abandoned = False
+        self._probes = False
+        """During a pause, whether the call may start and pull all the same, until the pause changes."""
+        self._changed = asyncio.Event()
+        """Messages came, a pause began or ended, or the delivery was ended."""
+        self._usual = _USUAL
+        """Messages that are held for the next call."""
+        self._every = mode.handler.subscription.every or 0.0
+        self._next_at = self._loop.time()
+        self._hold_at_most(self._usual)
+        mode.deliveries[self] = None
+        self._runner = mode.tasks.start(self._run(), f"poll {self.queue}")
+        self._runner.add_done_callback(self._close)
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing more begins, and nothing more is given."""
+        return self._is_ended
+
+    def _pauses_changed(self) -> None:
+        self._probes = False
+        self._look()
+
+    def _look(self) -> None:
+        self._changed.set()
+
+    # What the running call takes.
+
+    async def take(self, batch: PolledBatch, most: int) -> list[Message]:
+        """Give the call messages: what there is, or what comes within a moment."""
+        started, limit = self._loop.time(), len(batch) + len(self._parked)
+        since = started if limit >= REOPEN * self._usual else None
+        if len(self._parked) < most:
+            # Twice as much: a queue that has stopped goes on when it holds less than its limit.
+            self._hold_at_most(2 * (limit + most))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(started + _ANSWER_TIME):
+                while len(self._parked) < most and self.may_go_on() and not self._is_at_end(since):
+                    self._changed.clear()
+                    await self._changed.wait()
+        if not self.may_go_on():
+            return []
+        found = [self._parked.popleft() for _ in range(min(most, len(self._parked)))]
+        batch.extend(found)
+        if found:
+            # From now on the watch sees the call by its messages.
+            self._member.stalls.moving(self.queue, place=OF_CALL)
+        return found
+
+    def may_go_on(self) -> bool:
+        """Whether calls may start and be given messages: not when the queue is given up, or its topic is paused."""
+        return not (self._is_ended or self._process_queue.closed or (self._pauses.is_paused and not self._probes))
+
+    def _is_at_end(self, since: float | None) -> bool:
+        """Whether the broker had nothing more in its last answer; `since`: only an answer after that counts."""
+        queue = self._process_queue
+        if queue.broker_end is None or (since is not None and queue.answered_at <= since):
+            return False
+        return queue.end_offset >= queue.broker_end
+
+    def _hold_at_most(self, messages: int) -> None:
+        if not self._process_queue.closed:
+            told = f"which wait for the next call of {self._handler.name}, every {self._every:g} s"
+            self._flow.hold_at_most(messages, told, patience=self._every + FLOW_PATIENCE)
+
+    # The end.
+
+    def end(self, *, start_no_more: bool = False) -> None:
+        """Start nothing more; the running call goes on with what it has."""
+        super().end()
+        self._changed.set()
+        if not self._is_calling:
+            self._runner.cancel()
+
+    async def drained(self) -> None:
+        """Returns when the running call has ended. Call `end` first."""
+        await asyncio.wait([self._runner])
+
+    def abandon_soon(self) -> None:
+        """Start nothing more; a cancellation of the running call is ours from now on."""
+        self._is_abandoned = True
+        self.end()
+
+    async def abandon(self) -> bool:
+        """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
+        if self.running is not None and not self.running:
+            # The line about a cut drain tells of calls by their messages.
+            text = f"handler {self._handler.name} is cut: it has pulled nothing"
+            self._member.observe(LoopFailed(f"poll {self.queue}", text))
+        self.abandon_soon()
+        await self._mode.tasks.end([self._runner], f"handler {self._handler.name}")
+        return self.running is None
+
+    def discard(self) -> None:
+        """The session is void: acknowledge nothing of it any more."""
+        self._is_abandoned = True
+        super().discard()
+
+    def _close(self, runner: asyncio.Task[None]) -> None:
+        """The runner has ended."""
+        self._mode.deliveries.pop(self, None)
+        self._member.stalls.moving(self.queue, place=OF_CALL)
+        if runner.cancelled() or (error := runner.exception()) is None:
+            self.over.set_result(None)
+        else:
+            self.over.set_exception(error)
+            self.over.exception()  # reported already, by the owner of the runner
+
+    # The calls.
+
+    async def _run(self) -> None:
+        """Call the handler at its times, until the delivery is ended or the lock is lost."""
+        stalls, free_calls = self._member.stalls, self._mode.free_calls
+        while not self._is_ended:
+            # At least one turn of the loop: a handler that never suspends must not keep it for itself.
+            await asyncio.sleep(max(0.0, self._next_at - self._loop.time()))
+            while self._pauses.is_paused and not self._probes:
+                self._changed.clear()
+                if not (may_probe := self._pauses.may_probe()):
+                    await self._changed.wait()
+                self._probes = may_probe
+            if free_calls.locked():
+                reason = f"waits for a free call of handler {self._handler.name} (concurrency {free_calls.most})"
+                stalls.blocked(self.queue, reason, patience=_PATIENCE, place=OF_CALL)
+            await free_calls.acquire()
+            batch, started = PolledBatch(self), self._loop.time()
+            stalls.moving(self.queue, place=OF_CALL)
+            pulls_nothing = partial(self._pulls_nothing, started)
+            stalls.blocked(self.queue, pulls_nothing, patience=_PATIENCE, place=OF_CALL)
+            try:
+                result, raised = await self._called(batch)
+            finally:
+                batch.is_over = True
+                stalls.moving(self.queue, place=OF_CALL)
+                free_calls.release()
+            if not self.is_certain() and (self._is_ended or not await self._lock.usable()):
+                return
+            if self._process_queue.closed:
+                return
+            if result is not _NOT_CALLED:
+                self._probes = False
+                self._judge(batch, result, raised)
+                self._usual = max(_USUAL, len(batch))
+                self._hold_at_most(max(self._usual, len(self._process_queue)))
+                after, now = batch.next_after, self._loop.time()
+                self._next_at = started + self._every if after is None else now + after
+
+    def _pulls_nothing(self, started: float) -> str:
+        return f"{self._handler.name} has been running for {self._loop.time() - started:.0f} s and has pulled nothing"
+
+    def is_certain(self) -> bool:
+        """Whether the lease of the lock holds now."""
+        return self._loop.time() < self._lock.lease.certain_until
+
+    async def _called(self, batch: PolledBatch) -> tuple[object, bool]:
+        """What the handler returned, _NOT_CALLED if it may not start by now; or what it raised, and True."""
+        if not (self.is_certain() and self.may_go_on()):
+            return _NOT_CALLED, False
+        self.running, self._is_calling = batch, True
+        try:
+            return await self._mode.call(batch), False
+        except BaseException as error:
+            if isinstance(error, GeneratorExit) and not self._loop.is_running():
+                raise  # this coroutine is being closed
+            if isinstance(error, asyncio.CancelledError):
+                if self._is_abandoned:
+                    raise
+                forget_cancellation()  # it is the handler's own, and a failure
+            return error, True
+        finally:
+            self._is_calling = False
+            if self._handler.subscription.is_async:
+                self.running = None
+
+    def _judge(self, batch: PolledBatch, result: object, raised: bool) -> None:
+        """Acknowledge what the call has pulled, or keep it for the next one."""
+        context, handler, member = self._mode.context, self._handler, self._member
+        failure = _failure_of_call(result, batch, handler.subscription, raised=raised)
+        if failure is None:
+            self.done(batch)
+            context.prompt(self._process_queue)
+            return
+        if isinstance(result, BaseException) and not isinstance(result, Outcome):
+            log_traceback(result, handler.subscription)
+        self._parked.extendleft(reversed(batch))
+        if failure.after is not None and batch.next_after is None:
+            batch.next_after = failure.after
+        delay = self._every if batch.next_after is None else batch.next_after
+        context.stopping.failed(handler, failure)
+        for message in batch:
+            if not failure.stop:
+                count_retry(member, handler, message, failure, delay)
+                message.reconsume_times += 1
+        if not batch:
+            member.observe(LoopFailed(f"poll {self.queue}", f"{handler.name} failed: {failure}"))
+
+
+async def _in_thread(threads: ThreadPool, handler: Handler, batch: PolledBatch) -> object:
+    """Call a sync handler. A thread that is late, because another call does not end, calls nothing."""
+    over, outcome, delivery = asyncio.Event(), list[tuple[object, BaseException | None]](), batch.delivery
+
+    def work() -> None:
+        if delivery.is_certain() and delivery.may_go_on():
+            try:
+                outcome.append((handler.call(batch), None))
+            except BaseException as error:
+                outcome.append((None, error))
+        delivery.running = None
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            batch.loop.call_soon_threadsafe(over.set)
+
+    threads.run(work)
+    await over.wait()
+    if not outcome:
+        return _NOT_CALLED
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
+
+
+def _failure_of_call(
+    result: object, messages: Sequence[Message], about: Subscription, *, raised: bool
+) -> Failure | None:
+    """Why a call failed, or None. It is done or not as a whole: what it says of single messages cannot be kept."""
+    home = file_of(about)
+    if not raised:
+        try:
+            single = outcomes_by_message(result, messages) or {}
+        except TypeError as error:
+            return Failure("TypeError", str(error))
+        if any(failure_of(one, False, home) is not None for one in single.values()):
+            problem = "it returned outcomes of single messages, and a polled call is done or not as a whole"
+            return Failure("TypeError", f"{problem}: raise, or publish those messages elsewhere")
+    return failure_of(result, raised, home)

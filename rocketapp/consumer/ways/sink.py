@@ -1,0 +1,365 @@
+"""Sinks: messages are done when a writer says so, for example when a table has stored a hundred of them.
+
+The engine assigns queues, pulls, parks what is paused, commits offsets and gives queues back, as in every consume mode.
+For each session of each queue a sink makes a writer, which takes what was pulled and acknowledges it, at once or much
+later. What a polled handler takes waits in the same delivery: see `ways.poll`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.pausing import PausesOfHandler
+from rocketapp.consumer.pull.puller import Decode
+from rocketapp.consumer.stalls import OF_WRITER
+from rocketapp.consumer.ways.context import WayContext
+from rocketapp.consumer.ways.delivery import NewQueue, Pulled
+from rocketapp.errors import PluginError, RocketAppError
+from rocketapp.model.event import LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.queue_start import Begin, QueueStart
+from rocketapp.model.subscription import Subscription
+from rocketapp.state.flow_control import IsFull, QueueLimits
+from rocketapp.state.handover import RUN_ON
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.records_queue import RecordsQueue
+from rocketapp.state.tag_table import TagTable
+from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.stored_records import StoredRecords, stored_records
+
+Taken_contra = TypeVar("Taken_contra", Message, StoredRecords, contravariant=True)
+
+
+class QueueWriter(Protocol[Taken_contra]):
+    """Takes one queue for one session: from its assignment until it is given back. Called on the event loop.
+
+    It takes messages, or with `Sink(records=True)` records as brokers store them, not decoded.
+    """
+
+    def take(self, messages: Sequence[Taken_contra]) -> None:
+        """What was pulled of the queue, in offset order. Must not block: start what takes time.
+
+        What it raises ends the session: after a second the queue is read again from what was acknowledged.
+        """
+        ...
+
+    async def drain(self) -> None:
+        """The queue is given back: finish what was taken, acknowledge it, and return. It is the time to flush.
+
+        Nothing more is taken. What is not acknowledged goes to the next owner. May be cancelled when time is over.
+        """
+        ...
+
+    def discard(self) -> None:
+        """The session is over, drained or void: start nothing more. Acknowledging has no effect now."""
+        ...
+
+
+class QueueSession(Protocol):
+    """What a writer is given: its queue, and how it acknowledges. For the event loop only."""
+
+    @property
+    def subscription(self) -> Subscription:
+        """What was declared."""
+        ...
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue, or the one of a topic of another name that it is read from."""
+        ...
+
+    @property
+    def call(self) -> Callable[[Any], Any]:
+        """The handler behind its wrappers: a writer may call it, or do without. One of a sync handler blocks."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Everything below is done, or did not match the subscription: what is committed to the broker."""
+        ...
+
+    def done(self, messages: Sequence[Message] | Sequence[StoredRecords]) -> None:
+        """These are done, as they were taken, in any order: the committed offset passes them when all below are."""
+        ...
+
+    def failed(self, message: Message, error: BaseException) -> None:
+        """This one failed: `error` is judged as if the handler had raised it, by its Policy, breaker and retries.
+
+        An outcome means what it says: a Skip is done; a Stop pauses the topic, and the message is taken again when that
+        is resumed. What is retried goes to the handler, concurrently. Not for a writer that takes records.
+        """
+        ...
+
+    def broken(self, error: BaseException) -> None:
+        """Nothing can be done now: end the session. After a second the queue is read again from what is done."""
+        ...
+
+    def blocked(self, reason: str) -> None:
+        """Why the queue makes no progress, for logs and snapshots; it holds until `moving`, or the session's end."""
+        ...
+
+    def moving(self) -> None:
+        """The reason of `blocked` is gone. Costs little when there was none."""
+        ...
+
+
+NewWriter = Callable[[QueueSession], QueueWriter[Message]]
+"""Makes the writer of one session of one queue, on the event loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """How a plugin consumes one topic."""
+
+    new_writer: NewWriter | Callable[[QueueSession], QueueWriter[StoredRecords]]
+    """Makes the writer of one session of one queue, on the event loop."""
+    records: bool = False
+    """Its writers take records as brokers store them, of which they make messages themselves, or columns."""
+    locked: bool = False
+    """Queues are consumed under the lock of their broker, by one member at a time; the next one waits for `drain`."""
+    begin: Begin | None = None
+    """For offsets that are kept elsewhere: in the table that holds the rows. Asked under the lock, if there is one."""
+    max_messages: int | None = None
+    """Messages of one queue that are not acknowledged and stop its pulls; None: `consumer.queue_max_messages`."""
+    max_bytes: int | None = None
+    """The same for bytes; None: `consumer.queue_max_bytes`. `consumer.cache_max_bytes` bounds all queues together."""
+    is_full: IsFull | None = None
+    """For what all queues of the plugin hold together; asked before each pull of a queue that holds something."""
+    plugin: str = ""
+    """The plugin that brought it; the app fills that in."""
+
+
+class SinkMode(Pulled):
+    """Consumes one topic by a sink; its retries are concurrent."""
+
+    def __init__(self, topics: Sequence[ConsumedTopic], context: WayContext) -> None:
+        """`topics`: one, which has one handler."""
+        (topic,) = topics
+        (self.handler,) = topic.handlers
+        self.sink: Sink = topic.sink
+        self.context: WayContext = context
+        self.needs_lock: bool = self.sink.locked
+        self.run_on: float | None = None if self.needs_lock else RUN_ON
+        self._decode_wanted = partial(decode_wanted, self.handler, context.member)
+        self.decode: Decode = self._records if self.sink.records else self._decode_wanted
+        if self.sink.records:
+            self.new_queue: NewQueue = RecordsQueue
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """What is acknowledged in its own time has its own limits, and then the span does not count."""
+        sink = self.sink
+        return QueueLimits(
+            config.queue_max_messages if sink.max_messages is None else sink.max_messages,
+            config.queue_max_bytes if sink.max_bytes is None else sink.max_bytes,
+            config.queue_max_span if sink.max_messages is None else None,
+            sink.is_full,
+            config.topic_max_messages if sink.max_messages is None else 0,
+            config.topic_max_bytes if sink.max_bytes is None else 0,
+        )
+
+    def _records(self, data: bytes, queue: MessageQueue, *, max_inflated_bytes: int) -> list[StoredRecords]:
+        """What an answer holds, without messages that the subscription does not want."""
+        if not self.handler.subscription.tags:
+            found = stored_records(data, queue, max_inflated_bytes=max_inflated_bytes)
+            return [] if found is None else [found]
+        wanted = self._decode_wanted(data, queue, max_inflated_bytes=max_inflated_bytes)
+        return [StoredRecords.of(wanted, queue)] if wanted else []
+
+    @property
+    def own_start(self) -> Begin | None:
+        """Where its sessions begin, when the plugin keeps the offsets."""
+        return None if self.sink.begin is None else self._begin
+
+    async def _begin(self, start: QueueStart) -> int | None:
+        assert self.sink.begin is not None
+        try:
+            return await self.sink.begin(start)
+        except RocketAppError:
+            raise
+        except Exception as error:
+            raise PluginError(self.sink.plugin, f"{type(error).__name__}: {error}") from error
+
+    def open(self, process_queue: ProcessQueue[Any], _lock: object = None, _flow: object = None) -> WriterDelivery:
+        """The delivery of a new session."""
+        return WriterDelivery(process_queue, self)
+
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """The engine does not know what a writer works on."""
+        return []
+
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
+        """A plugin consumes at its own pace."""
+
+    async def stop(self) -> None:
+        """Every delivery has been ended before."""
+
+    def halt(self) -> None:
+        """A plugin sees to its own tasks."""
+
+
+def decode_wanted(
+    handler: Handler, member: Member, data: bytes, queue: MessageQueue, *, max_inflated_bytes: int
+) -> Sequence[Message]:
+    """The messages of an answer that the subscription wants. Others are counted: brokers compare hashes alone."""
+    messages = decode_records(data, queue, max_inflated_bytes=max_inflated_bytes)
+    tags = handler.subscription.tags
+    shares = TagTable([(True, tags)]).split(messages) if tags else [(True, messages)]
+    wanted = next((share for is_wanted, share in shares if is_wanted), ())
+    if others := len(messages) - len(wanted):
+        member.stats.count_unmatched(queue.topic, others)
+    return wanted
+
+
+class SinkDelivery(ABC):
+    """One session of one queue: what was pulled waits here, in offset order, until it is taken (Delivery)."""
+
+    def __init__(self, process_queue: ProcessQueue[Any], handler: Handler, member: Member) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.queue: MessageQueue = process_queue.message_queue
+        self._process_queue, self._handler, self._member = process_queue, handler, member
+        self._parked: deque[Any] = deque()
+        """Messages that nobody has taken; or records, each of several messages."""
+        self._is_ended = False
+        self._pauses = PausesOfHandler(handler, member.pausing, self._pauses_changed)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._process_queue}>"
+
+    def deliver(self, messages: Sequence[Any]) -> None:
+        """What was just put into the process queue, in offset order."""
+        self._parked.extend(messages)
+        self._look()
+
+    def end(self, *, start_no_more: bool = False) -> None:
+        """Withdraw what was not taken; nothing more is."""
+        self._is_ended = True
+        if self._parked:
+            self._process_queue.withdraw(self._parked[0].offset)
+            self._parked.clear()
+
+    def discard(self) -> None:
+        """The session is void: acknowledge nothing of it any more."""
+        self._process_queue.close()
+        self.end()
+        self._pauses.close()
+
+    def done(self, messages: Sequence[Any]) -> None:
+        """Acknowledge what was taken."""
+        if not self._process_queue.closed:
+            before = len(self._process_queue)
+            self._process_queue.finish_all(messages)
+            self._handler.stats.handled += before - len(self._process_queue)
+
+    def _pauses_changed(self) -> None:
+        self._look()
+
+    @abstractmethod
+    def _look(self) -> None:
+        """More may be taken now."""
+
+
+class WriterDelivery(SinkDelivery):
+    """Gives a writer what is not paused, and is the session that it acknowledges by (QueueSession)."""
+
+    def __init__(self, process_queue: ProcessQueue[Any], mode: SinkMode) -> None:
+        super().__init__(process_queue, mode.handler, mode.context.member)
+        self._mode = mode
+        self._stopped: list[Message] = []
+        """Messages that were taken and failed with a Stop: they are taken again when their topic is resumed."""
+        self._writer: QueueWriter[Any] | None = None
+        try:
+            self._writer = mode.sink.new_writer(self)
+        except Exception as error:
+            self.broken(error)
+
+    async def drained(self) -> None:
+        """Returns when the writer has finished what it has taken, or has failed."""
+        if self._writer is None or self.over.done():
+            return
+        try:
+            await self._writer.drain()
+        except Exception as error:
+            # What it did not acknowledge is another member's, or comes again.
+            self._tell(error)
+
+    async def abandon(self) -> bool:
+        """False: whether anything of the writer runs on is not known."""
+        return False
+
+    def discard(self) -> None:
+        """The session is void: acknowledge nothing of it any more."""
+        super().discard()
+        if self._writer is not None:
+            try:
+                self._writer.discard()
+            except Exception as error:
+                self._tell(error)
+        self._member.stalls.forget(self.queue, place=OF_WRITER)
+
+    def _pauses_changed(self) -> None:
+        if not self._pauses.is_paused:
+            self._parked.extendleft(reversed(self._stopped))
+            self._stopped.clear()
+        self._look()
+
+    def _look(self) -> None:
+        """Give the writer what it may take: during a pause at most the one thing that is the probe."""
+        if self._is_ended or not self._parked or self._writer is None or self.over.done():
+            return
+        if not self._pauses.is_paused:
+            messages = list(self._parked)
+            self._parked.clear()
+        elif self._pauses.may_probe():
+            messages = [self._parked.popleft()]
+        else:
+            return
+        try:
+            self._writer.take(messages)
+        except Exception as error:
+            self.broken(error)
+
+    def _tell(self, error: BaseException) -> None:
+        text = f"plugin {self._mode.sink.plugin}: {type(error).__name__}: {error}"
+        self._member.observe(LoopFailed(f"consuming {self.queue}", text))
+
+    # What the writer asks for and says: see QueueSession.
+
+    @property
+    def subscription(self) -> Subscription:
+        return self._handler.subscription
+
+    @property
+    def call(self) -> Callable[[Any], Any]:
+        return self._handler.call
+
+    @property
+    def position(self) -> int:
+        return self._process_queue.commit_offset
+
+    def failed(self, message: Message, error: BaseException) -> None:
+        new_completion = self._mode.context.new_completion
+        new_completion(self._process_queue, self._handler, self._stopped.append).judge(message, error, True)
+
+    def broken(self, error: BaseException) -> None:
+        if not self.over.done():
+            self._tell(error)
+            self.over.set_exception(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            # The owner looks at it when it waits the next time; reading it here marks it as seen.
+            self.over.exception()
+
+    def blocked(self, reason: str) -> None:
+        if not self._process_queue.closed:
+            self._member.stalls.blocked(self.queue, reason, kind="writer", place=OF_WRITER)
+
+    def moving(self) -> None:
+        if not self._process_queue.closed:
+            self._member.stalls.moving(self.queue, place=OF_WRITER)
