@@ -522,11 +522,13 @@ async def test_a_plugin_that_cannot_be_set_up_stops_the_start() -> None:
 
 async def test_plugins_see_the_app_and_its_events_and_cannot_disturb_it(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
+    surfaces: list[Any] = []
     ticked = asyncio.Event()
 
     class Watching:
         @hookimpl
         def observe_events(self, app: Surface) -> Any:
+            surfaces.append(app)
             seen.extend([app.name, app.version, len(app.subscriptions), app.options(AppConfig).group])
             app.every(0.01, ticked.set)
             app.every(0.001, lambda: print(1 / 0))
@@ -542,9 +544,9 @@ async def test_plugins_see_the_app_and_its_events_and_cannot_disturb_it(caplog: 
     lifecycle = lifecycle_of(app, settings=settings)
     await lifecycle.start()
     event = LoopFailed("routes", "refused")
-    lifecycle._assembly.surface.observe(event)  # type: ignore[union-attr]
+    surfaces[0].observe(event)
     assert seen == ["shop", "1.2", 1, "from-settings", event]
-    lifecycle._assembly.surface.observe(event)  # type: ignore[union-attr]
+    surfaces[0].observe(event)
     (line,) = [record for record in caplog.records if "Raising" in record.getMessage()]
     assert re.match(
         r"test_lifecycle\.py:\d+: plugin \S*Raising failed at the event LoopFailed: ZeroDivisionError: ",
