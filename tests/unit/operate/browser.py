@@ -68,8 +68,15 @@ class Browser:
         return found
 
     def text(self, css: str = "body") -> str:
-        found: str = self._ask("GET", f"{self._element(css)}/text")
-        return found
+        while True:
+            try:
+                found: str = self._ask("GET", f"{self._element(css)}/text")
+            except AssertionError as error:
+                # Another page has come between the look for the element and the look at it.
+                if "stale element reference" not in str(error):
+                    raise
+            else:
+                return found
 
     def style(self, css: str, name: str) -> str:
         found: str = self._ask("GET", f"{self._element(css)}/css/{name}")
