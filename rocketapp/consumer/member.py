@@ -16,7 +16,6 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.limits import Limits
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.event import Observe
 from rocketapp.model.handler_kind import POPPED
@@ -25,6 +24,7 @@ from rocketapp.model.names import retry_topic
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.allocation import AVERAGE, Allocation
+from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
@@ -95,7 +95,7 @@ class Member:
         """The owner of what runs beside its caller until the group stops."""
         self.limits: Limits = Limits(config)
         self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
-        self.pausing: Pausing = Pausing()
+        self.pauses: Pauses = Pauses()
         self.stalls: StallReasons = StallReasons(name, self.observe)
         """Why queues are blocked."""
         self.brokers: Brokers = Brokers(name, client, self.limits, random, self.tasks)

@@ -317,11 +317,11 @@ class PushConsumer:
 
         Its queues and locks are kept, and what was pulled as well. Messages of it that come back for a retry wait too.
         """
-        self._member.pausing.pause(topic, reason)
+        self._member.pauses.pause(topic, reason)
 
     def resume(self, topic: str, reason: str | None = None) -> None:
         """Lift this reason, or without one all reasons. The topic goes on when its last reason is lifted."""
-        self._member.pausing.resume(topic, reason)
+        self._member.pauses.resume(topic, reason)
 
     def adjust(self, changes: Mapping[str, Mapping[str, float | None]]) -> None:
         """From now on these limits hold, by topic of the group, or its retry topic."""

@@ -60,7 +60,7 @@ class QueueQuarantine:
 
     def __init__(self, journal: Journal, member: Member, process_queue: ProcessQueue[Message]) -> None:
         self._journal, self._group, self._process_queue = journal, member.name, process_queue
-        self._stalls, self._pauses = member.stalls, member.pausing.pauses
+        self._stalls, self._pauses = member.stalls, member.pauses
         self._queue: MessageQueue = process_queue.message_queue
         self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)
         self._all: Turns[_Turn] = journal.turns

@@ -1,4 +1,7 @@
-"""Which topics of a group are paused, and why. Reasons add up: a topic goes on when all of them were lifted."""
+"""Which topics of a group are paused, and why. Reasons add up: a topic goes on when all of them were lifted.
+
+A pause is in effect at once: what pulls the queues and what calls the handlers hear of every change.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from rocketapp.model.stats import HandlerStats
 
 Take = Callable[[str], bool]
 """(name of a handler): whether one message of it may start, although its topic is paused. True once."""
+
+
+EVERY = ""
+"""Stands for every topic."""
 
 
 class Leave:
@@ -46,6 +53,7 @@ class Pauses:
         self._reasons: dict[str, list[str]] = {}
         self._leaves: dict[tuple[str, str], Leave] = {}
         """By topic and reason."""
+        self._watchers: dict[str, dict[Callable[[], None], None]] = {}
         self.changes: int = 0
         """How often topics were paused or resumed."""
 
@@ -53,28 +61,60 @@ class Pauses:
         return f"<Pauses {self._reasons}>"
 
     def pause(self, topic: str, reason: str) -> None:
-        """Add a reason. One that is there already is not added twice."""
+        """Start no more handlers of this topic and pull no more of its messages, until `resume` lifts the reason."""
+        self._add(topic, reason)
+        self._tell(topic)
+
+    def resume(self, topic: str, reason: str | None = None) -> None:
+        """Lift this reason, or without one all of them. Nothing happens if the topic is not paused for it."""
+        self._lift(topic, self._reasons.get(topic, []) if reason is None else [reason])
+        self._tell(topic)
+
+    def replace(self, topic: str, before: str, reason: str) -> None:
+        """Pause it for another reason, with nothing started in between."""
+        self._add(topic, reason)
+        if before != reason:
+            self._lift(topic, [before])
+        self._tell(topic)
+
+    def probe(self, topic: str, reason: str, leave: Leave) -> None:
+        """Although it is paused for this reason, pull its messages, and start one with this leave."""
+        if self.has(topic, reason):
+            self._leaves[topic, reason] = leave
+        self._tell(topic)
+
+    def _add(self, topic: str, reason: str) -> None:
         self.changes += 1
         self._leaves.pop((topic, reason), None)
         reasons = self._reasons.setdefault(topic, [])
         if reason not in reasons:
             reasons.append(reason)
 
-    def resume(self, topic: str, reason: str | None = None) -> None:
-        """Lift this reason, or without one all of them. Nothing happens if the topic is not paused for it."""
+    def _lift(self, topic: str, lifted: Collection[str]) -> None:
         self.changes += 1
-        reasons = self._reasons.get(topic, [])
-        for lifted in list(reasons) if reason is None else [reason]:
-            self._leaves.pop((topic, lifted), None)
-            if lifted in reasons:
-                reasons.remove(lifted)
-        if not reasons:
+        left = [reason for reason in self._reasons.get(topic, ()) if reason not in lifted]
+        for reason in lifted:
+            self._leaves.pop((topic, reason), None)
+        if left:
+            self._reasons[topic] = left
+        else:
             self._reasons.pop(topic, None)
 
-    def probe(self, topic: str, reason: str, leave: Leave) -> None:
-        """This reason lets one message through. Nothing happens if the topic is not paused for it."""
-        if self.has(topic, reason):
-            self._leaves[topic, reason] = leave
+    # Who hears of it.
+
+    def watch(self, topic: str, changed: Callable[[], None]) -> None:
+        """Call this after every change of this topic, or of EVERY one."""
+        self._watchers.setdefault(topic, {})[changed] = None
+
+    def unwatch(self, topic: str, changed: Callable[[], None]) -> None:
+        """Call it no more. Nothing happens if it did not watch."""
+        self._watchers.get(topic, {}).pop(changed, None)
+
+    def _tell(self, topic: str) -> None:
+        for changed in [*self._watchers.get(topic, ()), *self._watchers.get(EVERY, ())]:
+            changed()
+
+    # What may start.
 
     def leave(self, topic: str) -> Take | None:
         """Asked before a message starts although its topic is paused: only when every reason lets one through."""

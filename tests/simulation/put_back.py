@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from rocketapp.consumer.pausing import Pausing
+from rocketapp.state.pauses import Pauses
 from rocketapp.wire.requests.direct import LATER, NOT_TAKEN, SUCCESS, DirectResult
 from tests.simulation.pairs import PAIRS, PAUSE, QUARANTINE, ROLL_OUT
 from tests.simulation.seeded import simulate
@@ -127,7 +127,7 @@ def _as_failed(ask: Function) -> Function:
 
 def _knows_no_pause(handler_of: Function) -> Function:
     def patched(self: Any, message: Any) -> Any:
-        member, self._member = self._member, SimpleNamespace(pausing=Pausing())
+        member, self._member = self._member, SimpleNamespace(pauses=Pauses())
         try:
             return handler_of(self, message)
         finally:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.offsets.commits import Commits, Session
-from rocketapp.consumer.pausing import EVERY
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.queues.leases import Lock
@@ -26,6 +25,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
+from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.wire.record import Message
@@ -204,7 +204,7 @@ class Assignment(Owned):
     def _look_at_pauses(self) -> None:
         """The pauses of the group have changed, or a session begins."""
         if self._consuming is not None:
-            self._consuming.puller.gate.follow(self._member.pausing.pauses, self._topics)
+            self._consuming.puller.gate.follow(self._member.pauses, self._topics)
 
     async def run(self) -> None:
         """Until it has been given back."""
@@ -260,10 +260,10 @@ class Assignment(Owned):
 
         Whether no handler of it runs any more, and where to go on if the broker moved the offset.
         """
-        member, committer, pausing = self._member, self._committer, self._member.pausing
+        member, committer, pauses = self._member, self._committer, self._member.pauses
         config = member.limits.of(self.queue.topic)
         limits = self._mode.limits(config)
-        flow = self._group.flow_control.open(member.name, process_queue, config, limits, pauses=pausing.pauses)
+        flow = self._group.flow_control.open(member.name, process_queue, config, limits, pauses=pauses)
         try:
             delivery = self._mode.open(process_queue, lock, flow)
         except BaseException:
@@ -275,7 +275,7 @@ class Assignment(Owned):
         self.process_queue = process_queue
         puller = Puller(member, process_queue, mode=self._mode, delivery=delivery, flow=flow, committer=committer)
         self._consuming = _Consuming(session, delivery, puller, flow)
-        pausing.watch(self._pauses_of, self._look_at_pauses)
+        pauses.watch(self._pauses_of, self._look_at_pauses)
         self._look_at_pauses()
         try:
             correction = await self._pull(self._consuming, lock)
@@ -289,7 +289,7 @@ class Assignment(Owned):
             raise
         finally:
             committer.end(session)
-            pausing.unwatch(self._pauses_of, self._look_at_pauses)
+            pauses.unwatch(self._pauses_of, self._look_at_pauses)
             flow.close()
             self._consuming = self.process_queue = None
         member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))

@@ -101,7 +101,7 @@ class PopAssignment(Owned):
         popper = Popper(member, queue, delivery=delivery, flow=flow, hiding=self._hiding, retries=self._retries)
         self._consuming, self.process_queue = (popper, delivery, flow), queue
         member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
-        member.pausing.watch(self.queue.topic, self._look_at_pauses)
+        member.pauses.watch(self.queue.topic, self._look_at_pauses)
         self._look_at_pauses()
         loops = [
             member.tasks.start(coroutine, f"{what} {self.queue}")
@@ -124,7 +124,7 @@ class PopAssignment(Owned):
         finally:
             for each in loops:
                 each.cancel()
-            member.pausing.unwatch(self.queue.topic, self._look_at_pauses)
+            member.pauses.unwatch(self.queue.topic, self._look_at_pauses)
             self._mode.over(queue)
             flow.close()
             self._consuming = self.process_queue = None
@@ -159,7 +159,7 @@ class PopAssignment(Owned):
 
     def _look_at_pauses(self) -> None:
         if self._consuming is not None:
-            self._consuming[0].gate.follow(self._member.pausing.pauses, (self.queue.topic,))
+            self._consuming[0].gate.follow(self._member.pauses, (self.queue.topic,))
 
     async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""

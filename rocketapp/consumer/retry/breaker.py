@@ -11,10 +11,9 @@ import asyncio
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.model.policy import Breaker
 from rocketapp.state.breaker import BreakerState, Circuit
-from rocketapp.state.pauses import Leave
+from rocketapp.state.pauses import Leave, Pauses
 from rocketapp.state.redelivery import Failure
 
 _LOOK = 0.1
@@ -25,10 +24,10 @@ class Stopping:
     """Pauses the topics of one group for which a failure says so."""
 
     def __init__(self, member: Member) -> None:
-        self._pausing, known = member.pausing, member.stats.handlers
+        self._pauses, known = member.pauses, member.stats.handlers
         self._own = {id(handler) for handler in known}
         self._breakers = {
-            id(handler): CircuitBreaker(handler, about, member.pausing)
+            id(handler): CircuitBreaker(handler, about, member.pauses)
             for handler in known
             if handler.subscription.retry is not None and (about := handler.subscription.retry.breaker) is not None
         }
@@ -39,7 +38,7 @@ class Stopping:
     def failed(self, handler: Handler, failure: Failure) -> None:
         """An attempt has failed."""
         if failure.stop and id(handler) in self._own:  # what forwards messages says it of one message
-            self._pausing.pause(handler.subscription.topic, f"{handler.name} said stop: {failure}")
+            self._pauses.pause(handler.subscription.topic, f"{handler.name} said stop: {failure}")
         breaker = self._breakers.get(id(handler))
         if breaker is not None:
             breaker.failed(failure)
@@ -53,8 +52,8 @@ class Stopping:
 class CircuitBreaker:
     """The breaker of one handler: pauses its topic while most of its calls fail."""
 
-    def __init__(self, handler: Handler, about: Breaker, pausing: Pausing) -> None:
-        self._handler, self._about, self._pausing = handler, about, pausing
+    def __init__(self, handler: Handler, about: Breaker, pauses: Pauses) -> None:
+        self._handler, self._about, self._pauses = handler, about, pauses
         self._topic = handler.subscription.topic
         self._state = BreakerState(about)
         self._loop = asyncio.get_running_loop()
@@ -94,14 +93,14 @@ class CircuitBreaker:
             f"circuit breaker of {self._handler.name}: {about.failures} failed attempts within {seconds:.0f} s, "
             f"the last: {failure}; one message is tried after {about.pause:g} s"
         )
-        self._pausing.replace(self._topic, before, self._reason)
+        self._pauses.replace(self._topic, before, self._reason)
         self._timer = self._loop.call_later(about.pause, self._probe)
 
     def _probe(self) -> None:
         """Let one message through; another one when that gives no answer within a pause."""
         self._state.try_one()
         self._leave, self._until = Leave(self._handler.name, self._handler.stats), self._loop.time() + self._about.pause
-        self._pausing.probe(self._topic, self._reason, self._leave)
+        self._pauses.probe(self._topic, self._reason, self._leave)
         self._look()
 
     def _look(self) -> None:
@@ -126,8 +125,8 @@ class CircuitBreaker:
     def _resume(self) -> None:
         reason, self._reason = self._reason, ""
         if reason:
-            self._pausing.resume(self._topic, reason)
+            self._pauses.resume(self._topic, reason)
 
     def _was_resumed(self) -> bool:
         """The app has lifted the pause."""
-        return bool(self._reason) and not self._pausing.pauses.has(self._topic, self._reason)
+        return bool(self._reason) and not self._pauses.has(self._topic, self._reason)

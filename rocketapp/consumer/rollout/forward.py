@@ -30,7 +30,6 @@ from weakref import WeakValueDictionary
 from rocketapp.client.calls.messages import consume_directly
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.pausing import EVERY
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
 from rocketapp.consumer.workers.work import Completion
@@ -39,6 +38,7 @@ from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Retry, Stop
 from rocketapp.model.subscription import ALL_TAGS
+from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
@@ -322,7 +322,7 @@ class Taking:
         self._ended: OrderedDict[tuple[_Place, int], tuple[float, DirectResult]] = OrderedDict()
         """By message and attempt the loop's time when it ended, and how; the oldest first."""
         self._stopped = False
-        member.pausing.watch(EVERY, self._withdraw_paused)
+        member.pauses.watch(EVERY, self._withdraw_paused)
 
     def __repr__(self) -> str:
         return f"<Taking of {self._member.name}: {len(self._running)} taken>"
@@ -330,7 +330,7 @@ class Taking:
     def stop(self) -> None:
         """Take nothing more, and give back what was not started; what runs goes on."""
         self._stopped = True
-        self._member.pausing.unwatch(EVERY, self._withdraw_paused)
+        self._member.pauses.unwatch(EVERY, self._withdraw_paused)
         for call in list(self._running.values()):
             call.withdraw("this member stops")
 
@@ -364,7 +364,7 @@ class Taking:
         """The handler of this message, or why it is not called."""
         if self._stopped:
             return "this member stops"
-        if reason := self._member.pausing.pauses.reason(message.topic):
+        if reason := self._member.pauses.reason(message.topic):
             return f"topic {message.topic} is {reason}"
         table = self._handlers.get(message.topic)
         handler = None if table is None else table.split([message])[0][0]
@@ -416,7 +416,7 @@ class Taking:
 
     def _withdraw_paused(self) -> None:
         for call in list(self._running.values()):
-            if reason := self._member.pausing.pauses.reason(call.message.topic):
+            if reason := self._member.pauses.reason(call.message.topic):
                 call.withdraw(f"topic {call.message.topic} is {reason}")
 
     def _has_ended(self, place: _Place, request: DirectRequest, call: _Call) -> None:

@@ -160,7 +160,7 @@ class Figures:
             for queue, owned in self._owned.items():
                 if queue.topic == retries and queue not in found and owned.process_queue:
                     topics = {message.topic for message in owned.process_queue.unfinished()}
-                    if (paused := self._member.pausing.pauses.reason_of_all(topics)) is not None:
+                    if (paused := self._member.pauses.reason_of_all(topics)) is not None:
                         found[queue] = paused
         return found
 

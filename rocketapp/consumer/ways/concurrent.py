@@ -19,7 +19,6 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import GroupStats
-from rocketapp.consumer.pausing import EVERY, Pausing
 from rocketapp.consumer.quarantine import InTurn, QueueQuarantine
 from rocketapp.consumer.retry.slow import SlowSendBack
 from rocketapp.consumer.ways.by_workers import WayByWorkers
@@ -31,6 +30,7 @@ from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.handover import RUN_ON
+from rocketapp.state.pauses import EVERY, Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.wire.record import Message
@@ -56,7 +56,7 @@ class ConcurrentWay(WayByWorkers):
         self.new_completion: NewCompletion = context.new_completion
         self.released: SlowSendBack | None = context.released
         self._group = context.member.name
-        self.pausing: Pausing = context.member.pausing
+        self.pauses: Pauses = context.member.pauses
         self.journal: Journal | None = context.journal
         self._member = context.member
         super().__init__(WorkersOfHandlers(context.member, context.threads, self.journal), context.forwarding)
@@ -121,7 +121,7 @@ class ConcurrentDelivery:
         self._batches: dict[int, tuple[Workers, Batches]] = {}
         self._copies: list[tuple[Workers, list[Any]]] = []
         """Items that wait for the end of a call here, which was sent back."""
-        self._pausing = way.pausing
+        self._pauses = way.pauses
         self._given_up = False
         self._left_behind = 0
         """Messages that are neither started nor withdrawn, when the queue was given up."""
@@ -207,13 +207,13 @@ class ConcurrentDelivery:
         """Returns when everything that was started has been finished. Call `end` first."""
         self._drained.clear()
         self._process_queue.watch(self._check_drained)
-        self._pausing.watch(EVERY, self._leave_paused)
+        self._pauses.watch(EVERY, self._leave_paused)
         try:
             self._leave_paused()
             await self._drained.wait()
         finally:
             self._process_queue.unwatch(self._check_drained)
-            self._pausing.unwatch(EVERY, self._leave_paused)
+            self._pauses.unwatch(EVERY, self._leave_paused)
 
     def _leave_paused(self) -> None:
         self._leave(lambda workers: workers.is_paused)

@@ -112,7 +112,7 @@ class SerialDelivery:
     def _start(self, calls: Coroutine[Any, Any, None], name: str) -> None:
         """Start the runner: `calls` calls handlers until the delivery is ended, or the lock is lost."""
         self._way.deliveries[self] = None
-        self._way.context.member.pausing.watch(self.queue.topic, self._look_at_pauses)
+        self._way.context.member.pauses.watch(self.queue.topic, self._look_at_pauses)
         self._look_at_pauses()
         self._runner = self._way.tasks.start(calls, f"{name} {self.queue}")
         self._runner.add_done_callback(self._close)
@@ -120,7 +120,7 @@ class SerialDelivery:
     def _close(self, runner: asyncio.Task[None]) -> None:
         """The runner has ended."""
         self._way.deliveries.pop(self, None)
-        self._way.context.member.pausing.unwatch(self.queue.topic, self._look_at_pauses)
+        self._way.context.member.pauses.unwatch(self.queue.topic, self._look_at_pauses)
         error = None if runner.cancelled() else runner.exception()
         if error is None:
             self.over.set_result(None)
@@ -136,7 +136,7 @@ class SerialDelivery:
     # Pauses.
 
     def _look_at_pauses(self) -> None:
-        pauses, topic = self._way.context.member.pausing.pauses, self.queue.topic
+        pauses, topic = self._way.context.member.pauses, self.queue.topic
         self._held, self._take = pauses.is_paused(topic), pauses.leave(topic)
         self._permit.withheld = self._held or self._ended.done()
         self._changed.set()

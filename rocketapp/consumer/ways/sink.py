@@ -229,7 +229,7 @@ class SinkDelivery(ABC):
         self._parked: deque[Any] = deque()
         """Messages that nobody has taken; or records, each of several messages."""
         self._is_ended = False
-        self._pauses = PausesOfHandler(handler, member.pausing, self._pauses_changed)
+        self._pauses = PausesOfHandler(handler, member.pauses, self._pauses_changed)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._process_queue}>"

@@ -16,8 +16,9 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
-from rocketapp.consumer.pausing import PausesOfHandler, Pausing
+from rocketapp.consumer.pausing import PausesOfHandler
 from rocketapp.consumer.workers.work import Work, left_of
+from rocketapp.state.pauses import Pauses
 from rocketapp.tasks import Tasks
 
 _CHUNK = 32
@@ -41,10 +42,10 @@ class _InHand:
 class AsyncWorkers:
     """Up to `concurrency` calls of one async handler at once."""
 
-    def __init__(self, handler: Handler, tasks: Tasks, pausing: Pausing, journal: Journal | None = None) -> None:
+    def __init__(self, handler: Handler, tasks: Tasks, pauses: Pauses, journal: Journal | None = None) -> None:
         """`journal`: where workers note down what they have in hand."""
         self._journal = journal
-        self._pauses = PausesOfHandler(handler, pausing, self._pauses_changed)
+        self._pauses = PausesOfHandler(handler, pauses, self._pauses_changed)
         subscription = handler.subscription
         self.handler = handler
         self._tasks = tasks

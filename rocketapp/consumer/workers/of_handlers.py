@@ -25,7 +25,7 @@ class WorkersOfHandlers:
 
     def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
         """`threads(name, most)` makes threads. `journal`: where workers note down what they have in hand."""
-        self._observe, self._pausing = member.observe, member.pausing
+        self._observe, self._pauses = member.observe, member.pauses
         self._threads, self._journal = threads, journal
         self.tasks: Tasks = Tasks(member.observe)
         self._all: list[Workers] = []
@@ -85,15 +85,15 @@ class WorkersOfHandlers:
 
     def one(self, handler: Handler) -> Workers:
         """Workers of one more async handler, which runs no code of the user: what it has in hand ends no process."""
-        self._all.append(AsyncWorkers(handler, self.tasks, self._pausing))
+        self._all.append(AsyncWorkers(handler, self.tasks, self._pauses))
         return self._all[-1]
 
     def _of(self, handler: Handler) -> Workers:
         workers: Workers
         if handler.subscription.is_async:
-            workers = AsyncWorkers(handler, self.tasks, self._pausing, self._journal)
+            workers = AsyncWorkers(handler, self.tasks, self._pauses, self._journal)
         else:
-            workers = ThreadWorkers(handler, self._observe, self._pausing, self._threads, self._journal)
+            workers = ThreadWorkers(handler, self._observe, self._pauses, self._threads, self._journal)
         if (tokens := handler.tokens) is not None:
             from rocketapp.consumer.workers.rated import RatedWorkers
 

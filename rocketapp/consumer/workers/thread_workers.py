@@ -21,10 +21,11 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
-from rocketapp.consumer.pausing import PausesOfHandler, Pausing
+from rocketapp.consumer.pausing import PausesOfHandler
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.state.pauses import Pauses
 
 _CHUNK = 32
 """Items of an endless work that a thread takes before it looks at the other works."""
@@ -54,13 +55,13 @@ class ThreadWorkers:
         self,
         handler: Handler,
         observe: Observe,
-        pausing: Pausing,
+        pauses: Pauses,
         threads: MakeThreads = Threads,
         journal: Journal | None = None,
     ) -> None:
         """`threads(name, most)` makes the threads; `journal`: where they note down what they have in hand."""
         self._journal = journal
-        self._pauses = PausesOfHandler(handler, pausing, self._pauses_changed)
+        self._pauses = PausesOfHandler(handler, pauses, self._pauses_changed)
         self._can_probe = False
         """Its topic is paused, and one message may start."""
         subscription = handler.subscription

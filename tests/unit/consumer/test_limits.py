@@ -14,12 +14,12 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.puller import PULL_EXPIRES
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import HandlerSlow, StandingStill
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.pauses import Pauses
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, subscription
@@ -188,7 +188,7 @@ def test_a_handler_in_threads_gets_more_of_them() -> None:
 
     async def story() -> None:
         workers, done = (
-            ThreadWorkers(Handler(declared, lambda _: together.wait() * 0 or None), Events(), Pausing()),
+            ThreadWorkers(Handler(declared, lambda _: together.wait() * 0 or None), Events(), Pauses()),
             Done(),
         )
         workers.submit(Work([message(offset) for offset in range(3)], done))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from time import process_time
 
-from rocketapp.consumer.pausing import EVERY, Pausing
 from rocketapp.consumer.pull.gate import Gate
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.pauses import EVERY, Pauses
 from tests.unit.cpu import cheapest
 from tests.unit.scripted import Events, in_virtual_time
 
@@ -22,19 +22,19 @@ class Room:
 
 @in_virtual_time
 async def test_a_pause_of_one_topic_takes_a_millisecond_and_of_a_thousand_fifty() -> None:
-    pausing, stalls = Pausing(), StallReasons("group", Events())
+    pauses, stalls = Pauses(), StallReasons("group", Events())
     for name, topics in [*((topic, (topic,)) for topic in TOPICS), (EVERY, TOPICS)]:
         for number in range(4):
             queue = MessageQueue(name or "%RETRY%group", "broker-a", number)
             gate = Gate(queue, Room(), stalls)  # type: ignore[arg-type]
-            pausing.watch(name, lambda gate=gate, topics=topics: gate.follow(pausing.pauses, topics))  # type: ignore[misc]
+            pauses.watch(name, lambda gate=gate, topics=topics: gate.follow(pauses, topics))  # type: ignore[misc]
 
     def change(*topics: str) -> float:
         began = process_time()
         for topic in topics:
-            pausing.pause(topic, "test")
+            pauses.pause(topic, "test")
         for topic in topics:
-            pausing.resume(topic, "test")
+            pauses.resume(topic, "test")
         return (process_time() - began) / 2
 
     assert cheapest(lambda: change(TOPICS[500]), within=0.001) < 0.001

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.watch import blocked
 from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import Event, LoopBlocked
 from rocketapp.plugins.log_lines import line_of
+from rocketapp.state.pauses import Pauses
 from rocketapp.tasks import Tasks
 from rocketapp.user_line import place_of_frame
 from rocketapp.wire.record import Message
@@ -62,7 +62,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
     events = Events()
     watch = BlockedLoop(events, after=0.1)
     watch.start()
-    workers = AsyncWorkers(Handler(subscription("app:charge"), call), Tasks(events), Pausing())
+    workers = AsyncWorkers(Handler(subscription("app:charge"), call), Tasks(events), Pauses())
     workers.submit(Work([message(0)], Reports()))
     during, after = await told(events)
     assert (during.handler, during.place) == (after.handler, after.place) == ("app:charge", LINE)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.watch.slow_calls import places_of_calls
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.serial import Permit, SerialInThreads, SerialOnLoop
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.work import Work
 from rocketapp.state.lease import Lease
+from rocketapp.state.pauses import Pauses
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
@@ -62,7 +62,7 @@ async def test_the_users_line_is_found_by_the_item(call: Any, offset: int, one_b
         stop = executor.stop
     else:
         workers = (
-            AsyncWorkers(handler, tasks, Pausing()) if call is on_loop else ThreadWorkers(handler, Events(), Pausing())
+            AsyncWorkers(handler, tasks, Pauses()) if call is on_loop else ThreadWorkers(handler, Events(), Pauses())
         )
         workers.submit(Work([item], Reports()))
         stop = workers.stop

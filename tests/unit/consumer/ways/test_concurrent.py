@@ -109,12 +109,12 @@ async def test_nothing_starts_during_a_pause_and_messages_go_on_in_their_order()
     paused = Paused()
     paused.deliver(*map(message, range(6)))
     await asyncio.sleep(0.5)
-    paused.way.pausing.pause("topic", "test")
+    paused.way.pauses.pause("topic", "test")
     paused.deliver(message(6))
     await asyncio.sleep(10)
     assert paused.called == [0, 1]
     assert paused.process_queue.commit_offset == 2
-    paused.way.pausing.resume("topic")
+    paused.way.pauses.resume("topic")
     await asyncio.sleep(10)
     assert paused.called == list(range(7))
     assert paused.process_queue.commit_offset == 7
@@ -125,11 +125,11 @@ async def test_nothing_starts_during_a_pause_and_messages_go_on_in_their_order()
 async def test_a_batch_waits_for_the_end_of_the_pause() -> None:
     paused = Paused(batch=4)
     paused.deliver(*map(message, range(3)))
-    paused.way.pausing.pause("topic", "test")
+    paused.way.pauses.pause("topic", "test")
     paused.deliver(*map(message, range(3, 7)))
     await asyncio.sleep(10)
     assert paused.called == []
-    paused.way.pausing.resume("topic")
+    paused.way.pauses.resume("topic")
     await asyncio.sleep(10)
     assert paused.called == [[0, 1, 2, 3], [4, 5, 6]]
     await paused.way.stop()
@@ -139,13 +139,13 @@ async def test_a_batch_waits_for_the_end_of_the_pause() -> None:
 async def test_a_pause_of_one_topic_leaves_the_other_topics_of_a_retry_queue_alone() -> None:
     queue = MessageQueue("%RETRY%group", "broker-a", 0)
     paused = Paused(queue, "held", "other")
-    paused.way.pausing.pause("held", "test")
+    paused.way.pauses.pause("held", "test")
     held = [message(offset, queue=queue, origin="held") for offset in (0, 2)]
     other = [message(offset, queue=queue, origin="other") for offset in (1, 3)]
     paused.deliver(held[0], other[0], held[1], other[1])
     await asyncio.sleep(10)
     assert paused.called == [1, 3]
-    paused.way.pausing.resume("held")
+    paused.way.pauses.resume("held")
     await asyncio.sleep(10)
     assert paused.called == [1, 3, 0, 2]
     await paused.way.stop()
@@ -156,7 +156,7 @@ async def test_a_paused_queue_is_given_up_without_starting_what_waits() -> None:
     paused = Paused()
     paused.deliver(*map(message, range(6)))
     await asyncio.sleep(0.5)
-    paused.way.pausing.pause("topic", "test")
+    paused.way.pauses.pause("topic", "test")
     paused.delivery.end()
     async with asyncio.timeout(2):
         await paused.delivery.drained()
@@ -216,11 +216,11 @@ def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
                 messages = process_queue.put([message(first + index, tag) for index, tag in enumerate(argument)])
                 delivery.deliver(messages)
             elif kind == "hold":
-                way.pausing.pause("topic", "test")
+                way.pauses.pause("topic", "test")
                 is_held, was_held = True, was_held or is_given_up
             elif kind == "go_on":
                 is_held = False
-                way.pausing.resume("topic")
+                way.pauses.resume("topic")
             elif kind == "end" and not is_given_up:
                 is_given_up, was_held = True, is_held
                 delivery.end()

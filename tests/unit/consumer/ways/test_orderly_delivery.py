@@ -226,13 +226,13 @@ async def test_a_paused_queue_ends_its_running_call_and_starts_the_next_when_it_
     bench = Bench(call)
     bench.begin(0, 4)
     await asyncio.sleep(1.5)
-    bench.way.context.member.pausing.pause("topic", "test")
+    bench.way.context.member.pauses.pause("topic", "test")
     await asyncio.sleep(30)
     assert called == [0, 1]
     assert bench.process_queue.commit_offset == 2
-    bench.way.context.member.pausing.resume("topic")
+    bench.way.context.member.pauses.resume("topic")
     await eventually(lambda: bench.process_queue.commit_offset == 4)
-    bench.way.context.member.pausing.pause("topic", "test")
+    bench.way.context.member.pauses.pause("topic", "test")
     bench.delivery.end()
     async with asyncio.timeout(1):
         await bench.delivery.drained()

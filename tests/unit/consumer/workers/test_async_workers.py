@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import LoopFailed
+from rocketapp.state.pauses import Pauses
 from rocketapp.tasks import PATIENCE, Tasks
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
@@ -31,7 +31,7 @@ class Bench(Reports):
         super().__init__()
         self.events = Events()
         self.tasks = Tasks(self.events)
-        self.workers = AsyncWorkers(Handler(subscription(concurrency=concurrency), call), self.tasks, Pausing())
+        self.workers = AsyncWorkers(Handler(subscription(concurrency=concurrency), call), self.tasks, Pauses())
 
     def submit(self, *offsets: int) -> None:
         self.workers.submit(Work([message(offset) for offset in offsets], self))
