@@ -202,7 +202,7 @@ class QueueQuarantine:
         return f"#{turn.message.offset} may have ended a process: {whose} handles one such message at a time{now}"
 
 
-class InTurn:
+class AckInTurn:
     """The completion of one quarantined message."""
 
     def __init__(self, completion: Any, quarantine: QueueQuarantine, message: Message) -> None:

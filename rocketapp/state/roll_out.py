@@ -44,7 +44,7 @@ class Known:
 
 
 @dataclass(slots=True)
-class Kind:
+class MemberKind:
     """Other members that subscribe alike: what one of them says holds for all."""
 
     members: dict[str, Known] = field(default_factory=dict)
@@ -185,8 +185,8 @@ def _covers(pulled: str, wanted: SubscriptionData) -> bool:
 class Others:
     """Which members want messages that we have no handler for."""
 
-    def __init__(self, mine: Wants, kinds: Iterable[Kind]) -> None:
-        self._by_topic: dict[str, tuple[dict[bytes, list[Kind]], list[Kind]]] = {}
+    def __init__(self, mine: Wants, kinds: Iterable[MemberKind]) -> None:
+        self._by_topic: dict[str, tuple[dict[bytes, list[MemberKind]], list[MemberKind]]] = {}
         for kind in kinds:
             for topic, data in kind.wants.items() if kind.wants is not None and kind.wants is not mine else ():
                 own = mine.get(topic)
@@ -209,7 +209,7 @@ class Others:
         """
         return sorted(chain.from_iterable(kind.members for kind in self._kinds(topic, tag)))
 
-    def _kinds(self, topic: str, tag: bytes | None) -> Sequence[Kind]:
+    def _kinds(self, topic: str, tag: bytes | None) -> Sequence[MemberKind]:
         known = self._by_topic.get(topic)
         if known is None:
             return ()

@@ -28,8 +28,8 @@ from rocketapp.model.event import RollOut, SubscriptionsDiffer
 from rocketapp.model.subscription import TAGS, SubscriptionData
 from rocketapp.state.roll_out import (
     Difference,
-    Kind,
     Known,
+    MemberKind,
     Others,
     Wants,
     differences,
@@ -87,7 +87,7 @@ class SubscriptionCheck:
         self._limit = member.config.rebalance_interval + 5.0
         self._loop = asyncio.get_running_loop()
         self._kind = _kind_of(member.client_id)
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, MemberKind] = {}
         """The other members, by the digest of their client id."""
         self._listed: Collection[str] = ()
         """The members that the last list has named."""
@@ -291,7 +291,7 @@ class SubscriptionCheck:
                 key = _kind_of(name)
                 if (kind := self._kinds.get(key)) is None:
                     is_ours = key == self._kind
-                    kind = self._kinds[key] = Kind(wants=self._own if is_ours else None, is_known=is_ours)
+                    kind = self._kinds[key] = MemberKind(wants=self._own if is_ours else None, is_known=is_ours)
                 is_news |= name not in kind.members
                 kind.members.setdefault(name, Known(now)).seen = now
         if is_news:
@@ -299,7 +299,7 @@ class SubscriptionCheck:
 
     def _forget(self, members: Iterable[str]) -> None:
         for name in members:
-            kind = self._kinds.get(_kind_of(name), Kind())
+            kind = self._kinds.get(_kind_of(name), MemberKind())
             kind.members.pop(name, None)
             if not kind.members:
                 self._kinds.pop(_kind_of(name), None)
@@ -308,7 +308,7 @@ class SubscriptionCheck:
     def _count(self) -> int:
         return sum(len(kind.members) for kind in self._kinds.values())
 
-    def _said(self) -> list[tuple[Kind, Wants]]:
+    def _said(self) -> list[tuple[MemberKind, Wants]]:
         """The kinds but ours that have said what they want, and what that is; in an order that all members share."""
         said = [(one, one.wants) for name, one in self._kinds.items() if name != self._kind and one.wants is not None]
         return sorted(said, key=lambda each: min(each[0].members))
@@ -334,7 +334,7 @@ class SubscriptionCheck:
                 chosen[ids[(bisect(ids, self._member.client_id) + self._kinds[name].tries) % len(ids)]] = name
             answered = await self._ask_each(chosen)
             for client_id, name in chosen.items():
-                kind = self._kinds.get(name, Kind())
+                kind = self._kinds.get(name, MemberKind())
                 kind.tries = 0 if client_id in answered else kind.tries + 1
                 kind.not_before = self._loop.time() + min(2.0**kind.tries, _LONGEST_PAUSE)
                 if kind.tries == 0 or len(kind.members) < 2:
@@ -359,7 +359,7 @@ class SubscriptionCheck:
         return answered
 
     async def _ask_one(self, name: str) -> RunningInfo | None:
-        kind = self._kinds.get(_kind_of(name), Kind())
+        kind = self._kinds.get(_kind_of(name), MemberKind())
         known = kind.members.get(name, Known(0.0))
         known.silent = f"it did not answer within {ANSWER_TIMEOUT:g} s"
         try:

@@ -257,13 +257,13 @@ class Unmatched(Generic[W]):
 # The side of the member that is asked.
 
 
-class Failures(Protocol):
+class FailedMessages(Protocol):
     """Sees to failed messages: the redelivery, or the answer to an owner."""
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
 
 
-class _Call(Failures):
+class _Call(FailedMessages):
     """One message that was taken. In order, the owner of its queue sees to a failure."""
 
     def __init__(self, message: Message, queue: MessageQueue, handler: Handler) -> None:

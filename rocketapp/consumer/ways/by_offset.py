@@ -9,7 +9,7 @@ from typing import Any
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.retry.breaker import Stopping
-from rocketapp.consumer.rollout.forward import Failures
+from rocketapp.consumer.rollout.forward import FailedMessages
 from rocketapp.consumer.ways.outcomes import failures_of
 from rocketapp.model.outcome import Outcome
 from rocketapp.state.process_queue import ProcessQueue
@@ -85,7 +85,7 @@ class SentBack(ByOffset):
         handler: Handler,
         keep: Callable[[Message], None],
         *,
-        redelivery: Failures,
+        redelivery: FailedMessages,
         stopping: Stopping,
     ) -> None:
         """`keep` takes a message that is started again when its topic is resumed."""

@@ -19,7 +19,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import GroupStats
-from rocketapp.consumer.quarantine import InTurn, QueueQuarantine
+from rocketapp.consumer.quarantine import AckInTurn, QueueQuarantine
 from rocketapp.consumer.retry.slow import SlowSendBack
 from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.context import WayContext
@@ -343,7 +343,7 @@ class ConcurrentDelivery:
             self._started_to = max(self._started_to, works.popleft()[1].last_offset)
         is_alone = False
         if self._quarantine is not None and (is_alone := self._quarantine.has_turn(message := first_of(items[0]))):
-            completion = InTurn(completion, self._quarantine, message)
+            completion = AckInTurn(completion, self._quarantine, message)
         work = self._new_work(items, completion)
         if self._record is not None:
             work.record, work.is_alone = self._record(work.first_offset, work.last_offset), is_alone

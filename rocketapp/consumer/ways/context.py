@@ -11,7 +11,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.retry.attempts import Attempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.rollout.forward import Failures, Forwarding
+from rocketapp.consumer.rollout.forward import FailedMessages, Forwarding
 from rocketapp.consumer.ways.by_offset import SentBack
 from rocketapp.consumer.ways.delivery import Keep, Prompt, no_prompt
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
@@ -43,7 +43,7 @@ class WayContext:
     """Called when messages of a queue in order were finished."""
 
     def new_completion(
-        self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep, failures: Failures | None = None
+        self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep, failures: FailedMessages | None = None
     ) -> SentBack:
         """What judges the calls of one handler in one session. `failures` sees to failures in place of the retry."""
         failures = failures or self.redelivery

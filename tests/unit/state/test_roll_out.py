@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rocketapp.model.subscription import SubscriptionData, parse_tags
 from rocketapp.state.roll_out import (
-    Kind,
     Known,
+    MemberKind,
     Others,
     differences,
     not_yet_pulled,
@@ -25,8 +25,8 @@ def wants(**topics: str) -> dict[str, SubscriptionData]:
     return {topic: SubscriptionData(topic, tags, parse_tags(tags)) for topic, tags in topics.items()}
 
 
-def kind(*names: str, **topics: str) -> Kind:
-    return Kind({name: Known(0.0) for name in names}, wants(**topics))
+def kind(*names: str, **topics: str) -> MemberKind:
+    return MemberKind({name: Known(0.0) for name in names}, wants(**topics))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_another_kind_of_expression_differs_and_is_not_united() -> None:
         "member m subscribes t with SQL92 amount > 5, this app with a"
     ]
     assert shown(united([wants(t="a"), sql])["t"]) == "a"
-    assert not Others(wants(t="a"), [Kind({"m": Known(0.0)}, sql)]).takers("t", b"b")
+    assert not Others(wants(t="a"), [MemberKind({"m": Known(0.0)}, sql)]).takers("t", b"b")
 
 
 def test_messages_that_another_member_wants_have_takers() -> None:
@@ -121,7 +121,7 @@ def test_the_union_takes_exactly_what_any_member_takes_and_others_know_who(
 
     union = united(each)
     assert takes(union.get(topic)) == any(takes(one.get(topic)) for one in each)
-    mine, others = each[0], Others(each[0], [Kind({str(at): Known(0.0)}, one) for at, one in enumerate(each)])
+    mine, others = each[0], Others(each[0], [MemberKind({str(at): Known(0.0)}, one) for at, one in enumerate(each)])
     if not takes(mine.get(topic)):
         assert others.takers(topic, tag) == [str(at) for at, one in enumerate(each) if takes(one.get(topic))]
         assert others.are_wanting(topic, tag) == any(takes(one.get(topic)) for one in each)
