@@ -1,4 +1,4 @@
-"""What a handler is called with: one message, or the list of them of a `batch=` handler. Elsewhere both are an item."""
+"""What a handler is called with: one message, or the list of them of a `batch=` handler. Both are called an item."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from rocketapp.consumer.queues.assignment import Assignments
 from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.queues.start import Starts
-from rocketapp.consumer.retry.attempts import Attempts
+from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import RawSender, Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
@@ -105,7 +105,7 @@ class PushConsumer:
         forwarding = Forwarding(member, self._check)
         send_back = _slow_send_back(member, self._redelivery)
         in_turn = [topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast]
-        attempts = Attempts(member, in_turn)
+        attempts = FailedAttempts(member, in_turn)
 
         context = WayContext(
             member=member,
@@ -266,7 +266,7 @@ class PushConsumer:
         reached = [queue for queue in pulled if self._member.brokers.is_connected(queue.broker_name)]
         # What is sent while the queues of a new topic wait for a member that knows it must not be missed.
         popped = map(self._queues_of, self._member.popped)
-        waiting = [queue for topic in self._check.unknown_elsewhere() for queue in self._queues_of(topic)]
+        waiting = [queue for topic in self._check.unknown_to_others() for queue in self._queues_of(topic)]
         await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting, *chain.from_iterable(popped)])))
         self._tasks.start(self._figures.run(), f"watch {self._member.name}")
         if self._member.config.concurrency_most:

@@ -15,7 +15,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.consumer.queues.leases import Leases, Lock
-from rocketapp.consumer.retry.attempts import Attempts
+from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
@@ -40,7 +40,7 @@ class Starts:
         *,
         commits: Commits,
         leases: Leases,
-        attempts: Attempts,
+        attempts: FailedAttempts,
         local: LocalOffsets | None,
     ) -> None:
         """`modes` may know better than the broker where a session begins.

@@ -35,7 +35,7 @@ class Failed(NamedTuple):
     times: int
 
 
-class Attempts:
+class FailedAttempts:
     """Failed attempts of one group by queue and offset. Of each queue the last session is remembered."""
 
     def __init__(self, member: Member, shared: Collection[str] = ()) -> None:
@@ -46,7 +46,7 @@ class Attempts:
         """Queues of which something is written, and what is to be written after that."""
 
     def __repr__(self) -> str:
-        return f"<Attempts of {sum(map(len, self._times.values()))} messages, {len(self._writing)} under way>"
+        return f"<FailedAttempts of {sum(map(len, self._times.values()))} messages, {len(self._writing)} under way>"
 
     def keep(self, queue: MessageQueue, times: Mapping[int, int]) -> None:
         """A session has ended: how often each of its unfinished messages has failed, by offset."""

@@ -37,7 +37,7 @@ class Stopping:
 
     def failed(self, handler: Handler, failure: Failure) -> None:
         """An attempt has failed."""
-        if failure.stop and id(handler) in self._own:  # what forwards messages says it of one message
+        if failure.stop and id(handler) in self._own:  # that of another member says it of one message
             self._pauses.pause(handler.subscription.topic, f"{handler.name} said stop: {failure}")
         breaker = self._breakers.get(id(handler))
         if breaker is not None:

@@ -218,7 +218,7 @@ class SubscriptionCheck:
                 lost = "what only others want is lost in its queues"
                 self._differs(f"{who} cannot pull more of {', '.join(topics)} than it wants: {lost}")
 
-    def unknown_elsewhere(self) -> list[str]:
+    def unknown_to_others(self) -> list[str]:
         """Our topics that some member does not subscribe: its share of their queues waits."""
         return sorted({one.topic for one in self._differences() if not one.theirs})
 

@@ -24,7 +24,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from rocketapp.client.calls.messages import consume_directly
@@ -257,14 +257,8 @@ class Unmatched(Generic[W]):
 # The side of the member that is asked.
 
 
-class FailedMessages(Protocol):
-    """Sees to failed messages: the redelivery, or the answer to an owner."""
-
-    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
-
-
-class _Call(FailedMessages):
-    """One message that was taken. In order, the owner of its queue sees to a failure."""
+class _Call:
+    """One message that was taken. In order, the owner of its queue sees to a failure (`FailedMessages`)."""
 
     def __init__(self, message: Message, queue: MessageQueue, handler: Handler) -> None:
         self.message, self.handler = message, handler

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.retry.breaker import Stopping
-from rocketapp.consumer.rollout.forward import FailedMessages
 from rocketapp.consumer.ways.outcomes import failures_of
 from rocketapp.model.outcome import Outcome
 from rocketapp.state.process_queue import ProcessQueue
@@ -72,6 +71,12 @@ def _named(failures: list[Failure | None], error: object, handler: Handler) -> l
     if not plugin:
         return failures
     return [failure and replace(failure, text=f"in plugin {plugin}: {failure.text}") for failure in failures]
+
+
+class FailedMessages(Protocol):
+    """Sees to failed messages: the redelivery, or the answer to the owner of their queue."""
+
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
 
 
 class SentBack(ByOffset):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.retry.attempts import Attempts
+from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.rollout.forward import FailedMessages, Forwarding
-from rocketapp.consumer.ways.by_offset import SentBack
+from rocketapp.consumer.rollout.forward import Forwarding
+from rocketapp.consumer.ways.by_offset import FailedMessages, SentBack
 from rocketapp.consumer.ways.delivery import Keep, Prompt, no_prompt
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.state.process_queue import ProcessQueue
@@ -29,7 +29,7 @@ class WayContext:
     member: Member
     redelivery: Redelivery
     stopping: Stopping
-    attempts: Attempts
+    attempts: FailedAttempts
     """Of messages that are tried again in place."""
     threads: MakeThreads = Threads
     """`threads(name, most)` makes the threads of a sync handler."""

@@ -110,7 +110,7 @@ class RetriesInPlace:
         self.count_from_here(message)
 
     def count_from_here(self, message: Message) -> None:
-        """Attempts of this message that were counted elsewhere are not to be forgotten."""
+        """Attempts of this message that others have counted are not to be forgotten."""
         self.failed[message.offset] = message.reconsume_times
 
     def done(self, message: Message) -> None:

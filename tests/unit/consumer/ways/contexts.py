@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.retry.attempts import Attempts
+from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.ways.context import WayContext
 from tests.unit.consumer.members import member_alone
@@ -20,6 +20,6 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "member": member,
         "redelivery": cast(Any, dead_letters),
         "stopping": Stopping(member),
-        "attempts": Attempts(member),
+        "attempts": FailedAttempts(member),
     }
     return WayContext(**{**values, **others})
