@@ -1,8 +1,20 @@
-"""Which messages are quarantined after a death, and which are known as its cause."""
+"""Which messages are quarantined after a death, which are known as its cause, and whose turn it is."""
 
 from __future__ import annotations
 
-from rocketapp.state.quarantine import FORGOTTEN_AFTER, MOST, Quarantined, Span, after_crash, still_quarantined
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketapp.state.quarantine import (
+    FORGOTTEN_AFTER,
+    MOST,
+    Quarantined,
+    Span,
+    Turn,
+    Turns,
+    after_crash,
+    still_quarantined,
+)
 
 QUEUE, OTHER = "group topic@broker:0", "group other@broker:1"
 
@@ -78,3 +90,57 @@ def test_the_quarantine_is_bounded_and_forgotten_after_a_day() -> None:
     assert sum(map(len, found.values())) <= MOST
     assert still_quarantined(found, 1.0 + FORGOTTEN_AFTER) == {}
     assert still_quarantined(found, FORGOTTEN_AFTER) == {queue: found for queue, found in found.items() if found}
+
+
+class Paused(Turn):
+    """Its topic is paused."""
+
+    is_paused = True
+
+
+def begun(turns: Turns[Turn]) -> list[Turn]:
+    return list(iter(turns.next, None))
+
+
+def test_each_handler_gets_one_at_a_time_in_their_order() -> None:
+    turns: Turns[Turn] = Turns()
+    first, second, other = Turn(1, is_apart=False), Turn(1, is_apart=False), Turn(2, is_apart=False)
+    for turn in (first, second, other):
+        turns.add(turn)
+    assert begun(turns) == [first, other]
+    assert turns.before(second) is first
+    turns.remove(other)
+    assert begun(turns) == []
+    turns.remove(first)
+    assert begun(turns) == [second]
+
+
+def test_those_that_were_in_flight_together_come_first_and_each_of_them_alone() -> None:
+    turns: Turns[Turn] = Turns()
+    ordinary, paused, apart = Turn(1, is_apart=False), Paused(1, is_apart=True), Turn(2, is_apart=True)
+    for turn in (paused, apart, ordinary):
+        turns.add(turn)
+    assert begun(turns) == [apart], "one that would not begin does not hold up another one"
+    assert turns.before(ordinary) is apart
+    turns.remove(apart)
+    assert begun(turns) == [paused]
+    turns.remove(paused)
+    assert begun(turns) == [ordinary]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "add apart", "remove"]), st.integers(0, 3)), max_size=40))
+def test_nobody_waits_for_nothing_and_no_two_of_a_handler_have_their_turn(steps: list[tuple[str, int]]) -> None:
+    turns, known = Turns[Turn](), list[Turn]()
+    for step, number in steps:
+        if step == "remove":
+            for turn in known[number : number + 1]:
+                known.remove(turn)
+                turns.remove(turn)
+        else:
+            known.append(Turn(number, is_apart=step == "add apart"))
+            turns.add(known[-1])
+        begun(turns)
+        running = [turn for turn in known if not turn.is_waiting]
+        assert len({turn.handler for turn in running}) == len(running)
+        assert bool(running) == bool(known)
+        assert all(turns.before(turn) in running for turn in known if turn.is_waiting)
