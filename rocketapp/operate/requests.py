@@ -85,32 +85,19 @@ def _metrics(desk: Desk) -> Response:
     now = desk.now()
     known = snapshots_of(now.processes) + ([] if now.gone is None else [now.gone])
     app = together(known) if known else AppSnapshot(cache_limit_bytes=0, groups=())
+    blocked = sum(one.blocked is not None for one in now.processes)
     own = (
-        Metric(
-            name="rocketapp.ready",
-            kind="gauge",
-            unit="1",
-            meaning="1 when /ready says so.",
-            samples=(({}, int(judge(now).is_ready)),),
-        ),
-        Metric(
-            name="rocketapp.processes",
-            kind="gauge",
-            unit="{process}",
-            meaning="Processes of the app that consume.",
-            samples=(({}, len(snapshots_of(now.processes))),),
-        ),
-        Metric(
-            name="rocketapp.loops_blocked",
-            kind="gauge",
-            unit="{process}",
-            meaning="Processes whose event loop does not run.",
-            samples=(({}, sum(one.blocked is not None for one in now.processes)),),
-        ),
+        _gauge("ready", "1", "1 when /ready says so.", judge(now).is_ready),
+        _gauge("processes", "{process}", "Processes of the app that consume.", len(snapshots_of(now.processes))),
+        _gauge("loops_blocked", "{process}", "Processes whose event loop does not run.", blocked),
     )
     durations = [one.view.durations for one in now.processes if one.view is not None]
     text = exposition(replace(app, metrics=(*app.metrics, *own)), added([*durations, *now.gone_durations]))
     return Response(status=200, body=text.encode(), content_type=CONTENT_TYPE)
+
+
+def _gauge(name: str, unit: str, meaning: str, value: int) -> Metric:
+    return Metric(name=f"rocketapp.{name}", kind="gauge", unit=unit, meaning=meaning, samples=(({}, int(value)),))
 
 
 def _page(desk: Desk) -> Response:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
-
-import msgspec
 
 from rocketapp.operate.together import Durations
 from rocketapp.plugin import AppSnapshot, LoopBlocked, MessageQueue
@@ -87,21 +83,6 @@ class Now:
     gone: AppSnapshot | None = None
     """The counters of processes that have ended."""
     gone_durations: tuple[Durations, ...] = ()
-
-
-def encode(view: View) -> str:
-    """As text without spaces or line ends."""
-    return base64.b64encode(msgspec.msgpack.encode(view)).decode("ascii")
-
-
-def decode(text: str) -> View:
-    """What `encode` made of it. Raises ValueError for anything else."""
-    return _decoder().decode(base64.b64decode(text, validate=True))
-
-
-@cache
-def _decoder() -> msgspec.msgpack.Decoder[View]:
-    return msgspec.msgpack.Decoder(View)
 
 
 def snapshots_of(processes: Sequence[Seen]) -> list[AppSnapshot]:

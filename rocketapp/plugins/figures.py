@@ -6,15 +6,20 @@ Names and labels follow OpenTelemetry's semantic conventions for messaging where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
 from rocketapp.plugins.counts import Counts, Histogram
 
+T = TypeVar("T")
+Kind = Literal["counter", "gauge"]
 Labels = Mapping[str, str]
 Samples = Iterator[tuple[Labels, float]]
+Read = Callable[[AppSnapshot, Counts], Samples]
+Rows = tuple[tuple[str, Kind, str, str, Callable[[T], float | None]], ...]
+"""Figures of the same things: the end of the name, kind, unit, meaning, and how it is read of one of them."""
 
 DESTINATION, PARTITION, GROUP = (
     "messaging.destination.name",
@@ -33,11 +38,11 @@ class Figure:
     """One metric with one number per set of labels."""
 
     name: str
-    kind: Literal["counter", "gauge"]
+    kind: Kind
     unit: str
     """As UCUM says it: `By`, `s`, or a word in braces."""
     meaning: str
-    read: Callable[[AppSnapshot, Counts], Samples]
+    read: Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,35 +54,29 @@ class Distribution:
     read: Callable[[Counts], Iterator[tuple[Labels, Histogram]]]
 
 
-def _handlers(read: Callable[[HandlerSnapshot], float]) -> Callable[[AppSnapshot, Counts], Samples]:
-    def samples(app: AppSnapshot, _counts: Counts) -> Samples:
-        for group in app.groups:
-            for one in group.handlers:
-                yield {**_PROCESS, DESTINATION: one.topic, **_of(group), HANDLER: one.name}, read(one)
-
-    return samples
-
-
-def _groups(read: Callable[[GroupSnapshot], float]) -> Callable[[AppSnapshot, Counts], Samples]:
-    def samples(app: AppSnapshot, _counts: Counts) -> Samples:
-        for group in app.groups:
-            yield _of(group), read(group)
-
-    return samples
-
-
-def _queues(read: Callable[[QueueSnapshot], float | None]) -> Callable[[AppSnapshot, Counts], Samples]:
-    """Queues whose figure is not known are left out."""
+def _of_each(
+    items: Callable[[GroupSnapshot], Iterable[T]],
+    labels: Callable[[T], Labels],
+    read: Callable[[T], float | None],
+) -> Read:
+    """Of each handler or queue of a group, or of the group itself. What is not known is left out."""
 
     def samples(app: AppSnapshot, _counts: Counts) -> Samples:
         for group in app.groups:
-            for one in group.queues:
+            for one in items(group):
                 value = read(one)
                 if value is not None:
-                    partition = f"{one.queue.broker_name}:{one.queue.queue_id}"
-                    yield {DESTINATION: one.queue.topic, PARTITION: partition, **_of(group)}, value
+                    yield {**labels(one), **_of(group)}, value
 
     return samples
+
+
+def _of_handler(one: HandlerSnapshot) -> Labels:
+    return {**_PROCESS, DESTINATION: one.topic, HANDLER: one.name}
+
+
+def _of_queue(one: QueueSnapshot) -> Labels:
+    return {DESTINATION: one.queue.topic, PARTITION: f"{one.queue.broker_name}:{one.queue.queue_id}"}
 
 
 def _of(group: GroupSnapshot) -> dict[str, str]:
@@ -118,56 +117,77 @@ def _error(name: str) -> dict[str, str]:
     return {ERROR: name} if name else {}
 
 
+_HANDLERS: Rows[HandlerSnapshot] = (
+    ("done", "counter", "{message}", "Messages that a handler finished.", lambda one: one.stats.handled),
+    ("retries", "counter", "{message}", "Failed attempts that are tried again.", lambda one: one.stats.retried),
+    ("dead_letters", "counter", "{message}", "Messages that became dead letters.", lambda one: one.stats.dead_lettered),
+    (
+        "dropped",
+        "counter",
+        "{message}",
+        "Failed messages that a broadcast group dropped.",
+        lambda one: one.stats.dropped,
+    ),
+    (
+        "slow",
+        "counter",
+        "{call}",
+        "Calls of a handler that ran for longer than consumer.handler_warning.",
+        lambda one: one.slow,
+    ),
+)
+_GROUPS: Rows[GroupSnapshot] = (
+    (
+        "forwarded",
+        "counter",
+        "{message}",
+        "Messages that no handler here takes and another member has done.",
+        lambda one: one.forwarded,
+    ),
+    ("pulls", "counter", "{pull}", "Pulls that brokers have answered.", lambda one: one.pulls),
+    ("members", "gauge", "{member}", "Members of the group, as this one knows them.", lambda one: one.members),
+    ("queues", "gauge", "{queue}", "Queues that this member owns.", lambda one: len(one.queues)),
+    (
+        "queues_standing_still",
+        "gauge",
+        "{queue}",
+        "Owned queues that make no progress.",
+        lambda one: sum(bool(queue.standing_still) for queue in one.queues),
+    ),
+)
+_QUEUES: Rows[QueueSnapshot] = (
+    (
+        "lag",
+        "gauge",
+        "{message}",
+        "Messages of the queue that the group has not finished, when the broker last answered a pull.",
+        lambda one: one.lag,
+    ),
+    ("unfinished", "gauge", "{message}", "Messages that were pulled and are not finished.", lambda one: one.unfinished),
+)
+
+
+def _figures(
+    prefix: str, rows: Rows[T], items: Callable[[GroupSnapshot], Iterable[T]], labels: Callable[[T], Labels]
+) -> Iterator[Figure]:
+    for name, kind, unit, meaning, read in rows:
+        yield Figure(f"rocketapp.{prefix}.{name}", kind, unit, meaning, _of_each(items, labels, read))
+
+
 FIGURES: Final = (
     Figure(
         "messaging.client.consumed.messages",
         "counter",
         "{message}",
         "Messages that were given to handlers, each attempt counted.",
-        _handlers(lambda one: one.stats.handled + one.stats.retried + one.stats.dead_lettered + one.stats.dropped),
+        _of_each(
+            lambda group: group.handlers,
+            _of_handler,
+            lambda one: one.stats.handled + one.stats.retried + one.stats.dead_lettered + one.stats.dropped,
+        ),
     ),
-    Figure(
-        "messaging.client.sent.messages",
-        "counter",
-        "{message}",
-        "Messages that the app tried to send.",
-        _sent,
-    ),
-    Figure(
-        "rocketapp.handler.done",
-        "counter",
-        "{message}",
-        "Messages that a handler finished.",
-        _handlers(lambda one: one.stats.handled),
-    ),
-    Figure(
-        "rocketapp.handler.retries",
-        "counter",
-        "{message}",
-        "Failed attempts that are tried again.",
-        _handlers(lambda one: one.stats.retried),
-    ),
-    Figure(
-        "rocketapp.handler.dead_letters",
-        "counter",
-        "{message}",
-        "Messages that became dead letters.",
-        _handlers(lambda one: one.stats.dead_lettered),
-    ),
-    Figure(
-        "rocketapp.handler.dropped",
-        "counter",
-        "{message}",
-        "Failed messages that a broadcast group dropped.",
-        _handlers(lambda one: one.stats.dropped),
-    ),
-    Figure(
-        "rocketapp.handler.slow",
-        "counter",
-        "{call}",
-        "Calls of a handler that ran for longer than consumer.handler_warning.",
-        _handlers(lambda one: one.slow),
-    ),
+    Figure("messaging.client.sent.messages", "counter", "{message}", "Messages that the app tried to send.", _sent),
+    *_figures("handler", _HANDLERS, lambda group: group.handlers, _of_handler),
     Figure(
         "rocketapp.group.unmatched",
         "counter",
@@ -175,62 +195,9 @@ FIGURES: Final = (
         "Messages whose tag no handler of the group takes.",
         _unmatched,
     ),
-    Figure(
-        "rocketapp.group.forwarded",
-        "counter",
-        "{message}",
-        "Messages that no handler here takes and another member has done.",
-        _groups(lambda group: group.forwarded),
-    ),
-    Figure(
-        "rocketapp.group.pulls",
-        "counter",
-        "{pull}",
-        "Pulls that brokers have answered.",
-        _groups(lambda group: group.pulls),
-    ),
-    Figure(
-        "rocketapp.group.members",
-        "gauge",
-        "{member}",
-        "Members of the group, as this one knows them.",
-        _groups(lambda group: group.members),
-    ),
-    Figure(
-        "rocketapp.group.queues",
-        "gauge",
-        "{queue}",
-        "Queues that this member owns.",
-        _groups(lambda group: len(group.queues)),
-    ),
-    Figure(
-        "rocketapp.group.queues_standing_still",
-        "gauge",
-        "{queue}",
-        "Owned queues that make no progress.",
-        _groups(lambda group: sum(bool(queue.standing_still) for queue in group.queues)),
-    ),
-    Figure(
-        "rocketapp.group.leases",
-        "gauge",
-        "{queue}",
-        "Locks of orderly queues, by state.",
-        _leases,
-    ),
-    Figure(
-        "rocketapp.queue.lag",
-        "gauge",
-        "{message}",
-        "Messages of the queue that the group has not finished, when the broker last answered a pull.",
-        _queues(lambda queue: queue.lag),
-    ),
-    Figure(
-        "rocketapp.queue.unfinished",
-        "gauge",
-        "{message}",
-        "Messages that were pulled and are not finished.",
-        _queues(lambda queue: queue.unfinished),
-    ),
+    *_figures("group", _GROUPS, lambda group: (group,), lambda group: {}),
+    Figure("rocketapp.group.leases", "gauge", "{queue}", "Locks of orderly queues, by state.", _leases),
+    *_figures("queue", _QUEUES, lambda group: group.queues, _of_queue),
     Figure(
         "rocketapp.cache.usage",
         "gauge",
@@ -251,3 +218,13 @@ DISTRIBUTIONS: Final = (
     Distribution("messaging.process.duration", "How long calls of handlers took.", _process),
     Distribution("messaging.client.operation.duration", "How long sends took.", _operation),
 )
+
+
+def figures_of(app: AppSnapshot) -> list[Figure]:
+    """All that there are: the app's own, and what its plugins measure."""
+    measured = {one.name: one for one in app.metrics}.values()
+    return [*FIGURES, *(Figure(one.name, one.kind, one.unit, one.meaning, _of_plugin(one.name)) for one in measured)]
+
+
+def _of_plugin(name: str) -> Read:
+    return lambda app, _counts: (sample for one in app.metrics if one.name == name for sample in one.samples)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from rocketapp.plugin import AppSnapshot, Metric
+from rocketapp.plugin import AppSnapshot
 from rocketapp.plugins.counts import BOUNDS, Counts, Histogram
-from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES, Figure, Labels
+from rocketapp.plugins.figures import DISTRIBUTIONS, Labels, figures_of
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _UNITS = {"By": "_bytes", "s": "_seconds"}
@@ -18,14 +18,11 @@ def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
     """Every figure as lines of text; without `counts` sends and durations are left out."""
     counts = counts or Counts()
     lines: list[str] = []
-    for figure in FIGURES:
-        name = _sample_name(figure)
+    for figure in figures_of(app):
+        unit, total = _UNITS.get(figure.unit, ""), "_total" if figure.kind == "counter" else ""
+        name = f"{_name(figure.name)}{unit}{total}"
         samples = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in figure.read(app, counts)]
         lines += _family(name, figure.kind, figure.meaning, samples)
-    for metric in app.metrics:
-        name = _sample_name(metric)
-        samples = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]
-        lines += _family(name, metric.kind, metric.meaning, samples)
     for distribution in DISTRIBUTIONS:
         name = f"{_name(distribution.name)}_seconds"
         samples = [
@@ -33,10 +30,6 @@ def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
         ]
         lines += _family(name, "histogram", distribution.meaning, samples)
     return "".join(f"{line}\n" for line in lines)
-
-
-def _sample_name(about: Figure | Metric) -> str:
-    return _name(about.name) + _UNITS.get(about.unit, "") + ("_total" if about.kind == "counter" else "")
 
 
 def _family(name: str, kind: str, meaning: str, samples: list[str]) -> list[str]:

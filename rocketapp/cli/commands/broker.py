@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.options import refuse_empty
 from rocketapp.cli.output import say
-
-if TYPE_CHECKING:
-    from rocketapp.cli.processes.broker import Names
-    from rocketapp.cli.processes.stop import ProcessStop
-    from rocketapp.config.broker import BrokerConfig
 
 
 @click.command(
@@ -25,8 +18,7 @@ if TYPE_CHECKING:
 def command(directory: str | None, memory: bool, listen: str | None) -> int:
     """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
     from rocketapp.cli.logs import set_up_logging
-    from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, names_of, parse_listen
+    from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, names_of, parse_listen, serve_broker
     from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import read_settings
 
@@ -38,19 +30,14 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     names = names_of(settings, dir="--dir", listen="--listen")
     parse_listen(settings.broker.listen, names["listen"])
     set_up_logging(settings.app)
-    stop = ProcessStop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
-    try:
-        run_in_loop(_run(settings.broker, stop, memory=memory, names=names))
-    finally:
-        stop.finished()
+    stop = ProcessStop(DRAIN_TIMEOUT)
+
+    async def serve() -> None:
+        config = settings.broker
+        await serve_broker(config, memory=memory, or_free_port=False, names=names, stop=stop, on_serving=_say_serving)
+
+    stop.run(serve)
     return DONE
-
-
-async def _run(config: BrokerConfig, stop: ProcessStop, *, memory: bool, names: Names) -> None:
-    from rocketapp.cli.processes.broker import serve_broker
-
-    stop.listen()
-    await serve_broker(config, memory=memory, or_free_port=False, names=names, stop=stop, on_serving=_say_serving)
 
 
 def _say_serving(address: str) -> None:

@@ -7,12 +7,10 @@ last line on stdout is the summary.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,17 +19,15 @@ from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, apps, levels, refuse_empty
 from rocketapp.cli.output import say
-from rocketapp.cli.processes.reports import Report, WorkerReports, summary_line
+from rocketapp.cli.processes.reports import Report, summary_line
 from rocketapp.model.stats import HandlerStats
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.processes.service_manager import ServiceManager
     from rocketapp.cli.processes.stop import ProcessStop
 
 MOST_WORKERS = 256
-_log = logging.getLogger("rocketapp.run")
 SECONDS = Seconds()
 
 
@@ -140,9 +136,7 @@ class LastLine:
 
 def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.logs import set_up_logging
-    from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.processes.service_manager import ServiceManager
-    from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
+    from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import read_settings
 
     _refuse_contradictions(options)
@@ -154,15 +148,9 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     settings = read_settings(options.overrides(), file=options.settings, app=app)
     set_up_logging(settings.app, file=options.log_config)
     stop = ProcessStop(settings.app.drain_timeout, last_line.print)
-    manager = ServiceManager.of(os.environ)
-    manager.starting(settings.app.connect_timeout)
-    stop.drains = lambda reason: manager.draining(reason, stop.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
-    try:
-        if app is not None:
-            return run_in_loop(_run_worker(options, app, settings, last_line, stop, manager=manager), options.loop)
-        return run_in_loop(_run_parent(options, settings, last_line, stop, manager), "asyncio")
-    finally:
-        stop.finished()
+    if app is not None:
+        return stop.run(partial(_run_worker, options, app, settings, last_line, stop), options.loop)
+    return stop.run(partial(_run_parent, options, settings, last_line, stop), "asyncio")
 
 
 def _refuse_contradictions(options: RunOptions) -> None:
@@ -185,70 +173,42 @@ def _refuse_contradictions(options: RunOptions) -> None:
 
 
 async def _run_worker(
-    options: RunOptions,
-    app: RocketApp,
-    settings: Settings,
-    last_line: LastLine,
-    stop: ProcessStop,
-    *,
-    manager: ServiceManager,
+    options: RunOptions, app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
 ) -> int:
     from rocketapp.app.settings.settings import with_name_server
-    from rocketapp.cli.processes.stop import STOP_TIMEOUT, end_now
-    from rocketapp.cli.processes.worker import Worker
+    from rocketapp.cli.processes.run import Run
+    from rocketapp.cli.processes.stop import end_now
+    from rocketapp.cli.processes.worker import Worker, obey
     from rocketapp.cli.settings import code_of, needs_cluster
     from rocketapp.tasks import scope
 
-    stop.listen()
-    now, limit = asyncio.get_running_loop().time, options.exit_when_idle
-    reports = WorkerReports(1)
+    def tell(report: Report) -> None:
+        run.hear(1, report)
 
-    def hear(report: Report) -> None:
-        if report.kind == "started":
-            _log.info("%s started, process %d", app.name, os.getpid())
-            if served is not None:
-                served.started(app.name)
-        elif report.kind == "joined":
-            manager.ready()
-        elif limit is not None:
-            reports.heard(1, report, now())
-            if reports.idle_for(now()) >= limit:
-                stop.request(f"idle for {limit:g} s")
+    def ask(_number: int, fields: Mapping[str, str]) -> None:
+        obey(app, settings, fields, tell)
 
-    keeper = served = operation = None
-    async with scope(manager.keep_alive()):
+    run = Run(options.for_children(), settings, stop, {1: ""}, ask, code=code_of(app))
+    run.greet(1)
+    async with scope(run.manager.keep_alive()):
         try:
-            if settings.app.http:
-                from rocketapp.cli.processes.operation import served_here
-
-                served, operation = served_here(app, settings, stop)
             if needs_cluster(app, settings, may_embed=not options.no_embedded):
-                from rocketapp.cli.processes.keeper import BrokerKeeper
-
-                keeper = BrokerKeeper(settings, {**options.for_children(), "code": code_of(app)})
-                settings = with_name_server(settings, await keeper.start())
-            worker = Worker(app, settings, tell=hear, operation=operation)
+                settings = with_name_server(settings, await run.cluster())
+            worker = Worker(app, settings, tell=tell)
             last_line.summary = lambda: worker.summary
-            clean = await worker.run(stop, exit_when_idle=limit)
+            clean = await worker.run(stop, exit_when_idle=options.exit_when_idle)
         finally:
-            if served is not None:
-                served.close()
-            if keeper is not None:
-                stop.allow(STOP_TIMEOUT)
-                await keeper.stop()
+            await run.close()
     if not clean:
         end_now(last_line.print)  # threads of handlers that were cut off would hold the process back
     return DONE
 
 
-async def _run_parent(
-    options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop, manager: ServiceManager
-) -> int:
+async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
     from rocketapp.cli.processes.parent import Parent
     from rocketapp.cli.processes.reload import watched_by
 
     watched = watched_by(options.reload, options.reload_dir, options.settings)
-    stop.listen()
-    parent = Parent(options.for_children(), settings, stop, watched=watched, manager=manager)
-    last_line.summary = lambda: parent.reports.summary
+    parent = Parent(options.for_children(), settings, stop, watched=watched)
+    last_line.summary = lambda: parent.summary
     return await parent.run()

@@ -1,4 +1,10 @@
-"""An embedded broker in this process: of `rocketapp broker`, and of the broker's child process of `rocketapp run`."""
+"""An embedded broker in this process, and one that is kept there for as long as a run needs it.
+
+`serve_broker` is what `rocketapp broker` does, and the broker's child process of `rocketapp run`. `BrokerKeeper` joins
+the one that serves the directory, or starts one as a child. When that one is gone before the run is over - it died, or
+the run it belonged to has ended - a new one is started at the same address, so that its clients notice an outage and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +15,27 @@ import random
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rocketapp.app.settings.file import DEVELOPMENT
 from rocketapp.cli.failure import CommandError
+from rocketapp.cli.logs import log_failure
+from rocketapp.cli.processes.child import Child, exit_text
+from rocketapp.cli.processes.reports import Report
+from rocketapp.cli.processes.stop import STOP_TIMEOUT, ProcessStop
+from rocketapp.embedded.running import ServingBroker, find_serving, is_alive, remove_running, write_running
+from rocketapp.state.backoff import Backoff
+from rocketapp.tasks import Tasks, scope
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.model.event import Event
     from rocketapp.plugins.log_lines import Line
 
 _log = logging.getLogger("rocketapp.broker")
+_run_log = logging.getLogger("rocketapp.run")
 
 Address = tuple[str, int]
 Names = Mapping[str, str]
@@ -30,6 +44,12 @@ DRAIN_TIMEOUT = 10.0
 """Seconds to write tables and close files after a signal."""
 TELL_AGAIN = 60.0
 """Seconds after which a failure that goes on is told again."""
+WATCH_INTERVAL = 0.5
+"""Seconds between looks at a broker that is not our child."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+"""Seconds between attempts to start a broker that was lost, doubled each time."""
+STEADY = 5.0
+"""Seconds after which a broker counts as running: it is then started again at once."""
 
 
 def names_of(settings: Settings, **options: str) -> dict[str, str]:
@@ -51,8 +71,6 @@ async def serve_broker(
     on_serving: Callable[[str], None],
 ) -> None:
     """Serve until `stop` is requested. Raises CommandError, in the words of `names`, when that cannot begin."""
-    from rocketapp.embedded.running import remove_running, write_running
-
     directory = Path(config.dir)
     broker, address = await _start(config, memory=memory, or_free_port=or_free_port, names=names)
     try:
@@ -159,3 +177,131 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+class BrokerKeeper:
+    """The broker of one directory; `address` is where it serves once `start` returned."""
+
+    def __init__(self, settings: Settings, spec: Mapping[str, Any], *, presence: int | None = None) -> None:
+        """`spec` is what every child is told; outside of development the use of an embedded broker is a warning.
+
+        `presence`: the reading end of the workers' `Presence`, where the broker serves several. Nothing is started
+        yet. Raises CommandError for an address that cannot be used.
+        """
+        self.address: str = ""
+        self._directory = Path(settings.broker.dir)
+        self._listen = settings.broker.listen
+        # An address that the user chose is meant; the usual one is a suggestion.
+        self._or_free_port = settings.source_of("broker", "listen") == "default"
+        names = names_of(settings, dir="--embedded", listen="broker.listen")
+        parse_listen(self._listen, names["listen"])
+        self._spec = {**spec, "role": "broker", "names": names, "presence": presence}
+        self._timeout = settings.app.connect_timeout
+        is_development = settings.environment == DEVELOPMENT
+        self._level = logging.INFO if is_development else logging.WARNING
+        self._why = "" if is_development else f"no cluster is used in environment {settings.environment}: "
+        self._child: Child | None = None
+        self._joined: ServingBroker | None = None
+        self._tasks = Tasks(log_failure)
+
+    def __repr__(self) -> str:
+        how = f"child {self._child.pid}" if self._child else f"joined {self._joined.pid}" if self._joined else "none"
+        return f"<BrokerKeeper {self._directory} at {self.address or '?'}: {how}>"
+
+    async def start(self) -> str:
+        """Its address. Raises CommandError when none can be joined and none can be started."""
+        await self._join_or_launch()
+        self._tasks.start(self._keep(), "embedded broker")
+        return self.address
+
+    async def stop(self) -> None:
+        """End the broker if it is ours; one that was joined goes on."""
+        await self._tasks.close()
+        if self._child is not None:
+            await self._child.stop(timeout=STOP_TIMEOUT)
+            self._child = None
+
+    async def _join_or_launch(self) -> None:
+        if await self._join():
+            return
+        try:
+            await self._launch()
+        except CommandError:
+            # Two runs may have started at once: one of them has the directory, the other joins it.
+            if not await self._join():
+                raise
+
+    async def _join(self) -> bool:
+        running = await find_serving(self._directory)
+        if running is None or (self.address and running.address != self.address):
+            return False
+        self.address, self._joined = running.address, running
+        text = "%sjoined the embedded broker at %s, process %d"
+        _run_log.log(self._level, text, self._why, running.address, running.pid)
+        return True
+
+    async def _launch(self) -> None:
+        heard: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        own = {"dir": str(self._directory), "listen": self.address or self._listen}
+        overrides = {**self._spec["overrides"], "broker": own}
+        spec = {**self._spec, "overrides": overrides, "or_free_port": self._or_free_port and not self.address}
+        descriptors = () if spec["presence"] is None else (spec["presence"],)
+
+        def hear(report: Report) -> None:
+            if not heard.done():
+                heard.set_result(report)
+
+        child = Child("broker", spec, hear, descriptors=descriptors)
+        try:
+            child.start()
+        except OSError as error:
+            problem = (error.strerror or str(error)).lower()
+            raise CommandError(f"{self._directory}: the embedded broker cannot be started: {problem}") from error
+        # Ours from this moment on, so that stop() ends it even when the start is broken off.
+        self._child = child
+        async with scope(child.ended()) as (ended,):
+            either: set[asyncio.Future[Any]] = {heard, ended}
+            await asyncio.wait(either, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+        report = heard.result() if heard.done() else None
+        if report is not None and report.kind == "serving":
+            self.address, self._joined = report.address, None
+            text = "%sembedded broker serves on %s, its messages are in %s"
+            _run_log.log(self._level, text, self._why, report.address, self._directory)
+            return
+        code = await child.stop(timeout=STOP_TIMEOUT)
+        self._child = None
+        late = f"{self._directory}: the embedded broker did not serve within {self._timeout:g} s ({exit_text(code)})"
+        raise CommandError(late if report is None else report.error)
+
+    async def _keep(self) -> None:
+        now, backoff, pause = asyncio.get_running_loop().time, Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0.0
+        while True:
+            began = now()
+            await self._await_loss()
+            served = now() - began
+            if served >= STEADY:
+                backoff.reset()
+            elif pause:
+                _run_log.error("embedded broker: it served for %.1f s; starting it in %g s", served, pause)
+                await asyncio.sleep(pause)
+            pause = backoff.next(0.0)
+            while True:
+                try:
+                    await self._join_or_launch()
+                    break
+                except CommandError as error:
+                    _run_log.error("embedded broker: %s; trying again in %g s", error, pause)
+                await asyncio.sleep(pause)
+                pause = backoff.next(0.0)
+
+    async def _await_loss(self) -> None:
+        if self._child is not None:
+            code = await self._child.ended()
+            self._child = None
+            _run_log.error("the embedded broker died (%s); starting it again", exit_text(code))
+            return
+        while self._joined is not None:
+            await asyncio.sleep(WATCH_INTERVAL)
+            if not is_alive(self._joined.pid):
+                self._joined = None
+                _run_log.warning("the embedded broker that was joined is gone; starting one")

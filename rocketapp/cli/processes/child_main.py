@@ -12,17 +12,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.loop import collect_rarely
 from rocketapp.cli.processes.reports import Report
-from rocketapp.cli.processes.stop import SIGNALS, leave
-
-if TYPE_CHECKING:
-    from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.processes.stop import ProcessStop
+from rocketapp.cli.processes.stop import SIGNALS, SLACK, ProcessStop, end_now, leave
 
 Spec = Mapping[str, Any]
 PARENT_INTERVAL = 1.0
@@ -169,8 +164,7 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.app.settings.settings import with_name_server
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.logs import set_up_logging
-    from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.processes.stop import ProcessStop
+    from rocketapp.cli.processes.worker import Worker, obey, pause_again
     from rocketapp.cli.settings import code_of, needs_cluster, read_settings
 
     # What user code starts does not count as a worker.
@@ -180,68 +174,44 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     settings = read_settings(spec["overrides"], file=spec["settings"], app=app)
     set_up_logging(settings.app, file=spec["log_config"], process=spec["name"])
     needed = needs_cluster(app, settings, may_embed=not spec["no_embedded"])
-    reporter.tell(Report("loaded", needs_cluster=needed, said=json.dumps(code_of(app))))
+    reporter.tell(Report("loaded", needs_cluster=needed, said=code_of(app)))
     answer = lifeline.read_line()
     if answer is None:
         return DONE
     if answer["name_server"]:
         settings = with_name_server(settings, answer["name_server"])
-    if answer["paused"]:
-        from rocketapp.cli.processes.operation import pause_again
-
-        pause_again(app, settings, answer["paused"])
+    pause_again(app, settings, answer["paused"])
     # A supervisor may send SIGTERM to every process of the run, beside the parent: that must not cut the drain.
-    stop = ProcessStop(settings.app.drain_timeout, last_words=lambda: None, cutting=(signal.SIGINT,))
-    work = _work(spec, app, settings, reporter=reporter, lifeline=lifeline, stop=stop)
-    try:
-        return run_in_loop(work, spec["loop"])
-    finally:
-        stop.finished()
+    stop = ProcessStop(settings.app.drain_timeout, cutting=(signal.SIGINT,))
+    lifeline.hear = lambda fields: obey(app, settings, fields, reporter.tell)
 
+    async def work() -> int:
+        members, number = spec["workers"], spec["number"]
+        worker = Worker(app, settings, tell=reporter.tell, members=members, number=number)
+        stop.last_words = lambda: reporter.tell(Report("ended", worker.summary, code=FAILED))
+        lifeline.watch(stop.request)
+        if not await worker.run(stop, exit_when_idle=spec["exit_when_idle"]):
+            end_now(stop.last_words)
+        reporter.tell(Report("ended", worker.summary))
+        return DONE
 
-async def _work(
-    spec: Spec, app: RocketApp, settings: Settings, *, reporter: Reporter, lifeline: Lifeline, stop: ProcessStop
-) -> int:
-    from rocketapp.cli.processes.stop import end_now
-    from rocketapp.cli.processes.worker import Worker
-
-    operation = None
-    if settings.app.http:
-        from rocketapp.cli.processes.operation import served_by_parent
-
-        lifeline.hear, operation = served_by_parent(app, settings, reporter.tell)
-    members, number = spec["workers"], spec["number"]
-    worker = Worker(app, settings, tell=reporter.tell, members=members, number=number, operation=operation)
-
-    def last_words() -> None:
-        reporter.tell(Report("ended", worker.summary, code=FAILED))
-
-    stop.last_words = last_words
-    stop.listen()
-    lifeline.watch(stop.request)
-    if not await worker.run(stop, exit_when_idle=spec["exit_when_idle"]):
-        end_now(last_words)
-    reporter.tell(Report("ended", worker.summary))
-    return DONE
+    return stop.run(work, spec["loop"])
 
 
 def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.cli.logs import set_up_logging
-    from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, serve_broker
-    from rocketapp.cli.processes.stop import SLACK, ProcessStop
     from rocketapp.cli.settings import read_settings
 
     settings = read_settings(spec["overrides"], file=spec["settings"], code=spec.get("code"))
     set_up_logging(settings.app, file=spec["log_config"], process=spec["name"])
-    stop = ProcessStop(DRAIN_TIMEOUT, last_words=lambda: None)
+    stop = ProcessStop(DRAIN_TIMEOUT)
 
     def await_workers() -> None:
         if spec["presence"] is not None:
             select.select([spec["presence"]], [], [], settings.app.drain_timeout + SLACK)
 
-    async def serve() -> None:
-        stop.listen()
+    async def serve() -> int:
         lifeline.watch(stop.request, after=await_workers)
         await serve_broker(
             settings.broker,
@@ -251,9 +221,6 @@ def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
             stop=stop,
             on_serving=lambda address: reporter.tell(Report("serving", address=address)),
         )
+        return DONE
 
-    try:
-        run_in_loop(serve(), spec["loop"])
-    finally:
-        stop.finished()
-    return DONE
+    return stop.run(serve, spec["loop"])

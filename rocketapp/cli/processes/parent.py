@@ -10,28 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import logging
 import random
 import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.failure import DONE, FAILED, CommandError, describe
 from rocketapp.cli.logs import log_failure, set_up_logging
 from rocketapp.cli.processes.child import Child, Presence, exit_text
-from rocketapp.cli.processes.keeper import BrokerKeeper
 from rocketapp.cli.processes.reload import Watched
-from rocketapp.cli.processes.reports import Report, WorkerReports
-from rocketapp.cli.processes.service_manager import ServiceManager, Silence
-from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
+from rocketapp.cli.processes.reports import Report
+from rocketapp.cli.processes.run import Run
+from rocketapp.cli.processes.service_manager import Silence
+from rocketapp.cli.processes.stop import SLACK, ProcessStop
 from rocketapp.cli.settings import read_settings
+from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.processes.operation import Served
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died is started again, doubled each time."""
@@ -45,52 +44,43 @@ class Parent:
     """Runs the workers of one app until it is told to stop; `run` returns the exit code."""
 
     def __init__(
-        self,
-        spec: Mapping[str, Any],
-        settings: Settings,
-        stop: ProcessStop,
-        *,
-        watched: Watched | None = None,
-        manager: ServiceManager | None = None,
+        self, spec: Mapping[str, Any], settings: Settings, stop: ProcessStop, *, watched: Watched | None = None
     ) -> None:
         """`spec` is what every child is told, the number of workers among it.
 
-        `watched`: start workers again when these files change. `manager` hears when all workers consume, and ends none
-        of them when it is None. Raises CommandError for an address that cannot be used.
+        `watched`: start workers again when these files change. Raises CommandError for an address that cannot be used.
         """
-        self._presence = Presence()
-        self._spec = {**spec, "role": "worker", "presence": self._presence.writing}
-        self._workers: int = spec["workers"]
+        presence = self._presence = Presence()
+        self._spec = {**spec, "role": "worker", "presence": presence.writing}
         self._stop = stop
+        self._loop = asyncio.get_running_loop()
         self._watched = watched
         self._edits = 0
         self._edited = asyncio.Event()
-        self._manager = manager or ServiceManager()
         self._silence = Silence()
         self._tasks = Tasks(log_failure)
-        self._keeper = BrokerKeeper(settings, spec, presence=self._presence.reading)
-        self._cluster: asyncio.Future[str] | None = None
-        # Of the task that starts the cluster: `_tell_cluster` hears how it ended, and workers end before it.
-        self._keeping = Tasks()
         self._children: dict[int, Child] = {}
         self._started: set[int] = set()
-        self._joined: set[int] = set()
         self._failure: CommandError | None = None
-        self._told = ""
+        self._told: dict[str, Any] = {}
         """What a worker last told of its app."""
-        self._served: Served | None = None
-        self.reports: WorkerReports = WorkerReports(self._workers)
-        self.drain_timeout: float
+        names = {number: f"worker {number}" for number in range(1, spec["workers"] + 1)}
+        self._run = Run(spec, settings, stop, names, self._ask, presence=presence.reading)
         self._use(settings)
 
     def __repr__(self) -> str:
-        return f"<Parent of {len(self._children)}/{self._workers} workers: {self.reports.summary}>"
+        return f"<Parent of {len(self._children)}/{self._spec['workers']} workers: {self.summary}>"
+
+    @property
+    def summary(self) -> HandlerStats:
+        """What became of the messages so far."""
+        return self._run.reports.summary
 
     async def run(self) -> int:
         """Until a stop is requested, a worker cannot be started at all, or all was idle for long enough."""
-        for number in range(1, self._workers + 1):
+        for number in range(1, self._spec["workers"] + 1):
             self._tasks.start(self._keep(number), f"worker {number}")
-        self._tasks.start(self._manager.keep_alive(self._end_silent), "watchdog")
+        self._tasks.start(self._run.manager.keep_alive(self._end_silent), "watchdog")
         if self._watched is not None:
             self._tasks.start(self._follow(self._watched), "edits")
         try:
@@ -98,43 +88,30 @@ class Parent:
             code = await self._end_workers()
         finally:
             await self._tasks.close()
-            self._stop.allow(STOP_TIMEOUT)
-            await self._keeping.close()
-            await self._keeper.stop()
+            await self._run.close()
             self._presence.close()
-            if self._served is not None:
-                self._served.close()
         if self._failure is not None:
             raise self._failure
         return code
 
-    def adopt(self, told: str) -> None:
+    def adopt(self, told: dict[str, Any]) -> None:
         """Go by what a worker tells of its app as well. Raises CommandError."""
         if told == self._told:
             return
-        self._told, code = told, json.loads(told)
-        if not code["settings"]:
-            return
-        settings = read_settings(self._spec["overrides"], file=self._spec["settings"], code=code)
-        set_up_logging(settings.app, file=self._spec["log_config"])
-        if self._cluster is None:
-            self._keeper = BrokerKeeper(settings, {**self._spec, "code": code}, presence=self._presence.reading)
-        self._use(settings)
+        self._told, settings = told, self._settings
+        if told["settings"]:
+            settings = read_settings(self._spec["overrides"], file=self._spec["settings"], code=told)
+            set_up_logging(settings.app, file=self._spec["log_config"])
+        self._use(settings, told)
 
-    def _use(self, settings: Settings) -> None:
-        self.drain_timeout = settings.app.drain_timeout
+    def _use(self, settings: Settings, told: dict[str, Any] | None = None) -> None:
+        self._settings, self.drain_timeout = settings, settings.app.drain_timeout
         # Workers watch their own drain; the parent is watched for the case that it cannot end them.
         self._stop.drain_timeout = self.drain_timeout + 2 * SLACK
-        if settings.app.http and self._served is None:
-            from rocketapp.cli.processes.operation import Served
+        self._run.go_by(settings, told)
 
-            names = {number: f"worker {number}" for number in range(1, self._workers + 1)}
-            loop = asyncio.get_running_loop()
-
-            def ask(number: int, fields: Mapping[str, str]) -> None:
-                loop.call_soon_threadsafe(self._children[number].tell, fields)
-
-            self._served = Served(settings, self._spec["app"], names, self._stop, ask)
+    def _ask(self, number: int, fields: Mapping[str, str]) -> None:
+        self._loop.call_soon_threadsafe(self._children[number].tell, fields)
 
     async def _keep(self, number: int) -> None:
         """One worker for as long as the run lasts, in one process after the other."""
@@ -159,9 +136,7 @@ class Parent:
                 continue
             self._children[number] = child
             code = await child.ended()
-            self.reports.lost(number)
-            if self._served is not None:
-                self._served.desk.lost(number)
+            self._run.lost(number)
             if self._stop.requested.is_set():
                 return
             was_started = number in self._started
@@ -206,27 +181,14 @@ class Parent:
 
     def _hear(self, number: int, report: Report) -> None:
         if report.kind == "loaded":
-            self._loaded(number, report)
-        elif report.kind == "started":
-            self._started.add(number)
-            self._stop.tell()
-            _log.info("worker %d started, process %d", number, self._children[number].pid or 0)
-            if self._served is not None:
-                self._served.started(json.loads(self._told)["app"])
-        elif report.kind == "joined":
-            self._joined.add(number)
-            if len(self._joined) == self._workers:
-                self._manager.ready(self._workers)
+            self._tasks.start(self._greet(number, report), f"greeting of worker {number}")
         elif report.kind == "failed":
             self._failed(number, report)
-        elif report.kind in ("view", "blocked", "described"):
-            if self._served is not None:
-                self._served.hear(number, report)
         else:
-            now, limit = asyncio.get_running_loop().time(), self._spec["exit_when_idle"]
-            self.reports.heard(number, report, now)
-            if limit is not None and self.reports.idle_for(now) >= limit:
-                self._stop.request(f"idle for {limit:g} s")
+            if report.kind == "started":
+                self._started.add(number)
+                self._stop.tell()
+            self._run.hear(number, report)
 
     def _failed(self, number: int, report: Report) -> None:
         if number in self._started or self._watched is not None:
@@ -234,36 +196,17 @@ class Parent:
         else:
             self._give_up(CommandError(report.error, report.code))
 
-    def _loaded(self, number: int, report: Report) -> None:
+    async def _greet(self, number: int, report: Report) -> None:
+        """Answer a worker that has loaded its app: where its cluster is, and what is paused."""
+        child = self._children[number]
         try:
             self.adopt(report.said)
-        except CommandError as error:
-            self._give_up(error)
-        else:
-            self._tell_cluster(number, report.needs_cluster)
-
-    def _tell_cluster(self, number: int, needed: bool) -> None:
-        child = self._children[number]
-
-        def tell(address: str) -> None:
-            # A process that replaces another one knows nothing of what was paused before it.
-            paused = [] if self._served is None else self._served.desk.greet(number)
-            child.tell({"name_server": address, "paused": paused})
-
-        def started(cluster: asyncio.Future[str]) -> None:
-            if cluster.cancelled():
-                return
-            if (error := cluster.exception()) is not None:
-                self._give_up(error if isinstance(error, CommandError) else CommandError(str(error), FAILED))
-            elif child.is_alive:  # otherwise the process after it asks for itself
-                tell(cluster.result())
-
-        if not needed:
-            tell("")
+            address = await self._run.cluster() if report.needs_cluster else ""
+        except Exception as error:
+            self._give_up(error if isinstance(error, CommandError) else CommandError(describe(error), FAILED))
             return
-        if self._cluster is None:
-            self._cluster = self._keeping.start(self._keeper.start(), "cluster")
-        self._cluster.add_done_callback(started)
+        if child.is_alive:  # otherwise the process after it asks for itself, which knows nothing of what was paused
+            child.tell({"name_server": address, "paused": self._run.greet(number)})
 
     def _give_up(self, failure: CommandError) -> None:
         if self._failure is None:
@@ -272,9 +215,9 @@ class Parent:
 
     def _end_silent(self) -> None:
         """End workers that have reported nothing for as long as the watchdog allows; their keepers start them again."""
-        silent = self._silence.look(self.reports.heard_at)
+        silent = self._silence.look(self._run.reports.heard_at)
         for number in [] if self._stop.requested.is_set() else silent:
-            limit = self._manager.watchdog or 0.0
+            limit = self._run.manager.watchdog or 0.0
             _log.error("worker %d has not reported for %g s: the watchdog ends it", number, limit)
             self._children[number].signal(signal.SIGKILL)
 

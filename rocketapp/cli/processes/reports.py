@@ -1,13 +1,15 @@
 """What children tell `rocketapp run`, and what it makes of it: sums, and whether all is idle.
 
-One JSON object a line. A worker tells its counters and, with
+A worker tells its counters and, with
 `--exit-when-idle`, what it owns and why it is not idle; a broker tells its address. No clock
 and no pipe in here: lines come in, decisions come out.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -41,16 +43,18 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     address: str = ""
     error: str = ""
     code: int = 0
-    said: str = ""
+    pid: int = 0
+    said: Any = None
+    """In the process that reports an object; its plain values in another one."""
 
     def encode(self) -> bytes:
-        """The line, with its end."""
-        return msgspec.json.encode(self) + b"\n"
+        """The line, with its end. Not JSON, which has no infinite numbers: a metric may be one."""
+        return base64.b64encode(msgspec.msgpack.encode(self)) + b"\n"
 
     @classmethod
     def decode(cls, line: bytes) -> Report:
-        """Raises msgspec.DecodeError for a line that no child of ours wrote."""
-        return msgspec.json.decode(line, type=cls)
+        """Raises ValueError for a line that no child of ours wrote."""
+        return msgspec.msgpack.decode(base64.b64decode(line), type=cls)
 
 
 class WorkerReports:

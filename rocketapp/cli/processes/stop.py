@@ -23,13 +23,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from types import FrameType
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from rocketapp.cli.failure import FAILED, print_failure
+from rocketapp.cli.loop import run_in_loop
 from rocketapp.user_line import line_of_frame
 
+T = TypeVar("T")
 GRACE = 1.5
 """Seconds that the loop gets to notice that its time is over, before the thread ends the process."""
 AT_ONCE = 0.25
@@ -63,7 +65,7 @@ class ProcessStop:
     def __init__(
         self,
         drain_timeout: float,
-        last_words: Callable[[], None],
+        last_words: Callable[[], None] = lambda: None,
         *,
         cutting: Collection[int] = (signal.SIGINT, signal.SIGTERM),
     ) -> None:
@@ -85,6 +87,18 @@ class ProcessStop:
         self._is_ending = threading.Event()
         # Its put may interrupt anything, itself included: just what a signal handler may call.
         self._news: queue.SimpleQueue[_Limit | None] = queue.SimpleQueue()
+
+    def run(self, main: Callable[[], Coroutine[Any, Any, T]], loop: str = "auto") -> T:
+        """Run the work of this process to its end, in a loop of the kind that `--loop` names."""
+
+        async def listening() -> T:
+            self.listen()
+            return await main()
+
+        try:
+            return run_in_loop(listening(), loop)
+        finally:
+            self.finished()
 
     def listen(self) -> None:
         """Take SIGINT, SIGTERM and SIGHUP from now on; inside the running loop, in the main thread."""

@@ -1,4 +1,4 @@
-"""One worker: an app's lifecycle from start to drain, in this process.
+"""One worker: an app's lifecycle from start to drain, in this process, and what operators ask of it.
 
 It reports its state in `Report`s: to the run command when that is the worker itself, or to
 the parent at the other end of a pipe.
@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, user_place
 from rocketapp.cli.loop import settle
 from rocketapp.cli.processes.reports import Report
+from rocketapp.cli.settings import subscriptions_of
 from rocketapp.clock import SystemClock
 from rocketapp.errors import ConfigError, PluginError, RocketAppError, SetupError, TransportError
 from rocketapp.model.stats import HandlerStats
@@ -37,37 +40,28 @@ STATUS_INTERVAL = 1.0
 """Seconds between reports without `--exit-when-idle`."""
 JOIN_INTERVAL = 0.2
 """Seconds between looks whether all groups know their queues."""
+PAUSED = "by an operator"
+"""The reason of a pause that came by HTTP."""
 
 
 class Worker:
     """One app in one process."""
 
-    def __init__(
-        self,
-        app: RocketApp,
-        settings: Settings,
-        *,
-        tell: Tell,
-        members: int = 1,
-        number: int = 1,
-        operation: Operation | None = None,
-    ) -> None:
-        """`tell` hears the reports. `number`: of this worker among the `members` of the run, from 1.
-
-        `operation`: the plugin of a run that is watched over HTTP.
-        """
+    def __init__(self, app: RocketApp, settings: Settings, *, tell: Tell, members: int = 1, number: int = 1) -> None:
+        """`tell` hears the reports. `number`: of this worker among the `members` of the run, from 1."""
         from rocketapp.app.run.container import World
         from rocketapp.app.run.lifecycle import Lifecycle
         from rocketapp.transport.tcp import dial_tcp
 
-        self._tell, self._operation = tell, operation
+        self._tell = tell
+        self._operation = _operation(settings, tell)
         self._journal = _open_journal(settings.consumer.crash_dir)
         self._lifecycle: Lifecycle = Lifecycle(
             app,
             settings,
             World(dial=dial_tcp, clock=SystemClock(), random=random.Random(), journal=self._journal, worker=number),
             expected_members=members,
-            plugins=[] if operation is None else [operation],
+            plugins=[] if self._operation is None else [self._operation],
         )
 
     @property
@@ -90,7 +84,7 @@ class Worker:
             if await self._start(stop):
                 settle()
                 stop.tell()
-                self._tell(Report("started"))
+                self._tell(Report("started", pid=os.getpid()))
                 await self._await_queues(stop)
                 if self._operation is not None:
                     self._operation.joined()
@@ -154,6 +148,61 @@ class Worker:
             wanted=frozenset(map(str, idle.wanted)),
             reasons=tuple(idle.reasons),
         )
+
+
+def _operation(settings: Settings, tell: Tell) -> Operation | None:
+    """The plugin of a run with `--http`, which is not imported without it."""
+    if not settings.app.http:
+        return None
+    from rocketapp.operate.operation import Operation
+
+    return Operation(
+        durations=settings.app.http_durations,
+        viewed=lambda view: tell(Report("view", said=view)),
+        blocked=lambda event: tell(Report("blocked", said=event)),
+    )
+
+
+def obey(app: RocketApp, settings: Settings, fields: Mapping[str, Any], tell: Tell) -> None:
+    """Do what an operator asks of the process that has the app; from any thread.
+
+    The app is described in a thread of its own, so that the event loop and the lifeline go on. `tell` hears the
+    document, or why there is none.
+    """
+
+    def describe_app() -> None:
+        from rocketapp.asyncapi.document import document_of, encoded
+
+        try:
+            report = Report("described", said=encoded(document_of(app, settings), "json"))
+        except Exception as error:  # a request waits for an answer
+            report = Report("described", error=str(error) if isinstance(error, RocketAppError) else describe(error))
+        tell(report)
+
+    call = fields["call"]
+    if call == "describe":
+        threading.Thread(target=describe_app, name="rocketapp-describing", daemon=True).start()
+        return
+    topic, group = fields["topic"], fields["group"]
+    try:
+        if call == "pause":
+            app.pause(topic, group=group, reason=PAUSED)
+        else:  # lifts all reasons: a person has decided
+            app.resume(topic, group=group)
+    except RocketAppError as error:
+        _log.warning("%s of topic %s: %s", call, topic, error)
+    else:
+        _log.warning("topic %s of group %s was %sd by an operator", topic, group, call)
+
+
+def pause_again(app: RocketApp, settings: Settings, paused: Sequence[Sequence[str]]) -> None:
+    """Topics and groups that were paused before this process was started. Its code may have been edited meanwhile."""
+    known = {(one.topic, one.group) for one in subscriptions_of(app, settings)} if paused else ()
+    for topic, group in paused:
+        if (topic, group) in known:
+            obey(app, settings, {"call": "pause", "topic": topic, "group": group}, lambda report: None)
+        else:
+            _log.warning("topic %s of group %s was paused, and the app has no handler of it any more", topic, group)
 
 
 def start_failure(error: Exception) -> CommandError:

@@ -14,6 +14,7 @@ from opentelemetry.trace import Link, Span, SpanContext, Status, StatusCode
 
 from rocketapp.plugin import DeadLetter, Message, Retry, Skip, Stop, Subscription, outcome_of
 from rocketapp.plugins import handling
+from rocketapp.plugins.figures import ERROR
 from rocketapp.plugins.telemetry import attributes as names
 
 _MOST = 10_000
@@ -135,7 +136,7 @@ class Attempt:
 def failed(span: Span, error: BaseException) -> None:
     """What the span says of a failure; the exception is one of its events."""
     if span.is_recording():
-        span.set_attribute(names.ERROR, type(error).__qualname__)
+        span.set_attribute(ERROR, type(error).__qualname__)
         span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
         if isinstance(error, Exception):
             span.record_exception(error)

@@ -9,17 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rocketapp.plugin import Message, Outgoing, Sending, SendResult, Subscription
+from rocketapp.plugins.figures import DESTINATION, GROUP, HANDLER, PARTITION
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 SYSTEM, OPERATION_NAME, OPERATION_TYPE = "messaging.system", "messaging.operation.name", "messaging.operation.type"
-DESTINATION, PARTITION = "messaging.destination.name", "messaging.destination.partition.id"
-GROUP, CLIENT_ID = "messaging.consumer.group.name", "messaging.client.id"
+CLIENT_ID = "messaging.client.id"
 MESSAGE_ID, BODY_SIZE, COUNT = "messaging.message.id", "messaging.message.body.size", "messaging.batch.message_count"
 TAG, KEYS, TYPE = (f"messaging.rocketmq.message.{name}" for name in ("tag", "keys", "type"))
 DELAY_LEVEL, ORDER_KEY = "messaging.rocketmq.message.delay_time_level", "messaging.rocketmq.message.group"
 MODEL = "messaging.rocketmq.consumption_model"
-ERROR = "error.type"
-HANDLER, ATTEMPT, OUTCOME = "rocketapp.handler", "rocketapp.attempt", "rocketapp.outcome"
+ATTEMPT, OUTCOME = "rocketapp.attempt", "rocketapp.outcome"
 
 Value = str | int | Sequence[str]
 

@@ -26,7 +26,7 @@ from opentelemetry.sdk.metrics.export import (
 
 from rocketapp.plugin import AppSnapshot, Surface
 from rocketapp.plugins.counts import BOUNDS, Counts
-from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES, Distribution, Figure
+from rocketapp.plugins.figures import DISTRIBUTIONS, Distribution, Figure, figures_of
 from rocketapp.plugins.telemetry.attributes import SCHEMA
 
 _FRESH = 0.5
@@ -75,27 +75,15 @@ class Glances:
 def add_instruments(provider: MeterProvider, glances: Glances, counts: Counts) -> None:
     """One observable instrument for each figure."""
     meter = provider.get_meter(_SCOPE, schema_url=SCHEMA)
-    for figure in FIGURES:
+    for figure in figures_of(glances.now()):
         create = meter.create_observable_counter if figure.kind == "counter" else meter.create_observable_gauge
         callback = _callback(figure, glances, counts)
         create(figure.name, callbacks=[callback], unit=figure.unit, description=figure.meaning)
-    for metric in {each.name: each for each in glances.now().metrics}.values():
-        create = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
-        read = _of_plugin(metric.name, glances)
-        create(metric.name, callbacks=[read], unit=metric.unit, description=metric.meaning)
 
 
 def _callback(figure: Figure, glances: Glances, counts: Counts) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_options: CallbackOptions) -> list[Observation]:
         return [Observation(value, labels) for labels, value in figure.read(glances.now(), counts)]
-
-    return observe
-
-
-def _of_plugin(name: str, glances: Glances) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def observe(_options: CallbackOptions) -> list[Observation]:
-        found = (metric for metric in glances.now().metrics if metric.name == name)
-        return [Observation(value, labels) for metric in found for labels, value in metric.samples]
 
     return observe
 

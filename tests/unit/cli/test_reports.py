@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert
 
 from rocketapp.cli.processes.reports import FRESH, Report, WorkerReports, summary_line
 from rocketapp.model.stats import HandlerStats
+from rocketapp.operate.together import Durations
+from rocketapp.operate.view import FailureLine, View
+from rocketapp.plugins.counts import HandledKey, SentKey
+from tests.unit.operate.test_together import rows
+from tests.unit.operate.views import queue_at, snapshot_of, stall
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 summaries = st.builds(HandlerStats, *[st.integers(0, 2**40)] * 5)
@@ -30,6 +36,21 @@ def test_a_report_arrives_as_it_was_sent_in_one_line(report: Report) -> None:
     line = report.encode()
     assert line.count(b"\n") == 1
     assert Report.decode(line) == report
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.floats(allow_nan=False),
+    st.one_of(st.none(), st.integers(0, 2**62)),
+)
+def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int | None) -> None:
+    snapshot = snapshot_of(queue_at(position, still=text), topic=text, metrics=rows(number, number))
+    failures = (FailureLine(at=number, text=text),)
+    durations = Durations(
+        sent=((SentKey(text, text), 3),), process=((HandledKey(text, text, text, ""), ((1, 2), number)),)
+    )
+    view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures, durations=durations)
+    assert convert(Report.decode(Report("view", said=view).encode()).said, View) == view
 
 
 def test_the_summary_reads_as_documented() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import resource
@@ -327,10 +326,10 @@ def test_a_parent_goes_by_what_the_app_was_made_with(start: Start, write_app: Wr
     ("own", "limit"), [({"app": {"drain_timeout": 120.0}}, 120.0), ({"broker": {"dir": "b"}}, 30.0)]
 )
 async def test_a_drain_may_take_as_long_as_the_app_itself_says(own: dict[str, Any], limit: float) -> None:
-    stop, spec = ProcessStop(1.0, lambda: None), {"settings": None, "overrides": {}, "log_config": None, "workers": 2}
+    stop, spec = ProcessStop(1.0), {"settings": None, "overrides": {}, "log_config": None, "workers": 2}
     parent = Parent(spec, Settings(), stop)
     assert parent.drain_timeout == 30.0
-    parent.adopt(json.dumps({"app": "shop", "settings": own, "place": "app.py:3"}))
+    parent.adopt({"app": "shop", "settings": own, "place": "app.py:3"})
     assert parent.drain_timeout == limit
     assert stop.drain_timeout > limit
 

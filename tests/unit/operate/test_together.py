@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from rocketapp.operate.together import Durations, added, counters_of, durations_of, together
-from rocketapp.operate.view import FailureLine, View, decode, encode
+from rocketapp.operate.together import added, counters_of, durations_of, together
 from rocketapp.plugin import Metric
 from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
-from tests.unit.operate.views import queue_at, snapshot_of, stall
+from tests.unit.operate.views import queue_at, snapshot_of
 
 
 def rows(written: float, pending: float) -> tuple[Metric, Metric]:
@@ -55,18 +51,3 @@ def test_durations_are_added_over_processes() -> None:
     assert sum(found.process[which].buckets) == 2
     assert found.send[sent].total == 0.301
     assert found.sent == {sent: 10}
-
-
-@given(
-    st.text(st.characters(exclude_categories=["Cs"])),
-    st.floats(allow_nan=False),
-    st.one_of(st.none(), st.integers(0, 2**62)),
-)
-def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int | None) -> None:
-    snapshot = snapshot_of(queue_at(position, still=text), topic=text, metrics=rows(number, number))
-    failures = (FailureLine(at=number, text=text),)
-    durations = Durations(
-        sent=((SentKey(text, text), 3),), process=((HandledKey(text, text, text, ""), ((1, 2), number)),)
-    )
-    view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures, durations=durations)
-    assert decode(encode(view)) == view

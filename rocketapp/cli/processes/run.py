@@ -1,0 +1,156 @@
+"""What there is once in a run, whether its worker is this process or it has several in processes of their own.
+
+It hears what the workers report, has the embedded broker, serves `--http`, and tells systemd. Nothing of `--http` is
+imported without that option.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketapp.cli.failure import CommandError
+from rocketapp.cli.processes.reports import Report, WorkerReports
+from rocketapp.cli.processes.service_manager import ServiceManager
+from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
+
+if TYPE_CHECKING:
+    from rocketapp.app.settings.settings import Settings
+    from rocketapp.cli.processes.broker import BrokerKeeper
+    from rocketapp.operate.desk import Ask, Desk
+    from rocketapp.operate.server import OperatorServer
+
+_log = logging.getLogger("rocketapp.run")
+
+
+class Run:
+    """Everything but the workers."""
+
+    def __init__(
+        self,
+        spec: Mapping[str, Any],
+        settings: Settings,
+        stop: ProcessStop,
+        names: Mapping[int, str],
+        ask: Ask,
+        *,
+        code: Mapping[str, Any] | None = None,
+        presence: int | None = None,
+    ) -> None:
+        """`spec` is what every child is told; `names`: of the workers, by number, empty for an only one.
+
+        `ask` asks a worker for something; `code`: what an app that is in this process was made with; `presence`: the
+        reading end of the workers' `Presence`. Raises CommandError for an address of `--http` that cannot be used.
+        """
+        self.reports: WorkerReports = WorkerReports(len(names))
+        self.manager: ServiceManager = ServiceManager.of(os.environ)
+        self._spec, self._stop, self._names, self._ask, self._presence = spec, stop, names, ask, presence
+        self._joined: set[int] = set()
+        self._keeper: BrokerKeeper | None = None
+        self._looking = asyncio.Lock()
+        self._desk: Desk | None = None
+        self._server: OperatorServer | None = None
+        self._address = self._served = ""
+        """Where it is served, and the app of which the folder says so."""
+        self.manager.starting(settings.app.connect_timeout)
+        stop.drains = lambda reason: self.manager.draining(reason, stop.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
+        self.go_by(settings, code)
+
+    def go_by(self, settings: Settings, code: Mapping[str, Any] | None) -> None:
+        """Use these settings for what is not there yet. Raises CommandError as the constructor does."""
+        self._settings, self._code = settings, code
+        if settings.app.http and self._server is None:
+            self._serve(settings.app.http, settings.source_of("app", "http"))
+
+    def _serve(self, address: str, source: str) -> None:
+        from rocketapp.operate.desk import Desk
+        from rocketapp.operate.server import OperatorServer
+
+        app = self._code["app"] if self._code is not None else self._spec["app"]
+        patience, draining = self._settings.app.ready_patience, self._stop.requested
+        self._desk = Desk(app, self._names, patience=patience, draining=draining, ask=self._ask)
+        name = "--http" if source == "command line" else f"{source}: app.http"
+        try:
+            self._server = OperatorServer(address, self._desk)
+            self._address = self._server.start()
+        except ValueError as error:
+            raise CommandError(f"{name} {address}: {error}") from error
+        except OSError as error:
+            problem = (error.strerror or str(error)).lower()
+            raise CommandError(f"{name} {address}: {problem}: choose another address or port") from error
+        _log.info("http://%s tells how the app does", self._address)
+
+    async def cluster(self) -> str:
+        """The address of the embedded broker, which the first call joins or starts. Raises CommandError."""
+        from rocketapp.cli.processes.broker import BrokerKeeper
+
+        async with self._looking:
+            if self._keeper is None:
+                spec = {**self._spec, "code": self._code}
+                self._keeper = BrokerKeeper(self._settings, spec, presence=self._presence)
+                await self._keeper.start()
+        return self._keeper.address
+
+    def greet(self, number: int) -> list[tuple[str, str]]:
+        """Topics and groups that are paused for a worker that starts; from now on it hears of changes."""
+        return [] if self._desk is None else self._desk.greet(number)
+
+    def hear(self, number: int, report: Report) -> None:
+        """What a worker reports. What an operator is shown may come from any thread."""
+        if report.kind in ("view", "blocked", "described"):
+            if self._desk is not None:
+                self._show(self._desk, number, report)
+        elif report.kind == "started":
+            assert self._code is not None, "it has told of its app"
+            _log.info("%s started, process %d", self._names[number] or self._code["app"], report.pid)
+            if self._desk is not None and not self._served:
+                from rocketapp.operate.running import write_address
+
+                self._served = self._code["app"]
+                write_address(Path(self._settings.broker.dir), self._served, self._address)
+        elif report.kind == "joined":
+            self._joined.add(number)
+            if len(self._joined) == len(self._names):
+                self.manager.ready(len(self._names))
+        else:
+            now, limit = asyncio.get_running_loop().time(), self._spec["exit_when_idle"]
+            self.reports.heard(number, report, now)
+            if limit is not None and self.reports.idle_for(now) >= limit:
+                self._stop.request(f"idle for {limit:g} s")
+
+    def _show(self, desk: Desk, number: int, report: Report) -> None:
+        """A child's word is plain values; what this process tells itself is the thing."""
+        from msgspec import convert
+
+        from rocketapp.model.event import LoopBlocked
+        from rocketapp.operate.view import View
+
+        if report.kind == "view":
+            desk.viewed(number, report.said if isinstance(report.said, View) else convert(report.said, View))
+        elif report.kind == "blocked":
+            event = report.said
+            desk.blocked(number, event if isinstance(event, LoopBlocked) else convert(event, LoopBlocked))
+        else:
+            desk.described(report.said, report.error)
+
+    def lost(self, number: int) -> None:
+        """The worker's process has ended: what it did stays counted."""
+        self.reports.lost(number)
+        if self._desk is not None:
+            self._desk.lost(number)
+
+    async def close(self) -> None:
+        """When no worker is left: the broker ends, and nothing is served any more."""
+        if self._keeper is not None:
+            self._stop.allow(STOP_TIMEOUT)
+            await self._keeper.stop()
+        if self._server is not None:
+            if self._served:
+                from rocketapp.operate.running import remove_address
+
+                remove_address(Path(self._settings.broker.dir), self._served)
+            self._server.stop()
