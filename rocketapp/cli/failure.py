@@ -45,6 +45,11 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def problem_of(error: OSError) -> str:
+    """What the operating system says of it, for the middle of a line."""
+    return (error.strerror or str(error)).lower()
+
+
 def shown_path(file: str) -> str:
     """Relative to the current directory when it lies inside, for it is easier to read and to click."""
     path = Path(file)

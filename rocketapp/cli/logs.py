@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rocketapp.cli.failure import CommandError, describe
+from rocketapp.cli.failure import CommandError, describe, problem_of
 from rocketapp.config.app import AppConfig
 from rocketapp.model.event import Event, LoopFailed
 from rocketapp.plugins.log_context import MessageFilter
@@ -62,7 +62,7 @@ def _use_file(file: str, process: str) -> None:
         Path(file).open("rb").close()  # fileConfig takes a missing file for an empty one
         read(file)
     except OSError as error:
-        raise CommandError(f"--log-config {file}: {(error.strerror or str(error)).lower()}") from error
+        raise CommandError(f"--log-config {file}: {problem_of(error)}") from error
     except Exception as error:
         # The cause says what is wrong: what is around it says only where.
         cause = f": {describe(error.__cause__)}" if error.__cause__ is not None else ""

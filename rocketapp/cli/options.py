@@ -19,7 +19,13 @@ MOST_FILES = 200
 _APP = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*RocketApp\(", re.MULTILINE)
 
 
-_OVERRIDES = {"name_server": ("client", "name_server"), "http": ("app", "http")}
+_OVERRIDES = {
+    "name_server": ("client", "name_server"),
+    "embedded": ("broker", "dir"),
+    "dir": ("broker", "dir"),
+    "listen": ("broker", "listen"),
+    **{name: ("app", name) for name in ("http", "log_format", "connect_timeout", "drain_timeout")},
+}
 """Parameter of a command -> the setting that it overrides."""
 
 
@@ -27,7 +33,7 @@ def overrides_of(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What the parameters of a command say about settings, by table."""
     found: dict[str, dict[str, Any]] = {}
     for name, (table, key) in _OVERRIDES.items():
-        if given.get(name):
+        if given.get(name) is not None:
             found.setdefault(table, {})[key] = given[name]
     return found
 

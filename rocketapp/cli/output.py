@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from rocketapp.cli.failure import FAILED, CommandError, discard_stdout
+from rocketapp.cli.failure import FAILED, CommandError, discard_stdout, problem_of
 
 GAP = "  "
 NARROWEST = 8
@@ -48,8 +48,7 @@ def say(text: str, *, flush: bool = False, colour: bool = False) -> None:
 def _unwritten(error: OSError) -> CommandError:
     """For stdout that leads to a full disk. What is buffered is dropped, or it would fail again at the end."""
     discard_stdout()
-    problem = (error.strerror or str(error)).lower()
-    return CommandError(f"stdout cannot be written: {problem}: see where it is redirected to", FAILED)
+    return CommandError(f"stdout cannot be written: {problem_of(error)}: see where it is redirected to", FAILED)
 
 
 def print_json(document: Any) -> None:

@@ -23,7 +23,7 @@ import copier
 import copier.errors
 
 import rocketapp
-from rocketapp.cli.failure import CommandError, one_line
+from rocketapp.cli.failure import CommandError, one_line, problem_of
 from rocketapp.cli.source import Source, check, checkout, companion
 
 ANSWERS = ".copier-answers.yml"
@@ -119,8 +119,7 @@ def _explained(folder: Path) -> Iterator[None]:
     except (copier.errors.CopierError, ValueError) as error:
         raise CommandError(f"{folder}: {one_line(str(error))}") from error
     except OSError as error:
-        problem = (error.strerror or str(error)).lower()
-        raise CommandError(f"{error.filename or folder}: {problem}: choose another folder") from error
+        raise CommandError(f"{error.filename or folder}: {problem_of(error)}: choose another folder") from error
 
 
 def _check_folder(folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from rocketapp import plugin as events
 from rocketapp.plugin import Assigned, Event, Released
@@ -27,15 +27,6 @@ class Line:
     fields: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
-class _How(NamedTuple):
-    """How one kind of event is told."""
-
-    level: int
-    text: Callable[[Any], str]
-    is_about_message: bool = False
-    repeats: bool = False
-
-
 def _blocked_text(event: events.LoopBlocked) -> str:
     who = event.handler or "code"
     if event.is_over:
@@ -46,138 +37,96 @@ def _blocked_text(event: events.LoopBlocked) -> str:
     return f"{what}; a handler that blocks must be a sync function{stack}"
 
 
-_HOW: Final[dict[type[Event], _How]] = {
-    events.Connected: _How(logging.INFO, lambda e: f"connected to {e.address}"),
-    events.Disconnected: _How(logging.WARNING, lambda e: f"lost {e.address}: {e.reason}"),
-    events.LoopFailed: _How(logging.WARNING, lambda e: f"{e.loop} failed and goes on: {e.error}", repeats=True),
-    events.StandingStill: _How(logging.WARNING, lambda e: f"group {e.group}: {e.queue} stands still: {e.reason}"),
-    events.Moving: _How(logging.INFO, lambda e: f"group {e.group}: {e.queue} moves again"),
-    events.Retried: _How(
-        logging.WARNING,
-        lambda e: (
-            f"retry in {e.delay:g} s: {e.handler} failed at {e.topic} {e.message_id}, attempt {e.attempt}: {e.error}"
-        ),
-        is_about_message=True,
+_TEXTS: Final[dict[type[Event], str | Callable[[Any], str]]] = {
+    events.Connected: "connected to {e.address}",
+    events.Disconnected: "lost {e.address}: {e.reason}",
+    events.LoopFailed: "{e.loop} failed and goes on: {e.error}",
+    events.StandingStill: "group {e.group}: {e.queue} stands still: {e.reason}",
+    events.Moving: "group {e.group}: {e.queue} moves again",
+    events.Retried: (
+        "retry in {e.delay:g} s: {e.handler} failed at {e.topic} {e.message_id}, attempt {e.attempt}: {e.error}"
     ),
-    events.DeadLettered: _How(
-        logging.ERROR,
-        lambda e: (
-            f"dead letter in %DLQ%{e.group}: {e.handler} at {e.topic} {e.message_id}, attempt {e.attempt}: {e.reason}"
-        ),
-        is_about_message=True,
+    events.DeadLettered: (
+        "dead letter in %DLQ%{e.group}: {e.handler} at {e.topic} {e.message_id}, attempt {e.attempt}: {e.reason}"
     ),
-    events.Dropped: _How(
-        logging.ERROR,
-        lambda e: (
-            f"dropped by broadcast group {e.group}: {e.handler} at {e.topic} {e.message_id}, "
-            f"attempt {e.attempt}: {e.reason}"
-        ),
-        is_about_message=True,
+    events.Dropped: (
+        "dropped by broadcast group {e.group}: {e.handler} at {e.topic} {e.message_id}, attempt {e.attempt}: {e.reason}"
     ),
-    events.OffsetsFile: _How(logging.WARNING, lambda e: f"offsets of broadcast group {e.group} in {e.path}: {e.text}"),
-    events.SendBackFailed: _How(
-        logging.WARNING,
-        lambda e: f"handing back failed: {e.handler} at {e.topic} {e.message_id}: {e.error}",
-        is_about_message=True,
-        repeats=True,
+    events.OffsetsFile: "offsets of broadcast group {e.group} in {e.path}: {e.text}",
+    events.SendBackFailed: "handing back failed: {e.handler} at {e.topic} {e.message_id}: {e.error}",
+    events.SendAttemptFailed: lambda e: (
+        f"an attempt to send to {e.topic}{f' on {e.broker_name}' if e.broker_name else ''} failed: {e.error}"
     ),
-    events.SendAttemptFailed: _How(
-        logging.WARNING,
-        lambda e: f"an attempt to send to {e.topic}{f' on {e.broker_name}' if e.broker_name else ''} failed: {e.error}",
-        repeats=True,
+    events.CommitFailed: lambda e: (
+        f"group {e.group}: offset of {e.queue} not committed: {e.error}: "
+        f"{'messages finished since the last commit are delivered again' if e.is_last else 'it is tried again'}"
     ),
-    events.CommitFailed: _How(
-        logging.WARNING,
-        lambda e: (
-            f"group {e.group}: offset of {e.queue} not committed: {e.error}: "
-            f"{'messages finished since the last commit are delivered again' if e.is_last else 'it is tried again'}"
-        ),
-        repeats=True,
+    events.HandlerSlow: "{e.text}: its queue waits for it",
+    events.OrderKeyMissing: (
+        "{e.handler}: none of the first {e.count} messages of {e.topic} has the property {e.property!r} that "
+        "order_by= names: they share one key and are handled one by one; correct the name, or publish the property"
     ),
-    events.HandlerSlow: _How(
-        logging.WARNING,
-        lambda e: f"{e.text}: its queue waits for it",
-        is_about_message=True,
+    events.LoopBlocked: _blocked_text,
+    events.DrainCut: lambda e: (
+        f"cut after {round(e.seconds, 1):g} s: {e.handler} still runs ({e.topic} {e.message_id}"
+        f"{f' and {e.others} more' if e.others else ''})"
     ),
-    events.OrderKeyMissing: _How(
-        logging.WARNING,
-        lambda e: (
-            f"{e.handler}: none of the first {e.count} messages of {e.topic} has the property {e.property!r} that "
-            "order_by= names: they share one key and are handled one by one; correct the name, or publish the property"
-        ),
+    events.TopicMissing: "group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as it is created",
+    events.Adjusted: "group {e.group}: topic {e.topic} from now on: {e.text}",
+    events.ReadFromSlave: lambda e: (
+        f"group {e.group}: the master of {e.broker_name} cannot be reached: its slave {e.broker_id} is read"
+        if e.broker_id
+        else f"group {e.group}: the master of {e.broker_name} is read again"
     ),
-    events.LoopBlocked: _How(
-        logging.WARNING,
-        _blocked_text,
+    events.SubscriptionsDiffer: "group {e.group}: {e.problem}",
+    events.RollOut: lambda e: f"group {e.group}: {e.text or 'all members subscribe alike: the roll-out is over'}",
+    events.StoreRecovered: lambda e: (
+        f"store recovered: {e.records} records in {e.scanned_bytes} bytes read again"
+        f"{', all consume queues rebuilt' if e.is_rebuilt else ''}"
     ),
-    events.DrainCut: _How(
-        logging.WARNING,
-        lambda e: (
-            f"cut after {round(e.seconds, 1):g} s: {e.handler} still runs ({e.topic} {e.message_id}"
-            f"{f' and {e.others} more' if e.others else ''})"
-        ),
-        is_about_message=True,
+    events.LogCut: "the commit log was cut at {e.position}, an unfinished write of a crash: {e.reason}",
+    events.RecordDamaged: (
+        "a stored message is damaged and left out: {e.topic} queue {e.queue_id} offset {e.offset}, "
+        "commit log {e.physical_offset}"
     ),
-    events.TopicMissing: _How(
-        logging.WARNING,
-        lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as it is created",
+    events.TableRestored: (
+        "{e.path} cannot be used ({e.problem}): {e.path}.bak was taken in its place, which lacks what was written last"
     ),
-    events.Adjusted: _How(logging.INFO, lambda e: f"group {e.group}: topic {e.topic} from now on: {e.text}"),
-    events.ReadFromSlave: _How(
-        logging.WARNING,
-        lambda e: (
-            f"group {e.group}: the master of {e.broker_name} cannot be reached: its slave {e.broker_id} is read"
-            if e.broker_id
-            else f"group {e.group}: the master of {e.broker_name} is read again"
-        ),
-    ),
-    events.SubscriptionsDiffer: _How(logging.WARNING, lambda e: f"group {e.group}: {e.problem}"),
-    events.RollOut: _How(
-        logging.INFO,
-        lambda e: f"group {e.group}: {e.text or 'all members subscribe alike: the roll-out is over'}",
-    ),
-    events.StoreRecovered: _How(
-        logging.DEBUG,
-        lambda e: (
-            f"store recovered: {e.records} records in {e.scanned_bytes} bytes read again"
-            f"{', all consume queues rebuilt' if e.is_rebuilt else ''}"
-        ),
-    ),
-    events.LogCut: _How(
-        logging.WARNING,
-        lambda e: f"the commit log was cut at {e.position}, an unfinished write of a crash: {e.reason}",
-    ),
-    events.RecordDamaged: _How(
-        logging.ERROR,
-        lambda e: (
-            f"a stored message is damaged and left out: {e.topic} queue {e.queue_id} offset {e.offset}, "
-            f"commit log {e.physical_offset}"
-        ),
-        repeats=True,
-    ),
-    events.TableRestored: _How(
-        logging.WARNING,
-        lambda e: (
-            f"{e.path} cannot be used ({e.problem}): {e.path}.bak was taken in its place, "
-            "which lacks what was written last"
-        ),
-    ),
-    events.StoreReadOnly: _How(
-        logging.ERROR,
-        lambda e: f"the store takes no more messages until a restart: {e.problem}",
-    ),
+    events.StoreReadOnly: "the store takes no more messages until a restart: {e.problem}",
 }
+"""What is said of each kind of event: a sentence with its fields, or what makes one."""
+_LEVELS: Final[dict[type[Event], int]] = {
+    events.Connected: logging.INFO,
+    events.Moving: logging.INFO,
+    events.DeadLettered: logging.ERROR,
+    events.Dropped: logging.ERROR,
+    events.Adjusted: logging.INFO,
+    events.RollOut: logging.INFO,
+    events.StoreRecovered: logging.DEBUG,
+    events.RecordDamaged: logging.ERROR,
+    events.StoreReadOnly: logging.ERROR,
+}
+"""Of the others: WARNING."""
+_ABOUT_MESSAGES: Final = frozenset(
+    (events.Retried, events.DeadLettered, events.Dropped, events.SendBackFailed, events.HandlerSlow, events.DrainCut)
+)
+_REPEATING: Final = frozenset(
+    (events.LoopFailed, events.SendBackFailed, events.SendAttemptFailed, events.CommitFailed, events.RecordDamaged)
+)
 
 
 def line_of(event: Event) -> Line:
     """The line for any event; one that this page does not know is told by its fields."""
-    how = _HOW.get(type(event)) or _How(logging.INFO, _by_fields)
-    text = _printable(" ".join(how.text(event).split()))
+    kind = type(event)
+    how = _TEXTS.get(kind, _by_fields)
+    said = how.format(e=event) if isinstance(how, str) else how(event)
+    text = _printable(" ".join(said.split()))
     if len(text) > MAX_TEXT:
         text = f"{text[: MAX_TEXT - 3]}..."
-    fields = {"event": type(event).__name__}
+    fields = {"event": kind.__name__}
     fields |= {name: _plain(getattr(event, name)) for name in _facts(event)}
-    return Line(how.level, text, how.is_about_message, how.repeats, fields)
+    level = _LEVELS.get(kind, logging.WARNING if kind in _TEXTS else logging.INFO)
+    return Line(level, text, kind in _ABOUT_MESSAGES, kind in _REPEATING, fields)
 
 
 def queues_text(kind: type[Event], group: str, topic: str, reason: str, moved: Sequence[Assigned | Released]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rocketapp.cli.failure import DONE, CommandError
-from rocketapp.cli.options import refuse_empty
+from rocketapp.cli.options import overrides_of, refuse_empty
 from rocketapp.cli.output import say
 
 
@@ -25,8 +25,7 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     refuse_empty({"--dir": directory, "--listen": listen})
     if directory and memory:
         raise CommandError("--dir and --memory exclude each other: leave one out")
-    wanted = {"dir": directory, "listen": listen}
-    settings = read_settings({"broker": {key: value for key, value in wanted.items() if value is not None}})
+    settings = read_settings(overrides_of({"dir": directory, "listen": listen}))
     names = names_of(settings, dir="--dir", listen="--listen")
     parse_listen(settings.broker.listen, names["listen"])
     set_up_logging(settings.app)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
 from rocketapp.cli.options import app_command, app_named, refuse_empty
 from rocketapp.cli.output import say
 
@@ -114,7 +114,7 @@ def _write(file: Path, text: str) -> None:
             if not is_device:
                 beside.unlink(missing_ok=True)
     except OSError as error:
-        raise CommandError(f"{file}: cannot be written: {(error.strerror or str(error)).lower()}", FAILED) from error
+        raise CommandError(f"{file}: cannot be written: {problem_of(error)}", FAILED) from error
     click.echo(f"{file} is written", err=True)
 
 
@@ -127,7 +127,7 @@ def _compare(document: Mapping[str, Any], file: Path, form: Format) -> int:
     try:
         committed = decoded(file.read_text(encoding="utf-8"), form)
     except OSError as error:
-        raise CommandError(f"{file}: {(error.strerror or str(error)).lower()}: make it with {mend}") from error
+        raise CommandError(f"{file}: {problem_of(error)}: make it with {mend}") from error
     except ImportError as error:
         raise _yaml_is_missing() from error
     except ValueError as error:

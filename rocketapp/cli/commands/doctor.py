@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
 from rocketapp.cli.options import app_command, json_option, name_server_option
 from rocketapp.cli.output import print_json, say
 
@@ -102,8 +102,7 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
         return
     except OSError as error:
         if given:
-            problem = (error.strerror or str(error)).lower()
-            text = f"nothing answers at {address}: {problem}"
+            text = f"nothing answers at {address}: {problem_of(error)}"
             mend = "start the app, or see that it runs with this --http"
             found.findings.append(Finding(text=text, mend=mend, needs_person=True))
         return

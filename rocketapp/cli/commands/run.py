@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ import click
 
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
-from rocketapp.cli.options import Seconds, apps, levels, refuse_empty
+from rocketapp.cli.options import Seconds, apps, levels, overrides_of, refuse_empty
 from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import Report, summary_line
 from rocketapp.model.stats import HandlerStats
@@ -29,58 +28,6 @@ if TYPE_CHECKING:
 
 MOST_WORKERS = 256
 SECONDS = Seconds()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """One command line."""
-
-    app: str
-    name_server: str | None
-    embedded: str | None
-    no_embedded: bool
-    workers: int
-    reload: bool
-    reload_dir: tuple[str, ...]
-    exit_when_idle: float | None
-    log_format: str | None
-    log_level: tuple[str, ...]
-    log_config: str | None
-    settings: str | None
-    connect_timeout: float | None
-    drain_timeout: float | None
-    http: str | None
-    loop: str
-    traceback: bool
-
-    def overrides(self) -> dict[str, dict[str, Any]]:
-        """What the command line says about settings, by table."""
-        app = {
-            "log_format": self.log_format,
-            **self._levels(),
-            "connect_timeout": self.connect_timeout,
-            "drain_timeout": self.drain_timeout,
-            "http": self.http,
-        }
-        # --embedded overrides the name server of the settings.
-        client = {"name_server": "" if self.embedded else self.name_server}
-        broker = {"dir": self.embedded}
-        tables: dict[str, dict[str, Any]] = {"app": app, "client": client, "broker": broker}
-        given = {
-            table: {key: value for key, value in options.items() if value is not None}
-            for table, options in tables.items()
-        }
-        return {table: options for table, options in given.items() if options}
-
-    def for_children(self) -> dict[str, Any]:
-        """What every child process is told: all of it, and what it says about settings."""
-        return {**asdict(self), "overrides": self.overrides()}
-
-    def _levels(self) -> dict[str, Any]:
-        """`--log-level` says the level of all loggers, or as LOGGER=LEVEL that of one."""
-        of_all = [level for level in self.log_level if "=" not in level]
-        of_one = tuple(level for level in self.log_level if "=" in level)
-        return {"log_level": of_all[-1] if of_all else None, "log_levels": of_one or None}
 
 
 @click.command(
@@ -111,15 +58,27 @@ class RunOptions:
 @click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")
 def command(**given: Any) -> int:
     """Run APP: module:attribute, module:factory() or module (its `app`)."""
-    options = RunOptions(**given)
     last_line = LastLine()
     try:
-        return _run(options, last_line)
+        return _run({**given, "overrides": _overrides(given)}, last_line)
     except CommandError as error:
-        error.traceback = options.traceback
+        error.traceback = given["traceback"]
         raise
     finally:
         last_line.print()
+
+
+def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the command line says about settings, by table. `--log-level` says the level of all loggers, or of one."""
+    # --embedded overrides the name server of the settings.
+    found = overrides_of({**given, "name_server": "" if given["embedded"] else given["name_server"]})
+    said = {
+        "log_level": next((level for level in reversed(given["log_level"]) if "=" not in level), None),
+        "log_levels": tuple(level for level in given["log_level"] if "=" in level),
+    }
+    if any(said.values()):
+        found.setdefault("app", {}).update({key: value for key, value in said.items() if value})
+    return found
 
 
 class LastLine:
@@ -134,46 +93,41 @@ class LastLine:
             say(summary_line(self.summary()), flush=True)
 
 
-def _run(options: RunOptions, last_line: LastLine) -> int:
+def _run(given: Mapping[str, Any], last_line: LastLine) -> int:
+    """`given`: the command line, and what it says about settings; children are told all of it."""
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import read_settings
 
-    _refuse_contradictions(options)
+    _refuse_contradictions(given)
     app = None
-    if options.workers == 1 and not options.reload:
+    if given["workers"] == 1 and not given["reload"]:
         from rocketapp.cli.loader import load_app
 
-        app = load_app(options.app)
-    settings = read_settings(options.overrides(), file=options.settings, app=app)
-    set_up_logging(settings.app, file=options.log_config)
+        app = load_app(given["app"])
+    settings = read_settings(given["overrides"], file=given["settings"], app=app)
+    set_up_logging(settings.app, file=given["log_config"])
     stop = ProcessStop(settings.app.drain_timeout, last_line.print)
     if app is not None:
-        return stop.run(partial(_run_worker, options, app, settings, last_line, stop), options.loop)
-    return stop.run(partial(_run_parent, options, settings, last_line, stop), "asyncio")
+        return stop.run(partial(_run_worker, given, app, settings, last_line, stop), given["loop"])
+    return stop.run(partial(_run_parent, given, settings, last_line, stop), "asyncio")
 
 
-def _refuse_contradictions(options: RunOptions) -> None:
-    refuse_empty(
-        {
-            "--name-server": options.name_server,
-            "--embedded": options.embedded,
-            "--http": options.http,
-            "--log-config": options.log_config,
-        }
-    )
-    if options.embedded and options.name_server:
+def _refuse_contradictions(given: Mapping[str, Any]) -> None:
+    for one in ("name_server", "embedded", "http", "log_config"):
+        refuse_empty({f"--{one.replace('_', '-')}": given[one]})
+    if given["embedded"] and given["name_server"]:
         raise CommandError("--embedded and --name-server exclude each other: leave one out")
-    if options.embedded and options.no_embedded:
+    if given["embedded"] and given["no_embedded"]:
         raise CommandError("--embedded and --no-embedded exclude each other: leave one out")
-    if options.reload_dir and not options.reload:
+    if given["reload_dir"] and not given["reload"]:
         raise CommandError("--reload-dir needs --reload: give both")
-    if options.log_config and (options.log_format or options.overrides().get("app", {}).get("log_level")):
+    if given["log_config"] and (given["log_format"] or "log_level" in given["overrides"].get("app", {})):
         raise CommandError("--log-config says all that --log-format and --log-level do: leave one out")
 
 
 async def _run_worker(
-    options: RunOptions, app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
+    given: Mapping[str, Any], app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
 ) -> int:
     from rocketapp.app.settings.settings import with_name_server
     from rocketapp.cli.processes.run import Run
@@ -188,15 +142,15 @@ async def _run_worker(
     def ask(_number: int, fields: Mapping[str, str]) -> None:
         obey(app, settings, fields, tell)
 
-    run = Run(options.for_children(), settings, stop, {1: ""}, ask, code=code_of(app))
+    run = Run(given, settings, stop, {1: ""}, ask, code=code_of(app))
     run.greet(1)
     async with scope(run.manager.keep_alive()):
         try:
-            if needs_cluster(app, settings, may_embed=not options.no_embedded):
+            if needs_cluster(app, settings, may_embed=not given["no_embedded"]):
                 settings = with_name_server(settings, await run.cluster())
             worker = Worker(app, settings, tell=tell)
             last_line.summary = lambda: worker.summary
-            clean = await worker.run(stop, exit_when_idle=options.exit_when_idle)
+            clean = await worker.run(stop, exit_when_idle=given["exit_when_idle"])
         finally:
             await run.close()
     if not clean:
@@ -204,11 +158,11 @@ async def _run_worker(
     return DONE
 
 
-async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
+async def _run_parent(given: Mapping[str, Any], settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
     from rocketapp.cli.processes.parent import Parent
     from rocketapp.cli.processes.reload import watched_by
 
-    watched = watched_by(options.reload, options.reload_dir, options.settings)
-    parent = Parent(options.for_children(), settings, stop, watched=watched)
+    watched = watched_by(given["reload"], given["reload_dir"], given["settings"])
+    parent = Parent(given, settings, stop, watched=watched)
     last_line.summary = lambda: parent.summary
     return await parent.run()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.settings.file import DEVELOPMENT
-from rocketapp.cli.failure import CommandError
+from rocketapp.cli.failure import CommandError, problem_of
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
@@ -118,8 +118,8 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, name
     except RocketAppError as error:
         raise CommandError(str(error)) from error
     except OSError as error:
-        problem = (error.strerror or str(error)).lower()
-        raise CommandError(f"{config.dir}: {problem}: choose another directory ({names['dir']})") from error
+        mend = f"choose another directory ({names['dir']})"
+        raise CommandError(f"{config.dir}: {problem_of(error)}: {mend}") from error
 
 
 class BrokerLog:
@@ -151,7 +151,7 @@ def bind_problem(host: str, port: int) -> str | None:
             probe.bind(address)
             probe.listen(1)
     except OSError as error:
-        return (error.strerror or str(error)).lower()
+        return problem_of(error)
     return None
 
 
@@ -255,8 +255,8 @@ class BrokerKeeper:
         try:
             child.start()
         except OSError as error:
-            problem = (error.strerror or str(error)).lower()
-            raise CommandError(f"{self._directory}: the embedded broker cannot be started: {problem}") from error
+            text = f"{self._directory}: the embedded broker cannot be started: {problem_of(error)}"
+            raise CommandError(text) from error
         # Ours from this moment on, so that stop() ends it even when the start is broken off.
         self._child = child
         async with scope(child.ended()) as (ended,):

@@ -16,7 +16,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, describe
+from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, problem_of
 from rocketapp.cli.logs import log_failure, set_up_logging
 from rocketapp.cli.processes.child import Child, Presence, exit_text
 from rocketapp.cli.processes.reload import Watched
@@ -126,7 +126,7 @@ class Parent:
             try:
                 child.start()
             except OSError as error:
-                problem = f"worker {number} cannot be started: {(error.strerror or str(error)).lower()}"
+                problem = f"worker {number} cannot be started: {problem_of(error)}"
                 if number not in self._started and self._watched is None:
                     self._give_up(CommandError(problem, FAILED))
                     return

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.cli.failure import CommandError
+from rocketapp.cli.failure import CommandError, problem_of
 from rocketapp.cli.processes.reports import Report, WorkerReports
 from rocketapp.cli.processes.service_manager import ServiceManager
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
@@ -80,8 +80,8 @@ class Run:
         except ValueError as error:
             raise CommandError(f"{name} {address}: {error}") from error
         except OSError as error:
-            problem = (error.strerror or str(error)).lower()
-            raise CommandError(f"{name} {address}: {problem}: choose another address or port") from error
+            text = f"{name} {address}: {problem_of(error)}: choose another address or port"
+            raise CommandError(text) from error
         _log.info("http://%s tells how the app does", self._address)
 
     async def cluster(self) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, user_place
+from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, problem_of, user_place
 from rocketapp.cli.loop import settle
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.settings import subscriptions_of
@@ -233,6 +233,6 @@ def _open_journal(directory: str) -> Journal | None:
     try:
         return Journal(Path(directory), now=SystemClock().now, tell=_log.warning)
     except OSError as error:
-        problem = (error.strerror or str(error)).lower()
-        _log.warning("%s: %s: messages that end the process are not found (consumer.crash_dir)", directory, problem)
+        text = "%s: %s: messages that end the process are not found (consumer.crash_dir)"
+        _log.warning(text, directory, problem_of(error))
         return None

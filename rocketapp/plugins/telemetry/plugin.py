@@ -142,7 +142,7 @@ class Telemetry:
 
     def _begin_tracing(self, tracing: Tracing, wanted: WantedSignals, resource: Resource, app: Surface) -> None:
         from rocketapp.plugins.telemetry import providers
-        from rocketapp.plugins.telemetry.sampling import gate_of
+        from rocketapp.plugins.telemetry.tracing import gate_of
 
         given = providers.tracer_provider_of_process()
         if given is not None:

@@ -8,7 +8,7 @@ publishes says so too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,12 +33,27 @@ from rocketapp.plugin import (
 from rocketapp.plugins import handling
 from rocketapp.plugins.telemetry import attributes as names
 from rocketapp.plugins.telemetry.attempts import Attempt, FailedSpans, failed
-from rocketapp.plugins.telemetry.sampling import Gate
+from rocketapp.plugins.telemetry.config import Sampling
 from rocketapp.plugins.trace_context import TRACE_PARENT, carrier_of, is_sampled
 
 KEPT: Final = contexts.create_key("rocketapp.kept")
 """In the context of a span that is to be made: the trace that it begins was chosen already."""
 _BAGGAGE = b"baggage\x01"
+Gate = Callable[[bytes], bool]
+"""Encoded properties -> whether to make a span: decided before anything of OpenTelemetry is made."""
+
+
+def gate_of(sampling: Sampling | None, random: Random) -> Gate:
+    """None is a sampling that is not known: OpenTelemetry's sampler is always asked, as for one without parents."""
+    if sampling is None or not sampling.parent_based:
+        return lambda _raw: True
+    share, chance = sampling.share, random.random
+
+    def gate(raw: bytes) -> bool:
+        sampled = is_sampled(raw)
+        return chance() < share if sampled is None else sampled
+
+    return gate
 
 
 class Tracing:
