@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
-from rocketapp.plugin import (
-    AsyncCall,
-    PublishCall,
-    Sending,
-    SendResult,
-    Subscription,
-    SyncCall,
-    Wrapper,
-    is_done,
-)
+from rocketapp.plugin import PublishCall, Sending, SendResult, Subscription, Wrapper, is_done
+from rocketapp.plugins.handling import around
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Seconds: the upper bounds of the buckets, as the semantic conventions advise them."""
@@ -80,27 +72,19 @@ class Counts:
         done = self.process.setdefault(HandledKey(*names, ""), Histogram())
         lock, now = self._lock, perf_counter
 
-        def count(is_success: bool, what: Any, seconds: float) -> None:
-            with lock:
-                if is_success:
-                    done.add(seconds)
-                else:
+        def ended(began: float, result: Any, error: BaseException | None) -> None:
+            seconds, histogram = now() - began, done
+            if error is not None or result is not None:
+                what = result if error is None else error
+                is_cancelled = isinstance(what, BaseException) and not isinstance(what, Exception)
+                if is_cancelled or not is_done(what, subscription, raised=error is not None):
                     # An outcome may be returned as its class.
-                    error = (what if isinstance(what, type) else type(what)).__qualname__
-                    self.process.setdefault(HandledKey(*names, error), Histogram()).add(seconds)
+                    name = (what if isinstance(what, type) else type(what)).__qualname__
+                    histogram = self.process.setdefault(HandledKey(*names, name), Histogram())
+            with lock:
+                histogram.add(seconds)
 
-        def judge(result: Any, seconds: float) -> None:
-            count(is_done(result, subscription), result, seconds)
-
-        def raised(error: BaseException, seconds: float) -> None:
-            is_success = isinstance(error, Exception) and is_done(error, subscription, raised=True)
-            count(is_success, error, seconds)
-
-        return Wrapper(
-            for_sync=_timed_sync(done, lock, judge, raised, now),
-            for_async=_timed_async(done, judge, raised, now),
-            polled=True,
-        )
+        return around(lambda _handed: now(), ended, polled=True)
 
     def publishing(self, call: PublishCall) -> PublishCall:
         """Measures what is sent."""
@@ -119,56 +103,3 @@ class Counts:
                     self.sent[which] = self.sent.get(which, 0) + len(sending.messages)
 
         return counted
-
-
-Judge = Callable[[Any, float], None]
-
-
-def _timed_sync(
-    done: Histogram, lock: threading.Lock, judge: Judge, raised: Judge, now: Callable[[], float]
-) -> Callable[[SyncCall], SyncCall]:
-    add = done.add
-
-    def wrap(call: SyncCall) -> SyncCall:
-        def timed(handed: Any) -> Any:
-            began = now()
-            try:
-                result = call(handed)
-            except BaseException as error:
-                raised(error, now() - began)
-                raise
-            if result is None:
-                seconds = now() - began
-                with lock:
-                    add(seconds)
-            else:
-                judge(result, now() - began)
-            return result
-
-        return timed
-
-    return wrap
-
-
-def _timed_async(
-    done: Histogram, judge: Judge, raised: Judge, now: Callable[[], float]
-) -> Callable[[AsyncCall], AsyncCall]:
-    add = done.add
-
-    def wrap(call: AsyncCall) -> AsyncCall:
-        async def timed(handed: Any) -> Any:
-            began = now()
-            try:
-                result = await call(handed)
-            except BaseException as error:
-                raised(error, now() - began)
-                raise
-            if result is None:
-                add(now() - began)  # on the loop alone: no lock
-            else:
-                judge(result, now() - began)
-            return result
-
-        return timed
-
-    return wrap

@@ -6,13 +6,13 @@ It follows the handler into the tasks that it starts, and lives in the thread of
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from rocketapp.plugin import AsyncCall, Subscription, SyncCall, Wrapper
 from rocketapp.plugins.trace_context import trace_id
 
+T = TypeVar("T")
 Handling = tuple[Subscription, Any, str, bool]
 """Whose handler; its message, or the list of them with `batch=` and of a polled call; the trace id of a trace that
 began here, or empty; whether log lines are to tell all this.
@@ -23,69 +23,50 @@ A plain tuple: it is made for every message.
 CURRENT: ContextVar[Handling | None] = ContextVar("rocketapp.handling", default=None)
 
 
-def wrapper(subscription: Subscription) -> Wrapper:
-    """Sets the variable around the handler of one subscription."""
-    return Wrapper(for_sync=_sync(subscription), for_async=_async(subscription), polled=True)
+def around(
+    enter: Callable[[Any], T], leave: Callable[[T, Any, BaseException | None], object], *, polled: bool = False
+) -> Wrapper:
+    """Calls `enter` with what a handler is called with, and at its end `leave` with what `enter` has returned.
 
-
-def _sync(subscription: Subscription) -> Callable[[SyncCall], SyncCall]:
-    def wrap(call: SyncCall) -> SyncCall:
-        enter, leave = CURRENT.set, CURRENT.reset
-
-        def handling(handed: Any) -> Any:
-            token = enter((subscription, handed, "", True))
-            try:
-                return call(handed)
-            finally:
-                leave(token)
-
-        return handling
-
-    return wrap
-
-
-def _async(subscription: Subscription) -> Callable[[AsyncCall], AsyncCall]:
-    def wrap(call: AsyncCall) -> AsyncCall:
-        enter, leave = CURRENT.set, CURRENT.reset
-
-        async def handling(handed: Any) -> Any:
-            token = enter((subscription, handed, "", True))
-            try:
-                return await call(handed)
-            finally:
-                leave(token)
-
-        return handling
-
-    return wrap
-
-
-class Noting(Protocol):
-    """What is entered around one call of a handler."""
-
-    def returned(self, result: Any, /) -> Any:
-        """Take note of what the handler returned, and return it."""
-        ...
-
-
-def around(begin: Callable[[Any], AbstractContextManager[Noting]], *, polled: bool = False) -> Wrapper:
-    """Enters what `begin` makes of the message around each call; of a polled one the list, which grows as it runs."""
+    `leave` also gets what the handler returned, and what it raised. A polled call is entered with its list, which grows
+    as it runs.
+    """
 
     def for_sync(call: SyncCall) -> SyncCall:
-        def noted(handed: Any) -> Any:
-            with begin(handed) as noting:
-                return noting.returned(call(handed))
+        def entered(handed: Any) -> Any:
+            token = enter(handed)
+            try:
+                result = call(handed)
+            except BaseException as error:
+                leave(token, None, error)
+                raise
+            leave(token, result, None)
+            return result
 
-        return noted
+        return entered
 
     def for_async(call: AsyncCall) -> AsyncCall:
-        async def noted(handed: Any) -> Any:
-            with begin(handed) as noting:
-                return noting.returned(await call(handed))
+        async def entered(handed: Any) -> Any:
+            token = enter(handed)
+            try:
+                result = await call(handed)
+            except BaseException as error:
+                leave(token, None, error)
+                raise
+            leave(token, result, None)
+            return result
 
-        return noted
+        return entered
 
     return Wrapper(for_sync=for_sync, for_async=for_async, polled=polled)
+
+
+def wrapper(subscription: Subscription) -> Wrapper:
+    """Sets the variable around the handler of one subscription."""
+    enter, leave = CURRENT.set, CURRENT.reset
+    return around(
+        lambda handed: enter((subscription, handed, "", True)), lambda token, _result, _error: leave(token), polled=True
+    )
 
 
 def fields_of(handling: Handling) -> dict[str, Any]:

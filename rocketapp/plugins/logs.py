@@ -52,7 +52,7 @@ def handler_wrapper(subscription: Subscription) -> Wrapper | None:
     """A line per handled message, if anyone would read it."""
     if not messages.isEnabledFor(logging.DEBUG):
         return None
-    return handling.around(partial(_Telling, subscription))
+    return handling.around(lambda handed: handed, partial(_tell_call, subscription))
 
 
 class EventLog:
@@ -133,30 +133,14 @@ class EventLog:
             states.info("%s", text, extra={"fields": fields})
 
 
-class _Telling:
-    """One call of a handler: a line for each of its messages, with what became of them."""
-
-    def __init__(self, subscription: Subscription, handed: Any) -> None:
-        self._subscription, self._handed = subscription, handed
-
-    def __enter__(self) -> _Telling:
-        return self
-
-    def returned(self, outcome: Any) -> Any:
-        self._tell(outcome)
-        return outcome
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):
-            self._tell(error)
-
-    def _tell(self, outcome: object) -> None:
-        subscription = self._subscription
-        for message in self._handed if subscription.batch is not None else (self._handed,):
-            fields = {"topic": message.topic, "message_id": message.message_id, "attempt": message.attempt}
-            messages.debug(
-                "%s took %r: %s", subscription.handler_name, message, _outcome(outcome), extra={"fields": fields}
-            )
+def _tell_call(subscription: Subscription, handed: Any, result: object, error: BaseException | None) -> None:
+    """A line for each message of one call, with what became of it."""
+    if error is not None and not isinstance(error, Exception):
+        return
+    for message in handed if subscription.batch is not None else (handed,):
+        fields = {"topic": message.topic, "message_id": message.message_id, "attempt": message.attempt}
+        outcome = _outcome(error or result)
+        messages.debug("%s took %r: %s", subscription.handler_name, message, outcome, extra={"fields": fields})
 
 
 def _outcome(outcome: object) -> str:

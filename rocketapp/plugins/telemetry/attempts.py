@@ -50,20 +50,9 @@ class FailedSpans:
 
 
 class Attempt:
-    """One call of a handler that has a span; entered, its span is the current one."""
+    """One call of a handler that has a span: the current one until it ends."""
 
-    __slots__ = (
-        "_context",
-        "_current",
-        "_failed",
-        "_handed",
-        "_in_logs",
-        "_messages",
-        "_result",
-        "_span",
-        "_subscription",
-        "_token",
-    )
+    __slots__ = ("_current", "_failed", "_messages", "_span", "_subscription", "_token")
 
     def __init__(
         self,
@@ -76,27 +65,19 @@ class Attempt:
         in_logs: bool,
     ) -> None:
         """`context`: in which the handler runs; `failed`: where a failure is remembered; `in_logs`: lines tell it."""
-        self._in_logs = in_logs
-        self._span, self._context, self._subscription, self._failed = span, context, subscription, failed
+        self._span, self._subscription, self._failed = span, subscription, failed
         # The handler's list is its own.
         self._messages = tuple(messages)
         is_single = subscription.batch is None and subscription.every is None
-        self._handed = messages[0] if is_single else messages
-        self._result: Any = None
-        self._token: Token[Context]
-        self._current: Token[handling.Handling | None]
+        kept = span.get_span_context().trace_flags.sampled
+        trace_id = format(span.get_span_context().trace_id, "032x") if kept else ""
+        handed = messages[0] if is_single else messages
+        self._current: Token[handling.Handling | None] = handling.CURRENT.set((subscription, handed, trace_id, in_logs))
+        self._token: Token[Context] = contexts.attach(context)
 
-    def __enter__(self) -> Attempt:
-        kept = self._span.get_span_context().trace_flags.sampled
-        trace_id = format(self._span.get_span_context().trace_id, "032x") if kept else ""
-        self._current = handling.CURRENT.set((self._subscription, self._handed, trace_id, self._in_logs))
-        self._token = contexts.attach(self._context)
-        return self
-
-    def returned(self, result: Any) -> Any:
-        """Take note of what the handler returned, and return it."""
-        self._result = result
-        return result
+    @property
+    def is_kept(self) -> bool:
+        return self._span.is_recording()
 
     def pulled(self, messages: Sequence[Message], found: Mapping[str, Any], links: Sequence[Link]) -> None:
         """The messages of a polled call, which is about to end, and what they add to its span."""
@@ -105,26 +86,24 @@ class Attempt:
         for link in links:
             self._span.add_link(link.context, link.attributes)
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def leave(self, result: Any, error: BaseException | None) -> None:
+        """The handler has returned or raised."""
         contexts.detach(self._token)
         handling.CURRENT.reset(self._current)
-        outcome = self._judged(error)
+        outcome = self._judged(result, error)
         self._span.set_attribute(names.OUTCOME, _WORDS[type(outcome)])
         if outcome is not None and not isinstance(outcome, Skip):
-            failed(self._span, error or self._said(outcome))
+            # The outcome as the handler returned it, if it did.
+            failed(self._span, error or (result if isinstance(result, BaseException) else outcome))
             if not isinstance(outcome, DeadLetter):
                 self._remember()
         self._span.end()
 
-    def _judged(self, error: BaseException | None) -> BaseException | None:
+    def _judged(self, result: Any, error: BaseException | None) -> BaseException | None:
         """What the engine makes of this call; a cancellation is a failure as far as the span is concerned."""
         if error is None:
-            return outcome_of(self._result, self._subscription)
+            return outcome_of(result, self._subscription)
         return outcome_of(error, self._subscription, raised=True) if isinstance(error, Exception) else Retry()
-
-    def _said(self, outcome: BaseException) -> BaseException:
-        """The outcome as the handler returned it, if it did."""
-        return self._result if isinstance(self._result, BaseException) else outcome
 
     def _remember(self) -> None:
         span, group = self._span.get_span_context(), self._subscription.group

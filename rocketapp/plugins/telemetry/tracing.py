@@ -8,8 +8,8 @@ publishes says so too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Token
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -21,13 +21,11 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Tracer
 
 from rocketapp.plugin import (
-    AsyncCall,
     Message,
     PublishCall,
     Sending,
     SendResult,
     Subscription,
-    SyncCall,
     Wrapper,
 )
 from rocketapp.plugins import handling
@@ -79,61 +77,57 @@ class Tracing:
     def handler(self, subscription: Subscription) -> Wrapper:
         """What stands in front of one handler."""
         if subscription.every is not None:
-            return handling.around(partial(self._poll, subscription), polled=True)
+            return handling.around(
+                lambda pulled: (self._begin_poll(subscription, pulled), pulled),
+                lambda began, result, error: self._end_poll(subscription, *began, result, error),
+                polled=True,
+            )
         if subscription.batch is not None:
-            return handling.around(partial(self._begin_batch, subscription))
+            return handling.around(partial(self._begin_batch, subscription), Attempt.leave)
         attach, detach = contexts.attach, contexts.detach
         enter, leave, no_span = handling.CURRENT.set, handling.CURRENT.reset, self._no_span
         in_logs = self._in_logs
 
-        def for_sync(call: SyncCall) -> SyncCall:
-            def traced(message: Message) -> Any:
-                raw = message.raw_properties
-                if self._gate(raw):
-                    with self._begin_one(message, subscription) as attempt:
-                        return attempt.returned(call(message))
-                token = attach(no_span if _BAGGAGE not in raw else self._with_baggage(message))
-                current = enter((subscription, message, "", in_logs))
-                try:
-                    return call(message)
-                finally:
-                    leave(current)
-                    detach(token)
+        def begin(message: Message) -> Attempt | tuple[Token[Context], Token[handling.Handling | None]]:
+            raw = message.raw_properties
+            if self._gate(raw):
+                return self._begin_one(message, subscription)
+            token = attach(no_span if _BAGGAGE not in raw else self._with_baggage(message))
+            return token, enter((subscription, message, "", in_logs))
 
-            return traced
+        def end(
+            began: Attempt | tuple[Token[Context], Token[handling.Handling | None]],
+            result: Any,
+            error: BaseException | None,
+        ) -> None:
+            if isinstance(began, tuple):
+                leave(began[1])
+                detach(began[0])
+            else:
+                began.leave(result, error)
 
-        def for_async(call: AsyncCall) -> AsyncCall:
-            async def traced(message: Message) -> Any:
-                raw = message.raw_properties
-                if self._gate(raw):
-                    with self._begin_one(message, subscription) as attempt:
-                        return attempt.returned(await call(message))
-                token = attach(no_span if _BAGGAGE not in raw else self._with_baggage(message))
-                current = enter((subscription, message, "", in_logs))
-                try:
-                    return await call(message)
-                finally:
-                    leave(current)
-                    detach(token)
+        return handling.around(begin, end)
 
-            return traced
-
-        return Wrapper(for_sync=for_sync, for_async=for_async)
-
-    @contextmanager
-    def _poll(self, subscription: Subscription, pulled: list[Message]) -> Iterator[Attempt]:
+    def _begin_poll(self, subscription: Subscription, pulled: list[Message]) -> Attempt:
         """`pulled`: what the call has pulled so far. It is kept like a message that no trace has."""
         if not self._gate(b""):
-            with Attempt(
-                self._dropped, self._no_span, pulled, subscription, self._failed, in_logs=self._in_logs
-            ) as one:
-                yield one
-            return
-        with self._begin(pulled, subscription, Context(), self._of(subscription), []) as attempt:
-            try:
-                yield attempt
-            finally:
-                attempt.pulled(pulled, _of_many(pulled), self._origins(pulled) + self._earlier(pulled, subscription))
+            return self._begin_dropped(pulled, subscription)
+        return self._begin(pulled, subscription, Context(), self._of(subscription), [])
+
+    def _end_poll(
+        self,
+        subscription: Subscription,
+        attempt: Attempt,
+        pulled: list[Message],
+        result: Any,
+        error: BaseException | None,
+    ) -> None:
+        if attempt.is_kept:
+            attempt.pulled(pulled, _of_many(pulled), self._origins(pulled) + self._earlier(pulled, subscription))
+        attempt.leave(result, error)
+
+    def _begin_dropped(self, messages: list[Message], subscription: Subscription) -> Attempt:
+        return Attempt(self._dropped, self._no_span, messages, subscription, self._failed, in_logs=self._in_logs)
 
     def _with_baggage(self, message: Message) -> Context:
         """Baggage is for messages of traces that are not kept as well."""
@@ -149,7 +143,7 @@ class Tracing:
         """Kept when the trace of one of its messages is."""
         kept = [message for message in messages if self._gate(message.raw_properties)]
         if not kept:
-            return Attempt(self._dropped, self._no_span, messages, subscription, self._failed, in_logs=self._in_logs)
+            return self._begin_dropped(messages, subscription)
         found = {**self._of(subscription), **_of_many(messages)}
         links = self._origins(kept) + self._earlier(messages, subscription)
         return self._begin(messages, subscription, Context(), found, links)
