@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
     from rocketapp.client.instance import ClientInstance
+    from rocketapp.config.producer import ProducerConfig
     from rocketapp.model.subscription import Subscription
+    from rocketapp.producer.producer import Producer
 
 
 T = TypeVar("T")
@@ -72,6 +74,15 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
         yield client
     finally:
         await client.stop()
+
+
+def producer_of(client: ClientInstance, config: ProducerConfig, group: str, *, trace_topic: str | None = None) -> Producer:
+    """A producer of the command's own; `group` is the name under which brokers know it."""
+    from rocketapp.clock import SystemClock
+    from rocketapp.producer.producer import Producer
+
+    clock, chance = SystemClock(), random.Random()
+    return Producer(client=client, config=config, group=group, clock=clock, random=chance, trace_topic=trace_topic)
 
 
 def clusters_of(

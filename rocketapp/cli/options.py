@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocketapp.cli.failure import CommandError
+from rocketapp.errors import RocketAppError
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_FILES = 200
@@ -61,7 +62,7 @@ def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
 
 
 def traceback_option(command: F) -> F:
-    """--traceback: what goes wrong is shown with all that led to it."""
+    """--traceback: what goes wrong is shown with all that led to it. What rocketapp refuses is wrong usage."""
 
     @functools.wraps(command)
     def call(*, traceback: bool, **options: Any) -> int:
@@ -70,6 +71,10 @@ def traceback_option(command: F) -> F:
         except CommandError as error:
             error.traceback = traceback
             raise
+        except RocketAppError as error:
+            failure = CommandError(str(error))
+            failure.traceback = traceback
+            raise failure from error
         return code
 
     text = "Show the whole traceback of what went wrong."

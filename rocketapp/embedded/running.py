@@ -1,6 +1,6 @@
-"""`broker.json`: where the embedded broker of a directory serves.
+"""`broker.json`: where the embedded broker of a directory serves. Beside it, apps say in the same way where they do.
 
-Written whole or not at all, by the broker itself, when it serves; removed when it
+Written whole or not at all, by the process itself, when it serves; removed when it
 stops. After a kill the file stays, so a reader checks that the process and the
 port are there.
 """
@@ -27,25 +27,25 @@ class ServingBroker:
     pid: int
 
 
-def write_running(directory: Path, address: str) -> None:
+def write_running(directory: Path, address: str, file: str = FILE) -> None:
     """Say that this process serves the directory at this address."""
-    unfinished = directory / f".{FILE}.{os.getpid()}"
+    unfinished = directory / f".{file}.{os.getpid()}"
     unfinished.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
-    unfinished.replace(directory / FILE)
+    unfinished.replace(directory / file)
 
 
-def remove_running(directory: Path) -> None:
+def remove_running(directory: Path, file: str = FILE) -> None:
     """Take the file away if it is ours."""
-    running = read_running(directory)
+    running = read_running(directory, file)
     if running is not None and running.pid == os.getpid():
         with contextlib.suppress(FileNotFoundError):
-            (directory / FILE).unlink()
+            (directory / file).unlink()
 
 
-def read_running(directory: Path) -> ServingBroker | None:
+def read_running(directory: Path, file: str = FILE) -> ServingBroker | None:
     """What the file says, or None when it is missing or not readable as one."""
     try:
-        fields = json.loads((directory / FILE).read_text())
+        fields = json.loads((directory / file).read_text())
         return ServingBroker(str(fields["address"]), int(fields["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -8,46 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 
+from rocketapp.embedded.running import write_running
 from rocketapp.operate.server import parse_address
 from rocketapp.operate.verdict import Finding
 
 
-def file_of(directory: Path, app: str) -> Path:
-    """The app's file in the embedded broker's directory."""
-    return directory / f"http-{quote(app, safe='')}.json"
+def file_of(app: str) -> str:
+    """The name of the app's file in the embedded broker's directory."""
+    return f"http-{quote(app, safe='')}.json"
 
 
 def write_address(directory: Path, app: str, address: str) -> None:
     """Say that this process serves the app at this address. Does nothing when the directory is missing."""
-    file = file_of(directory, app)
-    unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     with contextlib.suppress(OSError):
-        unfinished.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
-        unfinished.replace(file)
-
-
-def remove_address(directory: Path, app: str) -> None:
-    """Take the file away if it is ours."""
-    file = file_of(directory, app)
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if json.loads(file.read_text())["pid"] == os.getpid():
-            file.unlink()
-
-
-def read_address(directory: Path, app: str) -> str:
-    """What the file says; empty when it is missing or not readable as one."""
-    try:
-        return str(json.loads(file_of(directory, app).read_text())["address"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        write_running(directory, address, file_of(app))
 
 
 TIMEOUT = 5.0

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.failure import DONE, USAGE, CommandError, one_line, shown_path
+from rocketapp.cli.failure import DONE, USAGE, one_line, shown_path
 from rocketapp.cli.options import app_command, apps, json_option, settings_option, traceback_option
 from rocketapp.cli.output import print_json, say
 from rocketapp.model.subscription_words import (
@@ -27,7 +25,6 @@ from rocketapp.model.subscription_words import (
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.config.app import AppConfig
     from rocketapp.hooks.finding import Found
     from rocketapp.model.subscription import Subscription
 
@@ -205,23 +202,6 @@ def _value(field: dataclasses.Field[object], value: object) -> str:
     return f'"{_without_password(value)}"' if isinstance(value, str) else str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPlugin:
-    """One plugin as the command shows it."""
-
-    name: str
-    order: int | None
-    """From 1, outermost last; None when it is disabled or failed."""
-    origin: str
-    distribution: str
-    version: str
-    module: str
-    hooks: tuple[str, ...]
-    disabled: bool
-    error: str
-    """Why it cannot be used; empty when it can."""
-
-
 @click.command("plugins", short_help="Show the plugins in their order.", epilog="Example: rocketapp plugins app:app")
 @click.argument("app", required=False, shell_complete=apps)
 @settings_option
@@ -229,64 +209,46 @@ class ShownPlugin:
 @traceback_option
 def plugins_command(*, app: str | None, settings: str | None, as_json: bool) -> int:
     """Show the plugins in their order: of APP, or without it those that are installed or named by the settings."""
-    shown = _of_app(app, settings) if app is not None else _without_app(settings)
+    shown = _plugins_of(app, settings)
     if as_json:
-        print_json([asdict(one) for one in shown])
+        print_json(shown)
     else:
         for line in describe_plugins(shown):
             say(line)
-    return USAGE if any(one.error for one in shown) else DONE
+    return USAGE if any(one["error"] for one in shown) else DONE
 
 
-def describe_plugins(shown: Sequence[ShownPlugin]) -> Iterator[str]:
+def describe_plugins(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One line for each, and its hooks below it."""
     for one in shown:
-        place = "-" if one.order is None else str(one.order)
-        version = f"{one.distribution} {one.version}".strip() or one.module
-        yield f"{place:>2}  {one.name}  ({version}; {one.origin}){'  disabled' if one.disabled else ''}"
-        if one.error:
-            yield f"      FAILED: {one.error}"
-        elif not one.disabled:
-            yield f"      {', '.join(one.hooks)}"
+        place = "-" if one["order"] is None else str(one["order"])
+        version = f"{one['distribution']} {one['version']}".strip() or one["module"]
+        yield f"{place:>2}  {one['name']}  ({version}; {one['origin']}){'  disabled' if one['disabled'] else ''}"
+        if one["error"]:
+            yield f"      FAILED: {one['error']}"
+        elif not one["disabled"]:
+            yield f"      {', '.join(one['hooks'])}"
 
 
-def _of_app(target: str, file: str | None) -> list[ShownPlugin]:
-    from rocketapp.app.declare.phases import declared_of
-    from rocketapp.app.settings.sources import load_settings
-    from rocketapp.cli.loader import load_app
-    from rocketapp.errors import RocketAppError
-
-    declared = declared_of(load_app(target))
-    try:
-        # The plugins' own tables are not read: a plugin that fails has to be shown, not to end the command.
-        code, place = declared.settings, declared.place
-        config = load_settings(file, {}, os.environ, code, only_known=True, code_place=place).app
-        return _in_order(declared.found_plugins(config), config)
-    except RocketAppError as error:
-        raise CommandError(str(error)) from error
-
-
-def _without_app(file: str | None) -> list[ShownPlugin]:
-    from rocketapp.cli.loader import put_current_directory_on_path
-    from rocketapp.cli.settings import read_settings
-    from rocketapp.errors import RocketAppError
-    from rocketapp.hooks.finding import find
-
-    put_current_directory_on_path()
-    config = read_settings({}, file=file).app
-    try:
-        return _in_order(find((), config.plugins), config)
-    except RocketAppError as error:
-        raise CommandError(str(error)) from error
-
-
-def _in_order(found: Sequence[Found], config: AppConfig) -> list[ShownPlugin]:
+def _plugins_of(target: str | None, file: str | None) -> list[dict[str, Any]]:
     """Those that are used in their order, then those that failed, then the disabled ones."""
+    from rocketapp.app.declare.phases import declared_of
+    from rocketapp.cli.loader import load_app, put_current_directory_on_path
+    from rocketapp.cli.settings import read_settings
     from rocketapp.errors import PluginError
-    from rocketapp.hooks.finding import choose
+    from rocketapp.hooks.finding import choose, find
     from rocketapp.hooks.manager import Plugins
 
-    plugins, used, failed = Plugins(), list[ShownPlugin](), list[ShownPlugin]()
+    # The plugins' own tables are not read: a plugin that fails has to be shown, not to end the command.
+    if target is None:
+        put_current_directory_on_path()
+        config = read_settings({}, file=file).app
+        found = find((), config.plugins)
+    else:
+        declared = declared_of(load_app(target))
+        config = read_settings({}, file=file, code={"settings": declared.settings, "place": declared.place}).app
+        found = declared.found_plugins(config)
+    plugins, used, failed = Plugins(), list[dict[str, Any]](), list[dict[str, Any]]()
     wanted = choose(found, config)
     for one in wanted:
         try:
@@ -301,9 +263,20 @@ def _in_order(found: Sequence[Found], config: AppConfig) -> list[ShownPlugin]:
 
 def _described(
     found: Found, *, order: int | None = None, hooks: tuple[str, ...] = (), disabled: bool = False, error: str = ""
-) -> ShownPlugin:
-    name, version = _distribution(found)
-    return ShownPlugin(found.name, order, found.origin, name, version, found.module, hooks, disabled, error)
+) -> dict[str, Any]:
+    """`order`: from 1, outermost last; None when it is disabled or failed. `error`: why it cannot be used, or empty."""
+    distribution, version = _distribution(found)
+    return {
+        "name": found.name,
+        "order": order,
+        "origin": found.origin,
+        "distribution": distribution,
+        "version": version,
+        "module": found.module,
+        "hooks": hooks,
+        "disabled": disabled,
+        "error": error,
+    }
 
 
 def _distribution(found: Found) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError
+from rocketapp.cli.failure import DONE, FAILED
 from rocketapp.cli.options import app_command, json_option, name_server_option
 from rocketapp.cli.output import print_json, print_table, say
 
@@ -46,15 +46,11 @@ async def _check(
     from rocketapp.admin.cluster import AdminCluster
     from rocketapp.admin.groups import check_groups
     from rocketapp.cli.cluster import clusters_of, connected
-    from rocketapp.errors import RocketAppError
 
     found: list[tuple[str, CheckedGroup]] = []
     for cluster, there, own in clusters_of(app, settings, subscriptions):
         async with connected(there) as client:
-            try:
-                checked = await check_groups(await AdminCluster.of(client), _wants(own))
-            except RocketAppError as error:
-                raise CommandError(str(error), USAGE) from error
+            checked = await check_groups(await AdminCluster.of(client), _wants(own))
         found += [(cluster, one) for one in checked]
     return found
 

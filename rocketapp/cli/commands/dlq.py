@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import re
 import signal
 import sys
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, run_on, settings_here
+from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, producer_of, run_on, settings_here
 from rocketapp.cli.commands.completion import groups
 from rocketapp.cli.commands.messages import json_of, print_message
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
     from rocketapp.consumer.handler import Handler
     from rocketapp.model.outgoing import Outgoing
-    from rocketapp.producer.producer import Producer
     from rocketapp.wire.message import Message
 
 COUNTS = (Column("GROUP", "group", itemgetter(0)), Column("DEAD LETTERS", "dead_letters", itemgetter(1)))
@@ -105,17 +103,22 @@ def _list_groups(*, as_json: bool) -> int:
 @cluster_options
 def show_command(*, group: str, which: str, as_json: bool) -> int:
     """Show one dead letter with all properties. WHICH is its place or a message id."""
-    from rocketapp.admin.dead_letters import find
-
     refuse_empty({"WHICH": which})
-    found = ask_cluster(lambda cluster: find(cluster, group, which))
-    if found is None:
-        raise CommandError(f"group {group} has no dead letter {which}: see rocketapp dlq list {group}", FAILED)
+    found = ask_cluster(lambda cluster: _found(cluster, group, which))
     if as_json:
         print_json(json_of(found.message))
     else:
         print_message(found.message)
     return DONE
+
+
+async def _found(cluster: AdminCluster, group: str, which: str) -> StoredDeadLetter:
+    from rocketapp.admin.dead_letters import find
+
+    found = await find(cluster, group, which)
+    if found is None:
+        raise CommandError(f"group {group} has no dead letter {which}: see rocketapp dlq list {group}", FAILED)
+    return found
 
 
 def _shown(letter: StoredDeadLetter) -> dict[str, Any]:
@@ -210,7 +213,8 @@ class _One:
         if not state.ends:
             self.near = did_you_mean(group, await groups_with(cluster))
             return state
-        producer = self._producer(cluster)
+        config = replace(self._settings.producer, retries=0)
+        producer = producer_of(cluster.client, config, PRODUCER_GROUP)
         await producer.start()
         try:
             with _progress(state.left) as told:
@@ -221,18 +225,6 @@ class _One:
         finally:
             await producer.stop()
         return state
-
-    def _producer(self, cluster: AdminCluster) -> Producer:
-        from rocketapp.clock import SystemClock
-        from rocketapp.producer.producer import Producer
-
-        return Producer(
-            client=cluster.client,
-            config=replace(self._settings.producer, retries=0),
-            group=PRODUCER_GROUP,
-            clock=SystemClock(),
-            random=random.Random(),
-        )
 
 
 @contextlib.contextmanager
@@ -308,12 +300,10 @@ def chosen_group(app: str, groups: list[str], wanted: str | None) -> str:
 async def _try(
     cluster: AdminCluster, app: RocketApp, settings: Settings, group: str, which: str, *, as_json: bool
 ) -> int:
-    from rocketapp.admin.dead_letters import as_delivered, find
+    from rocketapp.admin.dead_letters import as_delivered
     from rocketapp.app.run.inside import handlers_alone
 
-    letter = await find(cluster, group, which)
-    if letter is None:
-        raise CommandError(f"group {group} has no dead letter {which}: see rocketapp dlq list {group}", FAILED)
+    letter = await _found(cluster, group, which)
     published: list[Outgoing] = []
     async with handlers_alone(app, settings, published) as groups:
         handler = _handler(groups, group, letter)

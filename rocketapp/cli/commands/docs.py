@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,51 +49,30 @@ def command(
     refuse_empty({"--output": output, "--html": html, "--check": check})
     if check and (output or html):
         raise CommandError("--check writes nothing: leave out --output and --html")
-    document = _document(app, settings)
+    from rocketapp.asyncapi.document import document_of, encoded
+
+    document = document_of(app, settings)
     if check:
-        return _compare(document, Path(check), form or _form_of(check))
+        return _compare(document, Path(check), _form_of(check, form))
     if html:
-        _write_page(document, Path(html))
+        from rocketapp.asyncapi.page import page_of
+
+        _write(Path(html), page_of(document))
     if output:
-        _write(Path(output), _encoded(document, form or _form_of(output)))
+        _write(Path(output), encoded(document, _form_of(output, form)))
     elif not html:
-        say(_encoded(document, form or "json").removesuffix("\n"))
+        say(encoded(document, _form_of("", form)).removesuffix("\n"))
     return DONE
 
 
-def _document(app: RocketApp, settings: Settings) -> dict[str, Any]:
-    from rocketapp.asyncapi.document import document_of
-    from rocketapp.errors import RocketAppError
+def _form_of(file: str, given: Format | None) -> Format:
+    """What is asked for, or what the file's name says. Raises CommandError for YAML that cannot be written here."""
+    form: Format = given or ("yaml" if file.endswith(_YAML) else "json")
+    if form == "yaml" and find_spec("yaml") is None:
+        from rocketapp.cli.source import missing
 
-    try:
-        return document_of(app, settings)
-    except RocketAppError as error:
-        raise CommandError(str(error)) from error
-
-
-def _form_of(file: str) -> Format:
-    return "yaml" if file.endswith(_YAML) else "json"
-
-
-def _encoded(document: Mapping[str, Any], form: Format) -> str:
-    from rocketapp.asyncapi.document import encoded
-
-    try:
-        return encoded(document, form)
-    except ImportError as error:
-        raise _yaml_is_missing() from error
-
-
-def _yaml_is_missing() -> CommandError:
-    from rocketapp.cli.source import missing
-
-    return missing("YAML", "PyYAML", "yaml")
-
-
-def _write_page(document: Mapping[str, Any], file: Path) -> None:
-    from rocketapp.asyncapi.page import page_of
-
-    _write(file, page_of(document))
+        raise missing("YAML", "PyYAML", "yaml")
+    return form
 
 
 def _write(file: Path, text: str) -> None:
@@ -128,8 +108,6 @@ def _compare(document: Mapping[str, Any], file: Path, form: Format) -> int:
         committed = decoded(file.read_text(encoding="utf-8"), form)
     except OSError as error:
         raise CommandError(f"{file}: {problem_of(error)}: make it with {mend}") from error
-    except ImportError as error:
-        raise _yaml_is_missing() from error
     except ValueError as error:
         raise CommandError(f"{file}: is not {form.upper()} ({error}): make it with {mend}") from error
     lines = difference(committed, document, (str(file), app), most=MOST_LINES)

@@ -81,12 +81,14 @@ def _show(found: Diagnosis, app: str, *, is_well: bool, as_json: bool) -> None:
 
 def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
     """What the running app says of itself. Raises CommandError when the address that is given is another program's."""
-    from rocketapp.operate.running import TIMEOUT, ask, read_address
+    from rocketapp.embedded.running import read_running
+    from rocketapp.operate.running import TIMEOUT, ask, file_of
     from rocketapp.operate.verdict import Finding
 
     # Port 0 is a free one: the run has left its number in the folder.
     given = "" if settings.app.http.endswith(":0") else settings.app.http
-    address = given or read_address(Path(settings.broker.dir), app.name)
+    running = None if given else read_running(Path(settings.broker.dir), file_of(app.name))
+    address = given if running is None else running.address
     if not address:
         return
     try:

@@ -7,7 +7,6 @@ import contextlib
 import json
 import math
 import os
-import random
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from rocketapp.cli.cluster import connected, settings_here
+from rocketapp.cli.cluster import connected, producer_of, settings_here
 from rocketapp.cli.commands.completion import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
 from rocketapp.cli.options import json_lines_option, name_server_option, refuse_empty
@@ -24,7 +23,6 @@ from rocketapp.cli.output import needs_ascii
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.client.instance import ClientInstance
     from rocketapp.model.outgoing import Outgoing, SendResult
     from rocketapp.producer.producer import Producer
 
@@ -176,8 +174,11 @@ def _without_return(line: bytes) -> bytes:
 
 
 async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[bytes]], show: Show) -> int:
+    from rocketapp.client.traces import trace_topic_of
+
     async with connected(settings) as client:
-        producer = _producer(settings, client)
+        group = settings.producer.group or PRODUCER_GROUP
+        producer = producer_of(client, settings.producer, group, trace_topic=trace_topic_of(settings.client))
         await producer.start()
         try:
             async for batch in bodies:
@@ -185,21 +186,6 @@ async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[b
         finally:
             await producer.stop()
     return DONE
-
-
-def _producer(settings: Settings, client: ClientInstance) -> Producer:
-    from rocketapp.client.traces import trace_topic_of
-    from rocketapp.clock import SystemClock
-    from rocketapp.producer.producer import Producer
-
-    return Producer(
-        client=client,
-        config=settings.producer,
-        group=settings.producer.group or PRODUCER_GROUP,
-        clock=SystemClock(),
-        random=random.Random(),
-        trace_topic=trace_topic_of(settings.client),
-    )
 
 
 async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes], show: Show) -> None:

@@ -150,7 +150,8 @@ class Run:
             await self._keeper.stop()
         if self._server is not None:
             if self._served:
-                from rocketapp.operate.running import remove_address
+                from rocketapp.embedded.running import remove_running
+                from rocketapp.operate.running import file_of
 
-                remove_address(Path(self._settings.broker.dir), self._served)
+                remove_running(Path(self._settings.broker.dir), file_of(self._served))
             self._server.stop()
