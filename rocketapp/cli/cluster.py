@@ -76,7 +76,9 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
         await client.stop()
 
 
-def producer_of(client: ClientInstance, config: ProducerConfig, group: str, *, trace_topic: str | None = None) -> Producer:
+def producer_of(
+    client: ClientInstance, config: ProducerConfig, group: str, *, trace_topic: str | None = None
+) -> Producer:
     """A producer of the command's own; `group` is the name under which brokers know it."""
     from rocketapp.clock import SystemClock
     from rocketapp.producer.producer import Producer

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from rocketapp.cli.failure import FAILED, CommandError, discard_stdout, problem_of
+from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout, problem_of
 
 GAP = "  "
 NARROWEST = 8
@@ -98,12 +98,23 @@ def print_items(columns: Sequence[Column], items: Iterable[Any]) -> None:
     print_table(heads, [[column.of(item) for column in shown] for item in items])
 
 
-def show_items(columns: Sequence[Column], items: Iterable[Any], *, as_json: bool) -> None:
-    """All that a command says: one document, or a table."""
+def show_items(columns: Sequence[Column], items: Iterable[Any], *, as_json: bool) -> int:
+    """All that a command says: one document, or a table. Returns its exit code."""
     if as_json:
         print_json(items_as_json(columns, items))
     else:
         print_items(columns, items)
+    return DONE
+
+
+def show(document: Any, lines: Iterable[str], *, as_json: bool) -> int:
+    """The same with lines of text in place of a table."""
+    if as_json:
+        print_json(document)
+    else:
+        for line in lines:
+            say(line)
+    return DONE
 
 
 def items_as_json(columns: Sequence[Column], items: Iterable[Any]) -> list[dict[str, Any]]:

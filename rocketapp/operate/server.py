@@ -213,20 +213,14 @@ class _Connection(BaseHTTPRequestHandler):
         for name, value in {"Content-Type": response.content_type, **length, **always, **response.headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
+        if self.command not in ("HEAD", None):  # None: the request could not be read
             self.wfile.write(response.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Plain text, without a word of the request."""
         self.close_connection = True
         self.log_error("code %d", code)
-        body = f"{code}\n".encode()
-        self.send_response(code)
-        for name, value in {"Content-Type": "text/plain", "Content-Length": str(len(body)), **_ALWAYS}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command not in ("HEAD", None):
-            self.wfile.write(body)
+        self._send(Response(status=code, body=f"{code}\n".encode(), content_type="text/plain"))
 
     def log_message(self, format: str, *arguments: Any) -> None:
         if _log.isEnabledFor(logging.DEBUG):

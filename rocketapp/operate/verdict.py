@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from rocketapp.operate.view import Now, Seen, Stall
+from rocketapp.operate.view import Now, Seen, Stall, View
 from rocketapp.plugin import LoopFailed, RollOut, StandingStill
 from rocketapp.plugins.log_lines import line_of
 
@@ -47,14 +47,9 @@ class Verdict:
 def judge(now: Now) -> Verdict:
     """What is the matter at this moment."""
     late = [(one, finding) for one in now.processes if (finding := _late(one)) is not None]
-    found = [
-        *(finding for _, finding in late),
-        *_starts(now),
-        *_unassigned(now),
-        *_stalls(now),
-        *_roll_outs(now),
-        *_adjusted(now),
-    ]
+    views = [one.view for one in now.processes if one.view is not None]
+    found = [finding for _, finding in late]
+    found += [*_starts(now), *_unassigned(now, views), *_stalls(now, views), *_changes(views)]
     if now.is_draining:
         found.insert(0, Finding(text="draining: handlers that run may finish, and nothing new is started"))
     has_started = bool(now.processes) and all(one.has_started and _has_assigned(one) for one in now.processes)
@@ -85,20 +80,11 @@ def _starts(now: Now) -> Iterator[Finding]:
     for one in now.processes:
         if one.view is not None or one.blocked is not None or now.is_draining:
             continue
-        if one.has_started:
-            yield Finding(
-                text=f"{one.name} has died and is started again",
-                mend="the log says what it died of",
-                seconds=one.age,
-                needs_person=one.age >= now.patience,
-            )
-        else:
-            yield Finding(
-                text=f"{one.name or 'the app'} is starting",
-                mend="the log says how far it came; py-spy shows where a process stands that logs nothing",
-                seconds=one.age,
-                needs_person=one.age >= now.patience,
-            )
+        text, mend = f"{one.name} has died and is started again", "the log says what it died of"
+        if not one.has_started:
+            text = f"{one.name or 'the app'} is starting"
+            mend = "the log says how far it came; py-spy shows where a process stands that logs nothing"
+        yield Finding(text=text, mend=mend, seconds=one.age, needs_person=one.age >= now.patience)
 
 
 def _has_assigned(one: Seen) -> bool:
@@ -106,13 +92,12 @@ def _has_assigned(one: Seen) -> bool:
     return one.view is None or all(group.has_assigned for group in one.view.unassigned)
 
 
-def _unassigned(now: Now) -> Iterator[Finding]:
+def _unassigned(now: Now, views: Sequence[View]) -> Iterator[Finding]:
     """Groups that cannot learn which queues are theirs: once for all processes that say the same."""
     together: dict[tuple[str, str], float] = {}
-    for process in now.processes:
-        for one in () if process.view is None else process.view.unassigned:
-            key = one.group, one.reason
-            together[key] = max(one.seconds, together.get(key, 0.0))
+    for one in (one for view in views for one in view.unassigned):
+        key = one.group, one.reason
+        together[key] = max(one.seconds, together.get(key, 0.0))
     for (group, reason), seconds in together.items():
         if not reason:
             yield Finding(text=f"group {group} does not know its queues yet", seconds=seconds)
@@ -126,13 +111,12 @@ def _unassigned(now: Now) -> Iterator[Finding]:
         yield Finding(text=text, mend=mend, seconds=seconds, needs_person=seconds >= now.patience)
 
 
-def _stalls(now: Now) -> Iterator[Finding]:
+def _stalls(now: Now, views: Sequence[View]) -> Iterator[Finding]:
     """Queues of one topic and broker that stand still for the same reason are one finding."""
     together: dict[tuple[str, str, str, str], list[Stall]] = {}
-    for process in now.processes:
-        for stall in () if process.view is None else process.view.stalls:
-            key = stall.group, stall.queue.topic, stall.queue.broker_name, stall.reason
-            together.setdefault(key, []).append(stall)
+    for stall in (stall for view in views for stall in view.stalls):
+        key = stall.group, stall.queue.topic, stall.queue.broker_name, stall.reason
+        together.setdefault(key, []).append(stall)
     for stalls in together.values():
         first, longest = min(stalls, key=lambda one: one.queue), max(one.seconds for one in stalls)
         text = line_of(StandingStill(first.group, first.queue, first.reason)).text
@@ -142,29 +126,16 @@ def _stalls(now: Now) -> Iterator[Finding]:
         yield Finding(text=text, mend=mend, seconds=longest, needs_person=longest >= now.patience)
 
 
-def _roll_outs(now: Now) -> Iterator[Finding]:
-    """Groups whose members subscribe differently: each once, as the first process says it."""
-    views = [one.view for one in now.processes if one.view is not None]
-    told: dict[str, str] = {}
-    for group in (group for view in views for group in view.snapshot.groups if group.roll_out):
-        told.setdefault(group.group, group.roll_out)
+def _changes(views: Sequence[View]) -> Iterator[Finding]:
+    """Groups whose members subscribe differently, and limits that are not as they were declared or set: each once."""
+    groups = [group for view in views for group in view.snapshot.groups]
     mend = "it ends by itself when all members run one version; what they do not take is handed over meanwhile"
-    for group_name, text in told.items():
-        yield Finding(text=line_of(RollOut(group_name, text)).text, mend=mend)
-
-
-def _adjusted(now: Now) -> Iterator[Finding]:
-    """Limits that are not as they were declared or set, each topic once."""
-    views = [one.view for one in now.processes if one.view is not None]
-    told = {
-        (group.group, topic): values
-        for view in views
-        for group in view.snapshot.groups
-        for topic, values in group.adjusted.items()
-    }
+    for name, text in {group.group: group.roll_out for group in reversed(groups) if group.roll_out}.items():
+        yield Finding(text=line_of(RollOut(name, text)).text, mend=mend)
+    mend = "app.adjust changed it; a restart brings back what is declared and set"
+    told = {(group.group, topic): values for group in groups for topic, values in group.adjusted.items()}
     for (name, topic), values in told.items():
         text = ", ".join(f"{limit} {value:g}" for limit, value in values.items())
-        mend = "app.adjust changed it; a restart brings back what is declared and set"
         yield Finding(text=f"group {name}: topic {topic} runs with {text}", mend=mend)
 
 

@@ -13,7 +13,7 @@ from rocketapp.cli.cluster import ask_cluster, cluster_options, json_time, local
 from rocketapp.cli.commands.completion import groups, topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import GROUP, TOPIC
-from rocketapp.cli.output import Column, items_as_json, print_items, print_json, print_table, say, show_items
+from rocketapp.cli.output import Column, items_as_json, print_items, print_json, print_table, say, show, show_items
 from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -147,11 +147,8 @@ def create_topic_command(*, topic: str, queues: int, broker: str | None, as_json
         return created
 
     names = ask_cluster(create)
-    if as_json:
-        print_json({"topic": topic, "queues": queues, "brokers": names})
-    else:
-        say(f"created {topic} with {queues} queues on {', '.join(names)}")
-    return DONE
+    line = f"created {topic} with {queues} queues on {', '.join(names)}"
+    return show({"topic": topic, "queues": queues, "brokers": names}, [line], as_json=as_json)
 
 
 def _listed_topic(topic: ListedTopic) -> dict[str, Any]:
@@ -197,8 +194,7 @@ def list_groups_command(*, every: bool, as_json: bool) -> int:
     """Show the groups with the number of their members and their lag."""
     from rocketapp.admin.groups import list_groups
 
-    show_items(GROUPS, ask_cluster(lambda cluster: list_groups(cluster, every=every)), as_json=as_json)
-    return DONE
+    return show_items(GROUPS, ask_cluster(lambda cluster: list_groups(cluster, every=every)), as_json=as_json)
 
 
 @group_commands.command(
@@ -307,8 +303,7 @@ def show_offsets_command(*, group: str, topic: str | None, as_json: bool) -> int
             await refuse_unknown(cluster, group)
         return found
 
-    show_items(OFFSETS, ask_cluster(look), as_json=as_json)
-    return DONE
+    return show_items(OFFSETS, ask_cluster(look), as_json=as_json)
 
 
 @offset_commands.command(

@@ -10,7 +10,7 @@ import click
 
 from rocketapp.cli.failure import DONE, USAGE, one_line, shown_path
 from rocketapp.cli.options import app_command, apps, json_option, settings_option, traceback_option
-from rocketapp.cli.output import print_json, say
+from rocketapp.cli.output import show
 from rocketapp.model.subscription_words import (
     describe_breaker,
     describe_failures,
@@ -41,12 +41,8 @@ def routes_command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
     from rocketapp.cli.settings import subscriptions_of
 
     subscriptions, suspend = subscriptions_of(app, settings), settings.consumer.suspend
-    if as_json:
-        print_json([route_of(one, suspend=suspend) for one in subscriptions])
-        return DONE
-    for line in describe_routes(subscriptions, suspend=suspend):
-        say(line)
-    return DONE
+    document = [route_of(one, suspend=suspend) for one in subscriptions]
+    return show(document, describe_routes(subscriptions, suspend=suspend), as_json=as_json)
 
 
 def describe_routes(subscriptions: Sequence[Subscription], *, suspend: float) -> Iterator[str]:
@@ -136,12 +132,7 @@ def _shown_place(place: str) -> str:
 @app_command
 def config_command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
     """Show every setting of APP with its value, and where that came from."""
-    if as_json:
-        print_json(settings_as_json(settings))
-        return DONE
-    for line in describe_settings(settings):
-        say(line)
-    return DONE
+    return show(settings_as_json(settings), describe_settings(settings), as_json=as_json)
 
 
 def describe_settings(settings: Settings) -> Iterator[str]:
@@ -210,11 +201,7 @@ def _value(field: dataclasses.Field[object], value: object) -> str:
 def plugins_command(*, app: str | None, settings: str | None, as_json: bool) -> int:
     """Show the plugins in their order: of APP, or without it those that are installed or named by the settings."""
     shown = _plugins_of(app, settings)
-    if as_json:
-        print_json(shown)
-    else:
-        for line in describe_plugins(shown):
-            say(line)
+    show(shown, describe_plugins(shown), as_json=as_json)
     return USAGE if any(one["error"] for one in shown) else DONE
 
 

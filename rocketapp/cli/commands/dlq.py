@@ -18,7 +18,7 @@ import click
 
 from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, producer_of, run_on, settings_here
 from rocketapp.cli.commands.completion import groups
-from rocketapp.cli.commands.messages import json_of, print_message
+from rocketapp.cli.commands.messages import json_of, lines_of
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
 from rocketapp.cli.options import (
     GROUP,
@@ -29,7 +29,7 @@ from rocketapp.cli.options import (
     name_server_option,
     refuse_empty,
 )
-from rocketapp.cli.output import Column, print_json, print_table, printable, say, show_items
+from rocketapp.cli.output import Column, print_json, print_table, printable, say, show, show_items
 from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -63,9 +63,10 @@ def command() -> None:
 @cluster_options
 def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
     """Show the newest dead letters of GROUP. Without it: how many each group has."""
+    from rocketapp.admin.dead_letters import counts, groups_with, newest
+
     if group is None:
-        return _list_groups(as_json=as_json)
-    from rocketapp.admin.dead_letters import groups_with, newest
+        return show_items(COUNTS, ask_cluster(counts), as_json=as_json)
 
     async def look(cluster: AdminCluster) -> tuple[list[StoredDeadLetter], str]:
         found = await newest(cluster, group, limit)
@@ -86,13 +87,6 @@ def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
     return DONE
 
 
-def _list_groups(*, as_json: bool) -> int:
-    from rocketapp.admin.dead_letters import counts
-
-    show_items(COUNTS, ask_cluster(counts), as_json=as_json)
-    return DONE
-
-
 @command.command(
     "show",
     short_help="Show one dead letter with all properties.",
@@ -105,11 +99,7 @@ def show_command(*, group: str, which: str, as_json: bool) -> int:
     """Show one dead letter with all properties. WHICH is its place or a message id."""
     refuse_empty({"WHICH": which})
     found = ask_cluster(lambda cluster: _found(cluster, group, which))
-    if as_json:
-        print_json(json_of(found.message))
-    else:
-        print_message(found.message)
-    return DONE
+    return show(json_of(found.message), lines_of(found.message), as_json=as_json)
 
 
 async def _found(cluster: AdminCluster, group: str, which: str) -> StoredDeadLetter:
@@ -175,14 +165,12 @@ def replay_command(
         raise CommandError(str(error)) from error
     except KeyboardInterrupt:
         raise CommandError(f"interrupted{one.progress()}", FAILED) from None
-    if as_json:
-        print_json({"group": group, "replayed": state.replayed, "left": state.left, "state": str(file.path)})
-    elif not state.ends:
-        say(f"group {group} has no dead letters{one.near}")
-    else:
-        letters = "dead letter" if state.replayed == 1 else "dead letters"
-        say(f"replayed {state.replayed} {letters} of group {group}; {file.path} says so")
-    return DONE
+    letters = "dead letter" if state.replayed == 1 else "dead letters"
+    line = f"replayed {state.replayed} {letters} of group {group}; {file.path} says so"
+    if not state.ends:
+        line = f"group {group} has no dead letters{one.near}"
+    told = {"group": group, "replayed": state.replayed, "left": state.left, "state": str(file.path)}
+    return show(told, [line], as_json=as_json)
 
 
 class _One:
@@ -309,21 +297,18 @@ async def _try(
         handler = _handler(groups, group, letter)
         result, raised = await call_handler(handler, as_delivered(letter, group))
     word, text, is_done = judge(handler, letter.message, result, raised)
-    if as_json:
-        print_json(
-            {
-                "group": group,
-                "place": letter.place,
-                "handler": handler.name,
-                "outcome": word,
-                "text": text,
-                "would_publish": [_published(one) for one in published],
-            }
-        )
-    else:
-        say(printable(f"{handler.name}: {word}{f': {text}' if text else ''}"))
-        for one in published:
-            say(printable(f"would publish to {one.topic}: {one.body.decode('utf-8', 'backslashreplace')}"))
+    would_publish = [_published(one) for one in published]
+    document = {
+        "group": group,
+        "place": letter.place,
+        "handler": handler.name,
+        "outcome": word,
+        "text": text,
+        "would_publish": would_publish,
+    }
+    lines = [f"{handler.name}: {word}{f': {text}' if text else ''}"]
+    lines += (f"would publish to {one['topic']}: {one['body']}" for one in would_publish)
+    show(document, map(printable, lines), as_json=as_json)
     return DONE if is_done else FAILED
 
 

@@ -16,7 +16,7 @@ import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
 from rocketapp.cli.options import app_command, json_option, name_server_option
-from rocketapp.cli.output import print_json, say
+from rocketapp.cli.output import show
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -61,22 +61,12 @@ def command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
 
 
 def _show(found: Diagnosis, app: str, *, is_well: bool, as_json: bool) -> None:
-    if as_json:
-        said = {"app": app, "well": is_well, "http": found.asked or None, "groups": found.groups}
-        print_json({**said, "findings": [asdict(one) for one in found.findings]})
-        return
-    for one in found.findings:
-        say(one.text)
-        if one.mend:
-            say(f"    {one.mend}")
-    for line in found.groups:
-        say(line)
+    said = {"app": app, "well": is_well, "http": found.asked or None, "groups": found.groups}
+    lines = [line for one in found.findings for line in (one.text, f"    {one.mend}" if one.mend else "") if line]
+    lines += found.groups
     if is_well:
-        say(
-            f"{app}: nothing stands still"
-            if found.asked
-            else f"{app}: nothing stands still, as far as its cluster knows"
-        )
+        lines.append(f"{app}: nothing stands still{'' if found.asked else ', as far as its cluster knows'}")
+    show({**said, "findings": [asdict(one) for one in found.findings]}, lines, as_json=as_json)
 
 
 def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:

@@ -14,7 +14,7 @@ from rocketapp.cli.cluster import ask_cluster, cluster_options, connected, setti
 from rocketapp.cli.commands.completion import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
 from rocketapp.cli.options import TOPIC, json_lines_option, name_server_option, refuse_empty
-from rocketapp.cli.output import needs_ascii, print_json, printable, say
+from rocketapp.cli.output import needs_ascii, printable, show
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
@@ -121,19 +121,13 @@ def message_command(*, message_id: str | None, key: str | None, topic: str | Non
         raise CommandError(
             f"no message with {what} is stored in {where}: it may be deleted or of another cluster", FAILED
         )
-    if as_json:
-        print_json([json_of(message) for message in found])
-        return DONE
-    for message in found:
-        print_message(message)
-    return DONE
+    lines = [line for message in found for line in lines_of(message)]
+    return show([json_of(message) for message in found], lines, as_json=as_json)
 
 
-def print_message(message: Message) -> None:
+def lines_of(message: Message) -> list[str]:
     """A line as `tail` shows it, and a line for each property."""
-    say(as_text_line(message))
-    for name, value in message.properties.items():
-        say(printable(f"    {name}={value}"))
+    return [as_text_line(message), *(printable(f"    {name}={value}") for name, value in message.properties.items())]
 
 
 def json_of(message: Message) -> dict[str, Any]:
