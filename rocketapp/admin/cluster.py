@@ -21,6 +21,10 @@ AT_ONCE = 32
 """Most questions that are under way."""
 
 
+class AdminError(RocketAppError):
+    """What was asked of a group cannot be done, or was done in part."""
+
+
 class AdminCluster:
     """Asks the brokers of one cluster. Every method raises TransportError or BrokerError when an answer fails."""
 

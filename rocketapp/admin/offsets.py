@@ -7,12 +7,12 @@ moved only by a broker that does it by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from rocketapp.admin.cluster import AdminCluster, at_once
+from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
 from rocketapp.admin.groups import is_broadcasting, live_members
 from rocketapp.admin.messages import limits
 from rocketapp.client.calls import admin, offsets
@@ -25,56 +25,8 @@ from rocketapp.wire.requests.statistics import ConnectedClient
 
 Target = Literal["first", "last"] | int | datetime
 """Where a group is to go on: the oldest message, behind the newest, at an offset, at a time."""
-
-
-class LiveGroupError(RocketAppError):
-    """The group has members, and its brokers cannot move them."""
-
-    def __init__(self, group: str, members: tuple[ConnectedClient, ...], broker: str) -> None:
-        super().__init__(group, members, broker)
-        self.group: str = group
-        self.members: tuple[ConnectedClient, ...] = members
-        self.broker: str = broker
-
-    def __str__(self) -> str:
-        names = ", ".join(f"{one.client_id} at {one.address}" for one in self.members[:3])
-        more = f" and {len(self.members) - 3} more" if len(self.members) > 3 else ""
-        return (
-            f"group {self.group} has live members ({names}{more}), which would commit over it, "
-            f"and broker {self.broker} cannot move them: stop them, then reset"
-        )
-
-
-class BroadcastGroupError(RocketAppError):
-    """The group's members keep their offsets themselves."""
-
-    def __init__(self, group: str) -> None:
-        super().__init__(group)
-        self.group: str = group
-
-    def __str__(self) -> str:
-        return (
-            f"group {self.group} is broadcasting: each member keeps its offsets in a file of its own, and what is set "
-            "here would change nothing"
-        )
-
-
-class UnfinishedResetError(RocketAppError):
-    """Some queues were set and others were not."""
-
-    def __init__(self, group: str, done: int, failures: Mapping[MessageQueue, RocketAppError]) -> None:
-        super().__init__(group, done, failures)
-        self.group: str = group
-        self.done: int = done
-        self.failures: Mapping[MessageQueue, RocketAppError] = failures
-
-    def __str__(self) -> str:
-        names, reason = ", ".join(map(str, list(self.failures)[:3])), next(iter(self.failures.values()))
-        more = f" and {len(self.failures) - 3} more" if len(self.failures) > 3 else ""
-        return (
-            f"{self.done} queues of group {self.group} are set, and {names}{more} are not ({reason}): "
-            "the same command sets those as well"
-        )
+MOST_NAMED = 3
+"""Members or queues that an error names; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +80,14 @@ async def plan_reset(
 ) -> Plan:
     """What setting the queues of a topic to `target` means for each; `only`: the queues with these ids.
 
-    Raises NoRouteError for an unknown topic, ValueError for an offset that a queue does not hold, and
-    BroadcastGroupError.
+    Raises NoRouteError for an unknown topic, ValueError for an offset that a queue does not hold, and AdminError for
+    a group that broadcasts.
     """
     if await is_broadcasting(cluster, group):
-        raise BroadcastGroupError(group)
+        raise AdminError(
+            f"group {group} is broadcasting: each member keeps its offsets in a file of its own, and what is set here "
+            "would change nothing"
+        )
     shown = [one for one in await show_offsets(cluster, group, topic) if not only or one.queue.queue_id in only]
     if isinstance(target, datetime):
         wanted = await _at_time(cluster, [one.queue for one in shown], target.timestamp())
@@ -145,7 +100,7 @@ async def plan_reset(
 async def apply(cluster: AdminCluster, plan: Plan) -> None:
     """Do it, and make sure that it holds.
 
-    Raises LiveGroupError, UnfinishedResetError, and where nothing was set BrokerError or TransportError.
+    Raises AdminError, and where nothing was set BrokerError or TransportError.
     """
     moves = {move.queue: move.after for move in plan.moves}
     members = await live_members(cluster, plan.group)
@@ -161,7 +116,7 @@ async def apply(cluster: AdminCluster, plan: Plan) -> None:
                 await offsets.commit(connection, plan.group, queue, moves[queue], cluster.timeout)
         except BrokerError as error:
             if members and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                return LiveGroupError(plan.group, members, queue.broker_name)
+                return _live(plan.group, members, queue.broker_name)
             return error
         except RocketAppError as error:
             return error
@@ -173,9 +128,28 @@ async def apply(cluster: AdminCluster, plan: Plan) -> None:
     if len(failures) == len(moves):
         raise next(iter(failures.values()))
     if failures:
-        raise UnfinishedResetError(plan.group, len(moves) - len(failures), failures)
+        done, reason = len(moves) - len(failures), next(iter(failures.values()))
+        raise AdminError(
+            f"{done} queues of group {plan.group} are set, and {_first(failures)} are not ({reason}): "
+            "the same command sets those as well"
+        )
     if not members and (joined := await live_members(cluster, plan.group)):
-        raise LiveGroupError(plan.group, joined, next(iter(moves)).broker_name)
+        raise _live(plan.group, joined, next(iter(moves)).broker_name)
+
+
+def _live(group: str, members: Sequence[ConnectedClient], broker: str) -> AdminError:
+    """The group has members, and this broker cannot move them."""
+    names = _first([f"{one.client_id} at {one.address}" for one in members])
+    return AdminError(
+        f"group {group} has live members ({names}), which would commit over it, and broker {broker} cannot move them: "
+        "stop them, then reset"
+    )
+
+
+def _first(some: Collection[object]) -> str:
+    """The first of them, and how many there are beyond those."""
+    more = f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else ""
+    return ", ".join(map(str, list(some)[:MOST_NAMED])) + more
 
 
 async def _check_brokers_can_move(
@@ -190,7 +164,7 @@ async def _check_brokers_can_move(
                 raise
             continue
         if config.get(SERVER_SIDE) != "true":
-            raise LiveGroupError(group, members, name)
+            raise _live(group, members, name)
 
 
 async def _committed(cluster: AdminCluster, group: str, queues: list[MessageQueue]) -> dict[MessageQueue, int | None]:

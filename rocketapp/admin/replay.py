@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from rocketapp.admin.cluster import AdminCluster, at_once
+from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
 from rocketapp.admin.dead_letters import MARK, StoredDeadLetter, queues_of, replayed_properties
 from rocketapp.admin.messages import limits, read
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window
 from rocketapp.client.calls import messages
-from rocketapp.errors import NoRouteError, RocketAppError, SendRefused
+from rocketapp.errors import NoRouteError, SendRefused
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
 from rocketapp.model.outgoing import SendResult
@@ -32,18 +32,6 @@ MOST_DEBT = 1.0
 """Seconds of a delay that are made up for: after a longer one the rate holds all the same."""
 WINDOWS_A_SECOND = 10
 """How often the file is written, when the rate needs no more."""
-
-
-class ReplayRefusedError(RocketAppError):
-    """A dead letter cannot go out as it was asked for."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(place, problem)
-        self.place: str = place
-        self.problem: str = problem
-
-    def __str__(self) -> str:
-        return f"dead letter {self.place}: {self.problem}"
 
 
 class Replay:
@@ -71,7 +59,7 @@ class Replay:
 
     async def run(self) -> None:
         """Until the end of the state is reached. Raises SendRefused, SendUnknown, TransportError, BrokerError,
-        ReplayRefusedError; the state then says where to go on."""
+        AdminError; the state then says where to go on."""
         if self._state.window is not None:
             await self._settle(self._state.window)
         due = asyncio.get_running_loop().time()
@@ -169,7 +157,7 @@ class Replay:
                 flag=message.flag,
             )
         except SendRefused as error:
-            raise ReplayRefusedError(letter.place, f"{error}{_mend(letter)}") from error
+            raise _refused(letter, f"{error}{_mend(letter)}") from error
 
     async def _prove(self, letter: StoredDeadLetter) -> None:
         """Send the first one, and look where it lies: a broker makes a dead letter of what an orderly group is sent.
@@ -187,8 +175,8 @@ class Replay:
             if letter.message.queue is not None:
                 self._done(letter.message.queue, letter.message.offset + 1, 0)
             self._file.write(state)
-            raise ReplayRefusedError(
-                letter.place,
+            raise _refused(
+                letter,
                 f"group {state.group} is orderly, so its broker made a dead letter of the copy again: "
                 "replay with --to topic",
             )
@@ -196,7 +184,7 @@ class Replay:
 
     def _target_of(self, letter: StoredDeadLetter) -> str:
         if not letter.topic:
-            raise ReplayRefusedError(letter.place, f"it does not say where it was published{_mend(letter)}")
+            raise _refused(letter, f"it does not say where it was published{_mend(letter)}")
         return retry_topic(self._state.group) if self._state.to_group else letter.topic
 
     def _reached(self, result: SendResult) -> None:
@@ -223,7 +211,7 @@ async def begin(
 ) -> ReplayState:
     """The state of a replay that goes on, or of a new one behind the last; `again`: of all dead letters that are there.
 
-    `named`: the cluster in the words of the command line. Raises ReplayRefusedError for a state of another replay, and
+    `named`: the cluster in the words of the command line. Raises AdminError for a state of another replay, and
     ReplayStateError for one of messages that the cluster does not have.
     """
     held = await queues_of(cluster, group)
@@ -231,13 +219,12 @@ async def begin(
     if state is None or again:
         state = ReplayState(group, named, to_group)
     if (state.group, state.cluster) != (group, named):
-        other = f"{file.path} is of group {state.group} on {state.cluster}: give another --state"
-        raise ReplayRefusedError(group, other)
+        raise AdminError(f"{file.path} is of group {state.group} on {state.cluster}: give another --state")
     _check_held(state, file, held)
     if state.window is not None or state.left:
         if state.window is not None and state.to_group != to_group:
             said = "group" if state.to_group else "topic"
-            raise ReplayRefusedError(group, f"{file.path} is of a replay with --to {said}: end that first")
+            raise AdminError(f"{file.path} is of a replay with --to {said}: end that first")
         state.to_group = to_group
         return state
     state.to_group, state.replayed = to_group, 0
@@ -256,6 +243,11 @@ def _check_held(state: ReplayState, file: StateFile, held: Mapping[MessageQueue,
                 "is another cluster at the same address; --again replays all that are there"
             )
             raise ReplayStateError(file.path, problem)
+
+
+def _refused(letter: StoredDeadLetter, problem: str) -> AdminError:
+    """A dead letter cannot go out as it was asked for."""
+    return AdminError(f"dead letter {letter.place}: {problem}")
 
 
 def _mend(letter: StoredDeadLetter) -> str:
