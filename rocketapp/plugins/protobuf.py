@@ -9,30 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from rocketapp.plugin import Codec, hookimpl
 
 CONTENT_TYPE = "application/protobuf"
-_SCALARS = {
-    1: "double",
-    2: "float",
-    3: "int64",
-    4: "uint64",
-    5: "int32",
-    6: "fixed64",
-    7: "fixed32",
-    8: "bool",
-    9: "string",
-    12: "bytes",
-    13: "uint32",
-    15: "sfixed32",
-    16: "sfixed64",
-    17: "sint32",
-    18: "sint64",
-}
-"""Types of fields that are neither messages nor enums, by their numbers in a descriptor."""
 
 
 class Protobuf:
@@ -123,7 +106,11 @@ def _type_name(field: Any) -> str:
         key, value = field.message_type.fields
         return f"map<{_type_name(key)}, {_type_name(value)}>"
     named = field.message_type or field.enum_type
-    name = named.full_name if named is not None else _SCALARS.get(field.type, "bytes")
+    if named is not None:
+        name = named.full_name
+    else:
+        kinds = import_module("google.protobuf.descriptor_pb2").FieldDescriptorProto.Type
+        name = kinds.Name(field.type).removeprefix("TYPE_").lower()
     return f"repeated {name}" if field.is_repeated else name
 
 

@@ -85,10 +85,6 @@ class Worker:
                 settle()
                 stop.tell()
                 self._tell(Report("started", pid=os.getpid()))
-                await self._await_queues(stop)
-                if self._operation is not None:
-                    self._operation.joined()
-                self._tell(Report("joined"))
                 await self._report_until(stop, exit_when_idle)
         finally:
             async with scope(self._report_drain()):
@@ -102,30 +98,27 @@ class Worker:
         async with scope(self._lifecycle.start(), stop.requested.wait()) as (starting, stopping):
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
-                starting.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await starting
                 return False
             await starting
             if not self._lifecycle.subscribes:
                 _log.warning("nothing is subscribed, so that no message is handled: a Router needs app.include(router)")
             return True
 
-    async def _await_queues(self, stop: ProcessStop) -> None:
-        """Until every group knows its queues: where no broker is reached, that may take for ever."""
-        while not stop.requested.is_set():
-            if all(group.has_assigned for group in self._lifecycle.snapshot().groups):
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.requested.wait(), JOIN_INTERVAL)
-
     async def _report_until(self, stop: ProcessStop, exit_when_idle: float | None) -> None:
+        """First that every group knows its queues: where no broker is reached, that may take for ever."""
         # Several of them within the time that idleness must last.
         interval = STATUS_INTERVAL if exit_when_idle is None else min(0.5, max(0.05, exit_when_idle / 4))
+        has_joined = False
         while not stop.requested.is_set():
-            self._tell(await self._status(look=exit_when_idle is not None))
+            if not has_joined and all(group.has_assigned for group in self._lifecycle.snapshot().groups):
+                has_joined = True
+                if self._operation is not None:
+                    self._operation.joined()
+                self._tell(Report("joined"))
+            if has_joined:
+                self._tell(await self._status(look=exit_when_idle is not None))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.requested.wait(), interval)
+                await asyncio.wait_for(stop.requested.wait(), interval if has_joined else JOIN_INTERVAL)
 
     async def _report_drain(self) -> None:
         """A drain may take longer than a watchdog waits for a sign of life."""

@@ -107,16 +107,12 @@ class SQLiteStore:
         return answers
 
     async def done(self, keys: Sequence[str], *, expiry: float) -> None:
-        def work(connection: sqlite3.Connection, now: float) -> None:
-            connection.executemany(_DONE, [(key, now, now + expiry) for key in keys])
-
-        await self._ask(work)
+        await self._ask(
+            lambda connection, now: connection.executemany(_DONE, [(key, now, now + expiry) for key in keys])
+        )
 
     async def release(self, claims: Sequence[Claim]) -> None:
-        def work(connection: sqlite3.Connection, _now: float) -> None:
-            connection.executemany(_RELEASE, claims)
-
-        await self._ask(work)
+        await self._ask(lambda connection, _now: connection.executemany(_RELEASE, claims))
 
     async def _ask(self, work: Work) -> Any:
         if self._thread is None:
@@ -132,9 +128,9 @@ class SQLiteStore:
         try:
             connection = self._connect()
         except Exception as error:
-            self._on_loop(_fail, opened, error)
+            self._on_loop(_settle, [(opened, None, error)])
             return
-        self._on_loop(_answer, opened, None)
+        self._on_loop(_settle, [(opened, None, None)])
         while (calls := self._next_calls()) is not None:
             try:
                 connection = connection or self._connect()
@@ -143,7 +139,9 @@ class SQLiteStore:
                 # This thread must not end: every handler would wait for it for ever.
                 _closed(connection)
                 connection = None
-                self._on_loop(_fail_all, [call.answer for call in calls], error)
+                said = f"{type(error).__name__}: {error}"
+                # One exception for each caller: a raised exception collects the traceback of its caller.
+                self._on_loop(_settle, [(call.answer, None, sqlite3.OperationalError(said)) for call in calls])
         _closed(connection)
         self._on_loop(self._ended.set)
 
@@ -182,12 +180,12 @@ class SQLiteStore:
         """All of them in one transaction: what is answered is written."""
         now = self._now()
         connection.execute("BEGIN IMMEDIATE")
-        answers = [(call.answer, call.work(connection, now)) for call in calls]
+        answers = [(call.answer, call.work(connection, now), None) for call in calls]
         if now >= self._next_sweep:
             removed = connection.execute(_EXPIRE, (now, _MOST_SWEPT)).rowcount
             self._next_sweep = now if removed == _MOST_SWEPT else now + _SWEEP
         connection.execute("COMMIT")
-        self._on_loop(_answer_all, answers)
+        self._on_loop(_settle, answers)
 
     def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -230,22 +228,12 @@ def _closed(connection: sqlite3.Connection | None) -> None:
             connection.close()
 
 
-def _answer(future: asyncio.Future[Any], value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
-
-
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-def _answer_all(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, value in answers:
-        _answer(future, value)
-
-
-def _fail_all(futures: list[asyncio.Future[Any]], error: Exception) -> None:
-    for future in futures:
-        # One exception for each caller: a raised exception collects the traceback of its caller.
-        _fail(future, sqlite3.OperationalError(f"{type(error).__name__}: {error}"))
+def _settle(outcomes: Sequence[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
+    """Each with its answer, or what is raised in its place. A caller that was cancelled hears nothing."""
+    for future, value, error in outcomes:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
