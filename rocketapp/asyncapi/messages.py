@@ -221,9 +221,6 @@ class MessageObject:
         self._values: dict[str, set[str]] = {}
         self._follows = False
 
-    def __repr__(self) -> str:
-        return f"<MessageObject {self.title}: {self.content_type}>"
-
     @property
     def title(self) -> str:
         return UNKNOWN if self.kind is None else title_of(self.kind)
@@ -315,9 +312,6 @@ class Messages:
     def __init__(self, payloads: Payloads) -> None:
         self._payloads = payloads
         self._found: list[MessageObject] = []
-
-    def __repr__(self) -> str:
-        return f"<Messages: {len(self._found)}>"
 
     def of(self, content: Content) -> MessageObject | None:
         """The message for this content, if there is one."""

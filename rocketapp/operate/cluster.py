@@ -65,9 +65,6 @@ class ClusterLook:
         """`timeout`: seconds for each question. `runs`: the app itself has answered, so that it need not be started."""
         self._client, self._timeout, self._runs = client, timeout, runs
 
-    def __repr__(self) -> str:
-        return f"<ClusterLook {self._client!r}>"
-
     async def group(self, group: str, topics: Sequence[str], *, broadcast: bool = False) -> GroupState:
         """What brokers tell of a group that subscribes these topics. Raises TransportError without a name server.
 

@@ -133,10 +133,6 @@ def show_topic_command(*, topic: str, as_json: bool) -> int:
 def create_topic_command(*, topic: str, queues: int, broker: str | None, as_json: bool) -> int:
     """Create TOPIC. A topic that is there already is not changed."""
     from rocketapp.admin.topics import create_topic
-    from rocketapp.model.names import topic_problem
-
-    if (problem := topic_problem(topic)) is not None:
-        raise CommandError(problem)
 
     async def create(cluster: AdminCluster) -> list[str]:
         if broker is not None and broker not in cluster.masters:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     short_help="Show the messages of a topic as they come.",
     epilog="Example: rocketapp tail orders --from first --count 10",
 )
-@click.argument("topic", shell_complete=topics)
+@click.argument("topic", type=TOPIC, shell_complete=topics)
 @click.option("--tag", default="*", help="Only these: 'paid || refunded'.")
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
@@ -36,11 +36,8 @@ if TYPE_CHECKING:
 def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json: bool, name_server: str | None) -> int:
     """Show the messages of TOPIC as they come, until SIGINT or N of them were shown."""
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.model.names import topic_problem
     from rocketapp.model.subscription import parse_tags
 
-    if (problem := topic_problem(topic)) is not None:
-        raise CommandError(problem)
     refuse_empty({"--name-server": name_server, "--tag": tag})
     try:
         tags = parse_tags(tag)

@@ -18,7 +18,7 @@ import click
 from rocketapp.cli.cluster import connected, producer_of, settings_here
 from rocketapp.cli.commands.completion import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
-from rocketapp.cli.options import json_lines_option, name_server_option, refuse_empty
+from rocketapp.cli.options import TOPIC, json_lines_option, name_server_option, refuse_empty
 from rocketapp.cli.output import needs_ascii
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
     short_help="Send messages to a topic.",
     epilog="Example: rocketapp send orders hello --tag paid --key order-17",
 )
-@click.argument("topic", shell_complete=topics)
+@click.argument("topic", type=TOPIC, shell_complete=topics)
 @click.argument("body", required=False)
 @click.option("--tag", help="What subscriptions select by.")
 @click.option("--key", "keys", multiple=True, help="An index key, by which operators find it; may be repeated.")
@@ -75,7 +75,7 @@ def command(
     _check(tag, keys)
     level, seconds = parse_delay(delay) if delay else (0, 0.0)
     like = Outgoing(
-        topic=_legal_topic(topic),
+        topic=topic,
         body=b"",
         tag=tag,
         keys=keys,
@@ -90,15 +90,6 @@ def command(
     bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count)
     show = _show_json if as_json else _show_text
     return run_in_loop(_send(settings, like, bodies, show))
-
-
-def _legal_topic(topic: str) -> str:
-    from rocketapp.model.names import topic_problem
-
-    problem = topic_problem(topic)
-    if problem is not None:
-        raise CommandError(problem)
-    return topic
 
 
 def _check(tag: str | None, keys: Sequence[str]) -> None:
