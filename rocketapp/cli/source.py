@@ -118,9 +118,3 @@ def _noted(name: str, noted: dict[str, Any]) -> Source:
     if "vcs_info" in noted:
         return Source(name, f"{noted['vcs_info']['vcs']}+{url}@{noted['vcs_info']['commit_id']}")
     return Source(name, url, editable=noted.get("dir_info", {}).get("editable", False))
-
-
-def missing(what: str, library: str, extra: str) -> CommandError:
-    """What to raise when `library` cannot be imported: the line names the extra and what installs it."""
-    text = f"{what} needs {library}, which comes with the extra {extra!r}: {running().pip_command(extra)}"
-    return CommandError(text)

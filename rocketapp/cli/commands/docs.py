@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
+from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of, require
 from rocketapp.cli.options import app_command, app_named, refuse_empty
 from rocketapp.cli.output import say
 
@@ -68,10 +67,8 @@ def command(
 def _form_of(file: str, given: Format | None) -> Format:
     """What is asked for, or what the file's name says. Raises CommandError for YAML that cannot be written here."""
     form: Format = given or ("yaml" if file.endswith(_YAML) else "json")
-    if form == "yaml" and find_spec("yaml") is None:
-        from rocketapp.cli.source import missing
-
-        raise missing("YAML", "PyYAML", "yaml")
+    if form == "yaml":
+        require("YAML", "yaml", "yaml")
     return form
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, shown_path
+from rocketapp.cli.failure import DONE, FAILED, CommandError, require, shown_path
 from rocketapp.cli.options import refuse_empty
 from rocketapp.cli.output import say
 
@@ -34,10 +33,7 @@ def command(*, directory: str, template: str | None, defaults: bool, source: str
     """Make a project in DIR, with tests that pass."""
     refuse_empty({"DIR": directory, "--source": source})
     folder = Path(directory)
-    if find_spec("copier") is None:
-        from rocketapp.cli.source import missing
-
-        raise missing("rocketapp new", "copier", "new")
+    require("rocketapp new", "copier", "new")
     from rocketapp.cli.source import given
 
     chosen = None if source is None else given(source)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from rocketapp.app.settings.sources import DEFAULT_FILE
-from rocketapp.cli.failure import CommandError, shown_path
+from rocketapp.cli.failure import CommandError, require, shown_path
 
 SOURCES = frozenset({".py", ".toml"})
 """Endings of the files whose edits count; a settings file counts whatever its name is."""
@@ -82,10 +81,7 @@ def watched_by(reload: bool, folders: Sequence[str], settings: str | None) -> Wa
     """What the command line asks for. Raises CommandError for a folder that is not there, and without watchfiles."""
     if not reload:
         return None
-    if find_spec("watchfiles") is None:
-        from rocketapp.cli.source import missing
-
-        raise missing("--reload", "watchfiles", "reload")
+    require("--reload", "watchfiles", "reload")
     return Watched(folders, settings)
 
 

@@ -25,10 +25,6 @@ class AppTracerProvider(TracerProvider):
     """The provider of an app: told from one that the user has set up."""
 
 
-class AppMeterProvider(MeterProvider):
-    """The same for metrics."""
-
-
 class ChosenFirst(Sampler):
     """Keeps a trace that was chosen before its first span was made; asks another sampler for all others."""
 
@@ -95,7 +91,7 @@ def new_tracer_provider(
 def new_meter_provider(exporter: MetricExporter, config: TelemetryConfig, resource: Resource) -> MeterProvider:
     interval = None if config.metrics_interval is None else config.metrics_interval * 1000
     reader = PeriodicExportingMetricReader(exporter, export_interval_millis=interval)
-    return AppMeterProvider([reader], resource=resource, shutdown_on_exit=False)
+    return MeterProvider([reader], resource=resource, shutdown_on_exit=False)
 
 
 def _span_exporter(name: str, endpoint: str) -> SpanExporter:
