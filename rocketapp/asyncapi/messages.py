@@ -93,7 +93,6 @@ class SendOperation:
     contents: tuple[Content, ...]
     handler: str = ""
     """`module:name` of the handler that returns it; empty for a publisher."""
-    doc: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -174,7 +173,6 @@ def _returned(bound: Bound, publication: Publication) -> SendOperation:
         topic=TopicAt(bound.subscription.cluster if cluster is None else cluster, publication.topic_name),
         contents=contents,
         handler=bound.subscription.handler_name,
-        doc=doc_of(bound.binding.function),
         options=options,
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ from rocketapp.plugins.log_context import MessageFilter
 from rocketapp.plugins.log_format import make_formatter
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+FORMS = (".toml", ".json", ".ini", ".conf")
+"""How names of files with a configuration end: the last two are those of Python's own form."""
 
 
 def set_up_logging(config: AppConfig, *, file: str | None = None, process: str = "") -> None:
@@ -55,12 +56,10 @@ def _use_stderr(config: AppConfig, process: str) -> None:
 
 def _use_file(file: str, process: str) -> None:
     kind = Path(file).suffix.lower()
-    read = _READERS.get(kind)
-    if read is None:
-        raise CommandError(f"--log-config {file}: its name ends in none of {', '.join(_READERS)}: write one of these")
+    if kind not in FORMS:
+        raise CommandError(f"--log-config {file}: its name ends in none of {', '.join(FORMS)}: write one of these")
     try:
-        Path(file).open("rb").close()  # fileConfig takes a missing file for an empty one
-        read(file)
+        _read(kind, Path(file).read_text("utf-8"))
     except OSError as error:
         raise CommandError(f"--log-config {file}: {problem_of(error)}") from error
     except Exception as error:
@@ -71,38 +70,18 @@ def _use_file(file: str, process: str) -> None:
         _name_process(process)
 
 
-def _use_table(table: dict[str, Any]) -> None:
-    from logging.config import dictConfig
-
-    # Loggers of modules that are imported already must go on.
-    dictConfig({"version": 1, "disable_existing_loggers": False, **table})
-
-
-def _use_toml(file: str) -> None:
-    import tomllib
-
-    _use_table(tomllib.loads(Path(file).read_text("utf-8")))
-
-
-def _use_json(file: str) -> None:
+def _read(kind: str, text: str) -> None:
+    """Do what a file of this kind says. Loggers of modules that are imported already go on."""
     import json
+    import tomllib
+    from io import StringIO
+    from logging.config import dictConfig, fileConfig
 
-    _use_table(json.loads(Path(file).read_text("utf-8")))
-
-
-def _use_ini(file: str) -> None:
-    from logging.config import fileConfig
-
-    fileConfig(file, disable_existing_loggers=False, encoding="utf-8")
-
-
-_READERS: dict[str, Callable[[str], None]] = {
-    ".toml": _use_toml,
-    ".json": _use_json,
-    ".ini": _use_ini,
-    ".conf": _use_ini,
-}
-"""How a file is used, by the end of its name."""
+    if kind in (".toml", ".json"):
+        table = tomllib.loads(text) if kind == ".toml" else json.loads(text)
+        dictConfig({"version": 1, "disable_existing_loggers": False, **table})
+    else:
+        fileConfig(StringIO(text), disable_existing_loggers=False)
 
 
 def _name_process(process: str) -> None:
