@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
 from rocketapp.admin.dead_letters import MARK, StoredDeadLetter, queues_of, replayed_properties
 from rocketapp.admin.messages import limits, read
-from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window
+from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window, queue_of
 from rocketapp.client.calls import messages
 from rocketapp.errors import NoRouteError, SendRefused
 from rocketapp.model.message_queue import MessageQueue
@@ -63,8 +63,8 @@ class Replay:
         if self._state.window is not None:
             await self._settle(self._state.window)
         due = asyncio.get_running_loop().time()
-        for queue, end in sorted(self._state.ends.items()):
-            begin = self._state.following.get(queue, 0)
+        for name, end in sorted(self._state.ends.items()):
+            queue, begin = queue_of(name), self._state.following.get(name, 0)
             async for batch in read(self._cluster, queue, begin, end):
                 letters = self._wanted(batch)
                 while letters:
@@ -74,7 +74,7 @@ class Replay:
                         now = asyncio.get_running_loop().time()
                         due = max(due + len(window) / self._rate, now - MOST_DEBT)
                         await asyncio.sleep(due - now)
-            self._state.following[queue] = max(end, begin)  # deleted ones are passed over
+            self._state.following[name] = max(end, begin)  # deleted ones are passed over
         self._state.window = None
         self._file.write(self._state)
 
@@ -92,18 +92,18 @@ class Replay:
             await self._know_ends(self._target_of(letter))
         first, end = letters[0].message.offset, letters[-1].message.offset + 1
         targets = {self._target_of(letter) for letter in letters}
-        held = {into: offset for into, offset in self._targets.items() if into.topic in targets}
-        self._state.window = Window(queue, first, end, held)
+        held = {str(into): offset for into, offset in self._targets.items() if into.topic in targets}
+        self._state.window = Window(str(queue), first, end, held)
         self._file.write(self._state)
         await self._send(letters)
         self._done(queue, end, len(letters))
 
     async def _settle(self, window: Window) -> None:
         """The window that was under way when the last replay ended: send those of it that were not stored."""
-        stored = await self._stored_of(window)
+        stored, queue = await self._stored_of(window), queue_of(window.queue)
         letters = [
             letter
-            async for batch in read(self._cluster, window.queue, window.begin, window.end)
+            async for batch in read(self._cluster, queue, window.begin, window.end)
             for letter in self._wanted(batch)
         ]
         missing = [letter for letter in letters if letter.mark not in stored]
@@ -113,21 +113,21 @@ class Replay:
         # The file still names the whole window, with the offsets of its first beginning: what is stored now, and by a
         # replay that ends here, is found from there as well.
         await self._send(missing)
-        self._done(window.queue, window.end, len(letters))
+        self._done(queue, window.end, len(letters))
 
     async def _stored_of(self, window: Window) -> set[str]:
         """The marks of the dead letters whose copies lie in the window's targets."""
         found: set[str] = set()
-        topics = {queue.topic for queue in window.targets}
+        topics = {queue_of(name).topic for name in window.targets}
         queues = [queue for topic in sorted(topics) for queue in await self._queues(topic)]
         for queue, held in (await limits(self._cluster, queues)).items():
-            begin = max(window.targets.get(queue, 0), held.start)
+            begin = max(window.targets.get(str(queue), 0), held.start)
             async for batch in read(self._cluster, queue, begin, held.stop):
                 found |= {mark for message in batch if (mark := message.properties.get(MARK)) is not None}
         return found
 
     def _done(self, queue: MessageQueue, end: int, count: int) -> None:
-        self._state.following[queue] = end
+        self._state.following[str(queue)] = end
         self._state.replayed += count
         self._state.window = None
         self._told(count)
@@ -170,7 +170,7 @@ class Replay:
         connection = await self._cluster.connection(result.queue.broker_name)
         body = await messages.view(connection, physical_offset, self._cluster.timeout)
         if body is not None and (record := decode_record(body)).topic.startswith(DLQ_PREFIX):
-            copied = MessageQueue(record.topic, result.queue.broker_name, record.queue_id)
+            copied = str(MessageQueue(record.topic, result.queue.broker_name, record.queue_id))
             state.ends[copied] = max(state.ends.get(copied, 0), record.queue_offset + 1)
             if letter.message.queue is not None:
                 self._done(letter.message.queue, letter.message.offset + 1, 0)
@@ -228,15 +228,16 @@ async def begin(
         state.to_group = to_group
         return state
     state.to_group, state.replayed = to_group, 0
-    state.ends = {queue: offsets.stop for queue, offsets in held.items()}
-    state.following = {queue: max(offsets.start, state.following.get(queue, 0)) for queue, offsets in held.items()}
+    state.ends = {str(queue): offsets.stop for queue, offsets in held.items()}
+    known = state.following
+    state.following = {str(queue): max(offsets.start, known.get(str(queue), 0)) for queue, offsets in held.items()}
     return state
 
 
 def _check_held(state: ReplayState, file: StateFile, held: Mapping[MessageQueue, range]) -> None:
     """Offsets only grow. Where they end earlier, what the state says is of other messages."""
     for queue, offsets in held.items():
-        known = max(state.following.get(queue, 0), state.ends.get(queue, 0))
+        known = max(state.following.get(str(queue), 0), state.ends.get(str(queue), 0))
         if known > offsets.stop:
             problem = (
                 f"knows {queue} up to offset {known}, and it ends at {offsets.stop}: its messages were lost, or this "

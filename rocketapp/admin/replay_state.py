@@ -9,18 +9,16 @@ that is not in the file, and nothing counts as sent before the broker has confir
 from __future__ import annotations
 
 import fcntl
-import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
+
+import msgspec
 
 from rocketapp.errors import RocketAppError
 from rocketapp.model.message_queue import MessageQueue
-
-VERSION = 1
 
 
 class ReplayStateError(RocketAppError):
@@ -35,74 +33,45 @@ class ReplayStateError(RocketAppError):
         return f"{self.file}: {self.problem}"
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+Offsets = dict[str, int]
+"""By the name of a queue, as its `str` is: JSON has no other keys."""
+
+
+class Window(msgspec.Struct, frozen=True):
     """Dead letters of one queue whose copies are perhaps under way."""
 
-    queue: MessageQueue
+    queue: str
     begin: int
     end: int
-    targets: Mapping[MessageQueue, int]
+    targets: Offsets
     """Where their copies may lie: from this offset on."""
 
 
-@dataclass(slots=True)
-class ReplayState:
+class ReplayState(msgspec.Struct):
     """What one group's replays have done so far."""
 
     group: str
     cluster: str
     """Which cluster it is of, in the words of the command line."""
     to_group: bool
-    following: dict[MessageQueue, int] = field(default_factory=dict)
+    following: Offsets = {}
     """By queue of dead letters: the first that is not replayed."""
-    ends: dict[MessageQueue, int] = field(default_factory=dict)
+    ends: Offsets = {}
     """By queue: the end of the replay that is under way. What arrives later is of the next one."""
     replayed: int = 0
     """Since this replay was begun."""
     window: Window | None = None
+    version: Literal[1] = 1
+
+    def __post_init__(self) -> None:
+        known = () if self.window is None else (self.window.queue, *self.window.targets)
+        for name in (*self.following, *self.ends, *known):
+            queue_of(name)  # what a file says may be anything
 
     @property
     def left(self) -> int:
         """Offsets that are still to be replayed."""
         return sum(max(end - self.following.get(queue, 0), 0) for queue, end in self.ends.items())
-
-    def to_json(self) -> dict[str, Any]:
-        window = self.window
-        return {
-            "version": VERSION,
-            "group": self.group,
-            "cluster": self.cluster,
-            "to": "group" if self.to_group else "topic",
-            "replayed": self.replayed,
-            "following": _table(self.following),
-            "ends": _table(self.ends),
-            "window": None
-            if window is None
-            else {
-                "queue": _name(window.queue),
-                "begin": window.begin,
-                "end": window.end,
-                "targets": _table(window.targets),
-            },
-        }
-
-    @classmethod
-    def from_json(cls, members: Any) -> ReplayState:
-        """Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
-        if members["version"] != VERSION:
-            raise ValueError(f"version {members['version']} is not {VERSION}")
-        told = members["window"]
-        window = told and Window(_queue(told["queue"]), int(told["begin"]), int(told["end"]), _offsets(told["targets"]))
-        return cls(
-            str(members["group"]),
-            str(members["cluster"]),
-            members["to"] == "group",
-            _offsets(members["following"]),
-            _offsets(members["ends"]),
-            int(members["replayed"]),
-            window,
-        )
 
 
 class StateFile:
@@ -132,12 +101,12 @@ class StateFile:
     def read(self) -> ReplayState | None:
         """None before one was written. Raises ReplayStateError for one that is damaged."""
         try:
-            return ReplayState.from_json(json.loads(self.path.read_bytes()))
+            return msgspec.json.decode(self.path.read_bytes(), type=ReplayState)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise ReplayStateError(self.path, f"cannot be read ({error.strerror})") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except msgspec.DecodeError as error:
             problem = f"is not the state of a replay ({error}): move it away, or give another with --state"
             raise ReplayStateError(self.path, problem) from None
 
@@ -146,7 +115,7 @@ class StateFile:
         unfinished = self.path.with_name(f".{self.path.name}.new")
         try:
             with unfinished.open("wb") as file:
-                file.write(json.dumps(state.to_json(), indent=2).encode() + b"\n")
+                file.write(msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(self.path)
@@ -159,19 +128,8 @@ class StateFile:
             raise ReplayStateError(self.path, f"cannot be written ({error.strerror})") from None
 
 
-def _table(offsets: Mapping[MessageQueue, int]) -> dict[str, int]:
-    return {_name(queue): offset for queue, offset in sorted(offsets.items())}
-
-
-def _offsets(table: Mapping[str, Any]) -> dict[MessageQueue, int]:
-    return {_queue(name): int(offset) for name, offset in table.items()}
-
-
-def _name(queue: MessageQueue) -> str:
-    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
-
-
-def _queue(name: str) -> MessageQueue:
+def queue_of(name: str) -> MessageQueue:
+    """The queue whose `str` this is."""
     topic, _, rest = name.partition("@")
     broker, _, number = rest.rpartition(":")
     return MessageQueue(topic, broker, int(number))
