@@ -23,7 +23,7 @@ from rocketapp.cli.processes.reload import Watched
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.run import Run
 from rocketapp.cli.processes.service_manager import Silence
-from rocketapp.cli.processes.stop import SLACK, ProcessStop
+from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
 from rocketapp.cli.settings import read_settings
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
@@ -88,6 +88,7 @@ class Parent:
             code = await self._end_workers()
         finally:
             await self._tasks.close()
+            self._stop.allow(STOP_TIMEOUT)
             await self._run.close()
             self._presence.close()
         if self._failure is not None:
