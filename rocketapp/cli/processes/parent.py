@@ -206,7 +206,8 @@ class Parent:
         except Exception as error:
             self._give_up(error if isinstance(error, CommandError) else CommandError(describe(error), FAILED))
             return
-        if child.is_alive:  # otherwise the process after it asks for itself, which knows nothing of what was paused
+        # Otherwise the process after it asks for itself: that one knows nothing of what was paused before it.
+        if child.is_alive and self._failure is None:
             child.tell({"name_server": address, "paused": self._run.greet(number)})
 
     def _give_up(self, failure: CommandError) -> None:
