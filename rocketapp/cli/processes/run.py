@@ -135,7 +135,7 @@ class Run:
             event = report.said
             desk.blocked(number, event if isinstance(event, LoopBlocked) else convert(event, LoopBlocked))
         else:
-            desk.described(report.said, report.error)
+            desk.described(report.said or "", report.error)
 
     def lost(self, number: int) -> None:
         """The worker's process has ended: what it did stays counted."""

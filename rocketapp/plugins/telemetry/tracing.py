@@ -3,11 +3,13 @@
 A handler's span is a child of the span that published its message; a batch's links to those of all its messages. What
 a handler publishes is a child of its span. A polled call begins a trace, and links to its messages when it ends. A
 message whose trace is not kept gets no span: it runs under one shared context that says so, and what its handler
-publishes says so too.
+publishes says so too. The spans of failed calls are remembered, so that a retry links to the attempt before it.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Token
 from dataclasses import replace
@@ -18,19 +20,24 @@ from typing import Any, Final
 from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Tracer
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 
 from rocketapp.plugin import (
+    DeadLetter,
     Message,
     PublishCall,
+    Retry,
     Sending,
     SendResult,
+    Skip,
+    Stop,
     Subscription,
     Wrapper,
+    outcome_of,
 )
 from rocketapp.plugins import handling
+from rocketapp.plugins.figures import ERROR
 from rocketapp.plugins.telemetry import attributes as names
-from rocketapp.plugins.telemetry.attempts import Attempt, FailedSpans, failed
 from rocketapp.plugins.telemetry.config import Sampling
 from rocketapp.plugins.trace_context import TRACE_PARENT, carrier_of, is_sampled
 
@@ -54,13 +61,112 @@ def gate_of(sampling: Sampling | None, random: Random) -> Gate:
     return gate
 
 
+_MOST = 10_000
+"""Failed attempts that are remembered; the oldest is forgotten first."""
+_WORDS: dict[type, str] = {
+    type(None): "done",
+    Skip: "skip",
+    Retry: "failed",
+    DeadLetter: "dead letter",
+    Stop: "stop",
+}
+"""`rocketapp.outcome`, by what a call comes to."""
+
+
+class FailedSpans:
+    """Of this process: a message that is sent back may come to another one. Called from any thread."""
+
+    def __init__(self) -> None:
+        self._spans: OrderedDict[tuple[str, str], SpanContext] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def remember(self, group: str, message_id: str, span: SpanContext) -> None:
+        with self._lock:
+            self._spans[group, message_id] = span
+            self._spans.move_to_end((group, message_id))
+            if len(self._spans) > _MOST:
+                self._spans.popitem(last=False)
+
+    def take(self, group: str, message_id: str) -> SpanContext | None:
+        """The last failed attempt, and forget it; None when it was not here."""
+        with self._lock:
+            return self._spans.pop((group, message_id), None)
+
+
+class Attempt:
+    """One call of a handler that has a span: the current one until it ends."""
+
+    __slots__ = ("_current", "_messages", "_span", "_subscription", "_token", "_tracing")
+
+    def __init__(
+        self, tracing: Tracing, span: Span, context: Context, messages: Sequence[Message], subscription: Subscription
+    ) -> None:
+        """`context`: in which the handler runs."""
+        self._tracing, self._span, self._subscription = tracing, span, subscription
+        # The handler's list is its own.
+        self._messages = tuple(messages)
+        is_single = subscription.batch is None and subscription.every is None
+        kept = span.get_span_context().trace_flags.sampled
+        trace_id = format(span.get_span_context().trace_id, "032x") if kept else ""
+        handed = messages[0] if is_single else messages
+        current = (subscription, handed, trace_id, tracing.in_logs)
+        self._current: Token[handling.Handling | None] = handling.CURRENT.set(current)
+        self._token: Token[Context] = contexts.attach(context)
+
+    @property
+    def is_kept(self) -> bool:
+        return self._span.is_recording()
+
+    def pulled(self, messages: Sequence[Message], found: Mapping[str, Any], links: Sequence[Link]) -> None:
+        """The messages of a polled call, which is about to end, and what they add to its span."""
+        self._messages = tuple(messages)
+        self._span.set_attributes(found)
+        for link in links:
+            self._span.add_link(link.context, link.attributes)
+
+    def leave(self, result: Any, error: BaseException | None) -> None:
+        """The handler has returned or raised."""
+        contexts.detach(self._token)
+        handling.CURRENT.reset(self._current)
+        outcome = self._judged(result, error)
+        self._span.set_attribute(names.OUTCOME, _WORDS[type(outcome)])
+        if outcome is not None and not isinstance(outcome, Skip):
+            # The outcome as the handler returned it, if it did.
+            failed(self._span, error or (result if isinstance(result, BaseException) else outcome))
+            if not isinstance(outcome, DeadLetter):
+                self._remember()
+        self._span.end()
+
+    def _judged(self, result: Any, error: BaseException | None) -> BaseException | None:
+        """What the engine makes of this call; a cancellation is a failure as far as the span is concerned."""
+        if error is None:
+            return outcome_of(result, self._subscription)
+        return outcome_of(error, self._subscription, raised=True) if isinstance(error, Exception) else Retry()
+
+    def _remember(self) -> None:
+        span, group = self._span.get_span_context(), self._subscription.group
+        if span.trace_flags.sampled:
+            for message in self._messages:
+                self._tracing.failed.remember(group, message.message_id, span)
+
+
+def failed(span: Span, error: BaseException) -> None:
+    """What the span says of a failure; the exception is one of its events."""
+    if span.is_recording():
+        span.set_attribute(ERROR, type(error).__qualname__)
+        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+        if isinstance(error, Exception):
+            span.record_exception(error)
+
+
 class Tracing:
     """The spans of one app: none before `begin`."""
 
     def __init__(self, random: Random, *, in_logs: bool) -> None:
         """`in_logs`: log lines of handlers carry their message."""
-        self._random, self._in_logs = random, in_logs
-        self._failed = FailedSpans()
+        self._random = random
+        self.in_logs: bool = in_logs
+        self.failed: FailedSpans = FailedSpans()
         self._tracer: Tracer = trace.NoOpTracer()
         self._gate: Gate = lambda _raw: False
         self._client_ids: Mapping[str, str] = {}
@@ -86,7 +192,7 @@ class Tracing:
             return handling.around(partial(self._begin_batch, subscription), Attempt.leave)
         attach, detach = contexts.attach, contexts.detach
         enter, leave, no_span = handling.CURRENT.set, handling.CURRENT.reset, self._no_span
-        in_logs = self._in_logs
+        in_logs = self.in_logs
 
         def begin(message: Message) -> Attempt | tuple[Token[Context], Token[handling.Handling | None]]:
             raw = message.raw_properties
@@ -127,7 +233,7 @@ class Tracing:
         attempt.leave(result, error)
 
     def _begin_dropped(self, messages: list[Message], subscription: Subscription) -> Attempt:
-        return Attempt(self._dropped, self._no_span, messages, subscription, self._failed, in_logs=self._in_logs)
+        return Attempt(self, self._dropped, self._no_span, messages, subscription)
 
     def _with_baggage(self, message: Message) -> Context:
         """Baggage is for messages of traces that are not kept as well."""
@@ -159,7 +265,7 @@ class Tracing:
     def _earlier(self, messages: Sequence[Message], subscription: Subscription) -> list[Link]:
         """To the attempts that failed before."""
         again = [message.message_id for message in messages if message.attempt > 1]
-        spans = [self._failed.take(subscription.group, message_id) for message_id in again]
+        spans = [self.failed.take(subscription.group, message_id) for message_id in again]
         # The messages of a batch have one earlier attempt in common.
         unique = {span.span_id: span for span in spans if span is not None}
         return [Link(span, {"rocketapp.link": "earlier attempt"}) for span in unique.values()]
@@ -182,7 +288,7 @@ class Tracing:
             set_status_on_exception=False,
         )
         context = trace.set_span_in_context(span, parent)
-        return Attempt(span, context, messages, subscription, self._failed, in_logs=self._in_logs)
+        return Attempt(self, span, context, messages, subscription)
 
     # Around publishing.
 
