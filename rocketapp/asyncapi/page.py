@@ -14,7 +14,7 @@ from html import escape
 from textwrap import dedent
 from typing import Any, Final
 
-from rocketapp.asyncapi.operations import BINDING
+from rocketapp.asyncapi.document import BINDING
 from rocketapp.asyncapi.schemas import PLACE
 
 STYLE: Final = """
