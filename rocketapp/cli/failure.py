@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 DONE, FAILED, USAGE = 0, 1, 2
-_NAMES = {"yaml": "PyYAML"}
-"""Of distributions that are called otherwise than their modules."""
 LONGEST_LINE = 600
 """Characters of an error line: an exception's text may carry a whole document."""
 
@@ -51,15 +48,6 @@ def describe(error: BaseException) -> str:
 def problem_of(error: OSError) -> str:
     """What the operating system says of it, for the middle of a line."""
     return (error.strerror or str(error)).lower()
-
-
-def require(what: str, library: str, extra: str) -> None:
-    """Raises CommandError, which says what installs it, where `what` needs a library that is not there."""
-    if find_spec(library) is None:
-        from rocketapp.cli.source import running
-
-        mend = running().pip_command(extra)
-        raise CommandError(f"{what} needs {_NAMES.get(library, library)}, which comes with the extra {extra!r}: {mend}")
 
 
 def shown_path(file: str) -> str:

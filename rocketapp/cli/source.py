@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,6 +16,8 @@ import rocketapp
 from rocketapp.cli.failure import CommandError
 
 NAME = "rocketapp"
+_DISTRIBUTIONS = {"yaml": "PyYAML"}
+"""Those that are not called like their modules."""
 _VERSION = re.compile(r"\d+(\.\w+)*([-+.]\w+)*")
 
 
@@ -118,3 +121,10 @@ def _noted(name: str, noted: dict[str, Any]) -> Source:
     if "vcs_info" in noted:
         return Source(name, f"{noted['vcs_info']['vcs']}+{url}@{noted['vcs_info']['commit_id']}")
     return Source(name, url, editable=noted.get("dir_info", {}).get("editable", False))
+
+
+def require(what: str, library: str, extra: str) -> None:
+    """Raises CommandError, which says what installs it, where `what` needs a library that is not there."""
+    if find_spec(library) is None:
+        name, mend = _DISTRIBUTIONS.get(library, library), running().pip_command(extra)
+        raise CommandError(f"{what} needs {name}, which comes with the extra {extra!r}: {mend}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of, require
+from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
 from rocketapp.cli.options import app_command, app_named, refuse_empty
 from rocketapp.cli.output import say
 
@@ -68,6 +68,8 @@ def _form_of(file: str, given: Format | None) -> Format:
     """What is asked for, or what the file's name says. Raises CommandError for YAML that cannot be written here."""
     form: Format = given or ("yaml" if file.endswith(_YAML) else "json")
     if form == "yaml":
+        from rocketapp.cli.source import require
+
         require("YAML", "yaml", "yaml")
     return form
 

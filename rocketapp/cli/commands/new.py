@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, require, shown_path
+from rocketapp.cli.failure import DONE, FAILED, CommandError, shown_path
 from rocketapp.cli.options import refuse_empty
 from rocketapp.cli.output import say
 
@@ -31,11 +31,11 @@ TEMPLATES = ("app", "plugin", "pipeline")
 @click.option("--update", is_flag=True, help="Bring a project in DIR to this rocketapp's version of its template.")
 def command(*, directory: str, template: str | None, defaults: bool, source: str | None, update: bool) -> int:
     """Make a project in DIR, with tests that pass."""
+    from rocketapp.cli.source import given, require
+
     refuse_empty({"DIR": directory, "--source": source})
     folder = Path(directory)
     require("rocketapp new", "copier", "new")
-    from rocketapp.cli.source import given
-
     chosen = None if source is None else given(source)
     if update:
         if template is not None:

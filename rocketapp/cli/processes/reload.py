@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from rocketapp.app.settings.sources import DEFAULT_FILE
-from rocketapp.cli.failure import CommandError, require, shown_path
+from rocketapp.cli.failure import CommandError, shown_path
 
 SOURCES = frozenset({".py", ".toml"})
 """Endings of the files whose edits count; a settings file counts whatever its name is."""
@@ -81,6 +81,8 @@ def watched_by(reload: bool, folders: Sequence[str], settings: str | None) -> Wa
     """What the command line asks for. Raises CommandError for a folder that is not there, and without watchfiles."""
     if not reload:
         return None
+    from rocketapp.cli.source import require
+
     require("--reload", "watchfiles", "reload")
     return Watched(folders, settings)
 
