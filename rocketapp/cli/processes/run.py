@@ -7,6 +7,7 @@ imported without that option.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Mapping
@@ -28,7 +29,7 @@ _log = logging.getLogger("rocketapp.run")
 
 
 class Run:
-    """Everything but the workers."""
+    """One `rocketapp run`, without its workers: `hear` takes what they report."""
 
     def __init__(
         self,
@@ -54,8 +55,9 @@ class Run:
         self._looking = asyncio.Lock()
         self._desk: Desk | None = None
         self._server: OperatorServer | None = None
-        self._address = self._served = ""
-        """Where it is served, and the app of which the folder says so."""
+        self._address = ""
+        self._said_in: tuple[Path, str] | None = None
+        """The folder, and its file that says where the app is served."""
         self.manager.starting(settings.app.connect_timeout)
         stop.drains = lambda reason: self.manager.draining(reason, stop.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
         self.go_by(settings, code)
@@ -107,11 +109,12 @@ class Run:
         elif report.kind == "started":
             assert self._code is not None, "it has told of its app"
             _log.info("%s started, process %d", self._names[number] or self._code["app"], report.pid)
-            if self._desk is not None and not self._served:
-                from rocketapp.operate.running import write_address
+            if self._desk is not None and self._said_in is None:
+                from rocketapp.operate.running import file_of, write_address
 
-                self._served = self._code["app"]
-                write_address(Path(self._settings.broker.dir), self._served, self._address)
+                folder, app = Path(self._settings.broker.dir), self._code["app"]
+                self._said_in = folder, file_of(app)
+                write_address(folder, app, self._address)
         elif report.kind == "joined":
             self._joined.add(number)
             if len(self._joined) == len(self._names):
@@ -148,10 +151,10 @@ class Run:
         if self._keeper is not None:
             self._stop.allow(STOP_TIMEOUT)
             await self._keeper.stop()
-        if self._server is not None:
-            if self._served:
-                from rocketapp.embedded.running import remove_running
-                from rocketapp.operate.running import file_of
+        if self._said_in is not None:
+            from rocketapp.embedded.running import remove_running
 
-                remove_running(Path(self._settings.broker.dir), file_of(self._served))
+            with contextlib.suppress(OSError):
+                remove_running(*self._said_in)
+        if self._server is not None:
             self._server.stop()
