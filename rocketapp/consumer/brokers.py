@@ -22,7 +22,6 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.limits import Limits
 from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, SetupError, TransportError
 from rocketapp.model.event import ReadFromSlave
-from rocketapp.model.handler_kind import POPPED
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import TAGS, SubscriptionData
@@ -344,19 +343,27 @@ class Brokers:
 
     # What brokers are asked before anything is consumed.
 
-    async def check_filters(self, topics: Iterable[ConsumedTopic], also: Iterable[str]) -> None:
-        """Ask every broker of a topic whether it filters by SQL. Raises SetupError when one refuses.
+    async def check(self, topics: Iterable[ConsumedTopic], also: Iterable[str]) -> None:
+        """Raises SetupError where brokers cannot filter by SQL or hand out single messages, and a topic needs that.
 
-        A topic that does not exist yet may come to any broker of the topics `also`: it is refused when all of them do.
+        A topic that does not exist yet may come to any broker of the topics `also`: it is refused when all of them
+        do. A broker that does not answer stops no start: its queues say so.
         """
-        others = sorted({name for topic in also for name in self.brokers_of(topic)})
-        for topic in topics:
+        asking = [topic for topic in topics if topic.data.expression_type != TAGS or topic.is_popped]
+        everywhere = sorted({name for topic in also for name in self.brokers_of(topic)}) if asking else []
+        for topic in asking:
+            there = self.brokers_of(topic.topic)
             if topic.data.expression_type != TAGS:
-                there = self.brokers_of(topic.topic)
-                refusals = [await self._refusal(topic, name) for name in there or others]
+                refusals = [await self._refusal(topic, name) for name in there or everywhere]
                 refused = [refusal for refusal in refusals if refusal is not None]
-                if refused and (there or len(refused) == len(others)):
+                if refused and (there or len(refused) == len(everywhere)):
                     raise refused[0]
+            if topic.is_popped:
+                names = sorted({*there, *everywhere})
+                if names and all(await asyncio.gather(*(self._lacks_pop(topic.topic, name) for name in names))):
+                    problem = f'mode="pop" of topic {topic.topic!r}: broker {names[0]} does not have it'
+                    mend = 'use Apache RocketMQ 5.0 or later, or mode="push"'
+                    raise SetupError(topic.handlers[0].subscription.place, f"{problem}: {mend}")
 
     async def _refusal(self, topic: ConsumedTopic, broker_name: str) -> SetupError | None:
         try:
@@ -371,20 +378,6 @@ class Brokers:
             problem = f"sql={topic.data.expression!r} of topic {topic.topic!r}: broker {broker_name} refuses it"
             return SetupError(topic.handlers[0].subscription.place, f"{problem}: {error.remark}: {mend}")
         return None
-
-    async def check_pop(self, topics: Iterable[ConsumedTopic], also: Iterable[str]) -> None:
-        """Ask the brokers of popped topics, and those of the topics `also`. Raises SetupError when all refuse.
-
-        One that does not answer stops no start: its queues say so.
-        """
-        also = list(also)
-        for topic in topics:
-            if topic.kind is POPPED:
-                names = sorted({name for one in (topic.topic, *also) for name in self.brokers_of(one)})
-                if names and all(await asyncio.gather(*(self._lacks_pop(topic.topic, name) for name in names))):
-                    problem = f'mode="pop" of topic {topic.topic!r}: broker {names[0]} does not have it'
-                    mend = 'use Apache RocketMQ 5.0 or later, or mode="push"'
-                    raise SetupError(topic.handlers[0].subscription.place, f"{problem}: {mend}")
 
     async def _lacks_pop(self, topic: str, broker_name: str) -> bool:
         from rocketapp.client.calls import pop

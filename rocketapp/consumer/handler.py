@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rocketapp.model.decisions import Decisions
-from rocketapp.model.handler_kind import HandlerKind, kind_of
+from rocketapp.model.handler_kind import POPPED, HandlerKind, kind_of
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData
 from rocketapp.state.token_bucket import TokenBucket
@@ -141,6 +141,11 @@ class ConsumedTopic:
     def by_message(self) -> bool:
         """Its handlers are called with messages, which others may hand to this member as well."""
         return self.sink is None and self.kind.by_message
+
+    @property
+    def is_popped(self) -> bool:
+        """Brokers hand out its messages one by one."""
+        return self.by_message and self.kind is POPPED
 
     @property
     def needs_lock(self) -> bool:

@@ -18,7 +18,6 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.event import Observe
-from rocketapp.model.handler_kind import POPPED
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.stats import HandlerStats
@@ -57,9 +56,7 @@ class Member:
         self.topics: tuple[ConsumedTopic, ...] = tuple(topics)
         self.broadcast: bool = any(topic.broadcast for topic in topics)
         """Every member gets every message: queues, offsets and failures are its own. Otherwise members share them."""
-        self.popped: frozenset[str] = frozenset(
-            topic.topic for topic in topics if topic.by_message and topic.kind is POPPED
-        )
+        self.popped: frozenset[str] = frozenset(topic.topic for topic in topics if topic.is_popped)
         """Topics whose messages brokers hand out one by one."""
         if self.broadcast:
             # Each member pulls what it wants itself, and sending back slow messages takes a retry topic.

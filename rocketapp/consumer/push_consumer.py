@@ -43,7 +43,7 @@ from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
 from rocketapp.model.snapshot import GroupSnapshot
 from rocketapp.model.stats import HandlerStats
-from rocketapp.model.subscription import TAGS, Start
+from rocketapp.model.subscription import Start
 from rocketapp.wire.requests.clients import (
     BROADCASTING,
     CLUSTERING,
@@ -234,7 +234,7 @@ class PushConsumer:
         if not any(map(self._client.routes.get, self._member.subscriptions)):
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
-        await self._check_brokers()
+        await self._member.brokers.check(self._topics, [DEFAULT_TOPIC, *self._member.subscriptions])
         await self._check.compare()
         self._client.register_consumer(self._member.name, self)
         beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._member.name}")
@@ -347,14 +347,6 @@ class PushConsumer:
         return self._figures.standing_still()
 
     # Inside.
-
-    async def _check_brokers(self) -> None:
-        """Raises SetupError where brokers cannot do what the topics need."""
-        known = [DEFAULT_TOPIC, *self._member.subscriptions]
-        if any(topic.data.expression_type != TAGS for topic in self._topics):
-            await self._member.brokers.check_filters(self._topics, known)
-        if self._member.popped:
-            await self._member.brokers.check_pop(self._topics, known)
 
     async def _begin_together(self) -> None:
         until = self._loop.time() + self._member.config.join_timeout

@@ -12,7 +12,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Way
-from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED, POPPED
+from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED
 
 
 def _sink(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
@@ -61,7 +61,7 @@ _TABLE: tuple[Row, ...] = (
     Row(lambda topic: topic.kind is POLLED, _polled, is_own=True),
     Row(lambda topic: topic.kind is KEYED, _keyed),
     Row(lambda topic: topic.kind is ORDERLY, _orderly),
-    Row(lambda topic: topic.kind is POPPED, _popped),
+    Row(lambda topic: topic.is_popped, _popped),
 )
 """The first row that takes a topic has it; topics without a row are consumed concurrently."""
 
