@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rocketapp.client.calls import pop
@@ -158,7 +158,7 @@ class Acknowledging:
 class Judging(ByOffset):
     """Acknowledges messages one by one: offsets mean nothing here."""
 
-    __slots__ = ("_comes_again", "_hiding", "_keep", "_member", "_now", "_queue", "_redelivery", "_stopping")
+    __slots__ = ("_hiding", "_keep", "_member", "_now", "_queue", "_redelivery", "_stopping")
 
     def __init__(
         self,
@@ -167,18 +167,14 @@ class Judging(ByOffset):
         keep: Keep,
         *,
         hiding: Hiding,
-        comes_again: Callable[[float], None],
         member: Member,
         redelivery: Redelivery,
         stopping: Stopping,
     ) -> None:
-        """`keep` takes a message that is started again when its topic is resumed.
-
-        `comes_again(at)` is told when a failed message comes again, in the loop's time.
-        """
+        """`keep` takes a message that is started again when its topic is resumed."""
         super().__init__(queue, handler)
         self._queue, self._keep = queue, keep
-        self._hiding, self._comes_again, self._member = hiding, comes_again, member
+        self._hiding, self._member = hiding, member
         self._redelivery, self._stopping = redelivery, stopping
         self._now = asyncio.get_running_loop().time
 
@@ -203,7 +199,7 @@ class Judging(ByOffset):
 
         def settled() -> None:
             at = self._now() + step.delay
-            self._comes_again(at)
+            self._hiding.comes_again(at)
             redelivery.due_until = max(redelivery.due_until, at + LATE)
             count_retry(self._member, handler, message, failure, step.delay)
 

@@ -22,6 +22,7 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.popped import Handle
 from rocketapp.state.pop_queue import HandOut, PopQueue
+from rocketapp.state.retry_times import RetryTimes
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.pop import AckRequest, pop_retry_topic
 
@@ -58,6 +59,10 @@ class Hiding:
         self._queue, self._member = queue, member
         self._about: MessageQueue = queue.message_queue
         self._loop = asyncio.get_running_loop()
+        self.retries: RetryTimes = RetryTimes()
+        """When messages that we have failed on come again."""
+        self.new_retry: asyncio.Event = asyncio.Event()
+        """Set when another one does, perhaps sooner than those before."""
         self._changed = asyncio.Event()
         """Other limits hold."""
         self._changes: deque[_Change] = deque()
@@ -69,6 +74,11 @@ class Hiding:
 
     def __repr__(self) -> str:
         return f"<Hiding {self._about}: {self._running + len(self._changes)} changes>"
+
+    def comes_again(self, at: float) -> None:
+        """A failed message comes again at this time of the loop."""
+        self.retries.add(at)
+        self.new_retry.set()
 
     async def keep_hidden(self) -> None:
         """Hide what is in hand anew, in time, until this is cancelled."""

@@ -22,7 +22,7 @@ from rocketapp.consumer.ways.popped import PopDelivery
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.state.pop_queue import RENEW_AT, PopQueue, hidden_since
-from rocketapp.state.retry_times import AGAIN, RetryTimes
+from rocketapp.state.retry_times import AGAIN
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
@@ -66,11 +66,10 @@ class Popper:
         delivery: PopDelivery,
         flow: QueueFlow,
         hiding: Hiding,
-        retries: RetryTimes,
     ) -> None:
-        """`retries`: when messages that we have failed on come again; call `look_soon` after each new one."""
+        """`hiding` knows when messages that we have failed on come again."""
         self._member, self._queue, self._delivery = member, queue, delivery
-        self._flow, self._hiding, self._retries = flow, hiding, retries
+        self._flow, self._hiding = flow, hiding
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
         self.gate: Gate = Gate(self._about, flow, member.stalls)
@@ -78,7 +77,6 @@ class Popper:
         """The request under way."""
         self.looking: Coming | None = None
         """The same of a request for messages that come again."""
-        self._new_retry = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Popper {self._about}>"
@@ -101,18 +99,14 @@ class Popper:
                 self._member.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(self._config.pull_retry_delay)
 
-    def look_soon(self) -> None:
-        """A message comes again, perhaps sooner than those before."""
-        self._new_retry.set()
-
     async def look_for_retries(self) -> None:
         """Beside the request that the broker holds, ask for messages that come again, until this is cancelled."""
         while True:
-            pause = self._retries.next_look(self._loop.time())
-            self._new_retry.clear()
+            pause = self._hiding.retries.next_look(self._loop.time())
+            self._hiding.new_retry.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self._new_retry.wait()
+                    await self._hiding.new_retry.wait()
                 continue
             if not (self.gate.is_paused or self.gate.waits_for_room or self._flow.is_full()):
                 try:
@@ -196,7 +190,7 @@ class Popper:
         for hand_out, share in found:
             queue.hand_out(hand_out, share)
             if hand_out.handle.kind != OF_TOPIC:
-                self._retries.came(len(share), self._loop.time())
+                self._hiding.retries.came(len(share), self._loop.time())
         self._flow.taken(len(result.body))
         return messages
 

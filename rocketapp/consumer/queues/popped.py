@@ -26,7 +26,6 @@ from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.pop_queue import PopQueue
-from rocketapp.state.retry_times import RetryTimes
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 
@@ -48,7 +47,6 @@ class PopAssignment(Owned):
         self._acks = Acknowledging(member)
         self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(member.epochs))
         self.popped = self._queue
-        self._retries = RetryTimes()
         self._hiding = Hiding(self._queue, member)
         self._consuming: tuple[Popper, PopDelivery, QueueFlow] | None = None
 
@@ -98,7 +96,7 @@ class PopAssignment(Owned):
         delivery = self._mode.begin(queue, self._judge, self._hiding)
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())
-        popper = Popper(member, queue, delivery=delivery, flow=flow, hiding=self._hiding, retries=self._retries)
+        popper = Popper(member, queue, delivery=delivery, flow=flow, hiding=self._hiding)
         self._consuming, self.process_queue = (popper, delivery, flow), queue
         member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
         member.pauses.watch(self.queue.topic, self._look_at_pauses)
@@ -146,16 +144,10 @@ class PopAssignment(Owned):
             handler,
             keep,
             hiding=self._hiding,
-            comes_again=self._comes_again,
             member=self._member,
             redelivery=self._mode.redelivery,
             stopping=self._mode.stopping,
         )
-
-    def _comes_again(self, at: float) -> None:
-        self._retries.add(at)
-        if self._consuming is not None:
-            self._consuming[0].look_soon()
 
     def _look_at_pauses(self) -> None:
         if self._consuming is not None:
