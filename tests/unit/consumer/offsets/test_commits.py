@@ -51,7 +51,8 @@ class Store:
 def begun(store: Store, count: int = 100) -> tuple[Commits, Committer, Session]:
     """An orderly session of a queue with so many messages."""
     now = asyncio.get_running_loop().time()
-    commits = Commits(member_alone(), cast(Any, store), Unfenced(now))
+    commits = Commits(member_alone(), cast(Any, store))
+    commits.fencing = Unfenced(now)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(count)])
     lease = Lease(lasts=1000.0, renew_interval=1000.0)
