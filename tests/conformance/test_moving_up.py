@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp.wire.lenient_json import loads
 from tests.peers import toolchain
 from tests.peers.clusters import Apache, Embedded
 from tests.peers.java_client import JavaClient, Peer, texts
@@ -25,14 +26,17 @@ async def take_delayed(message: Message) -> None:
     note("delayed", message)
 """
 
+Offsets = dict[int, dict[str, int | None]]
 
-def _wait_until_offsets_are_written(embedded: Embedded) -> None:
+
+def _wait_until_offsets_are_written(embedded: Embedded, offsets: Offsets) -> None:
     """Both brokers write committed offsets every 5 s: what a kill takes of them is handled again, on either."""
     file = embedded.store / "config" / "consumerOffset.json"
+    last = {queue: line["committed"] for queue, line in offsets.items()}
 
     def is_written() -> bool:
         try:
-            return "moving@mover" in file.read_text()
+            return bool(loads(file.read_bytes())["offsetTable"].get("moving@mover") == last)
         except FileNotFoundError:  # not there yet, or just being replaced
             return False
 
@@ -55,7 +59,7 @@ def _move(peer: Peer, directory: Path, *, killed: bool) -> list[str]:
     try:
         offsets = _fill(JavaClient(peer, embedded.name_server), embedded, directory)
         if killed:
-            _wait_until_offsets_are_written(embedded)
+            _wait_until_offsets_are_written(embedded, offsets)
             embedded.kill_broker()
     finally:
         embedded.stop()
@@ -66,9 +70,6 @@ def _move(peer: Peer, directory: Path, *, killed: bool) -> list[str]:
         return texts(java.read("delayed"))
     finally:
         apache.stop()
-
-
-Offsets = dict[int, dict[str, int | None]]
 
 
 def _fill(java: JavaClient, embedded: Embedded, directory: Path) -> Offsets:
