@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
@@ -11,6 +12,13 @@ from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.ways.context import WayContext
 from tests.unit.consumer.members import member_alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged(WayContext):
+    """Parts of a group with a judge of their own."""
+
+    new_completion: Any = None
 
 
 def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> WayContext:
@@ -22,4 +30,4 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "stopping": Stopping(member),
         "attempts": FailedAttempts(member),
     }
-    return WayContext(**{**values, **others})
+    return (Judged if "new_completion" in others else WayContext)(**{**values, **others})
