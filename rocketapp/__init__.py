@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rocketapp.app.app import RocketApp
     from rocketapp.app.call.context import Context, Pull, SyncPull
-    from rocketapp.app.publish.publishers import Publisher, TopicPublisher
+    from rocketapp.app.publishing import Publisher, TopicPublisher
     from rocketapp.app.router import Router
     from rocketapp.errors import (
         BrokerError,
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
         TransportError,
     )
     from rocketapp.hooks.answers import Wrapper
-    from rocketapp.hooks.markers import hookimpl
+    from rocketapp.hooks.specs import hookimpl
     from rocketapp.model.message_queue import MessageQueue
     from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
     from rocketapp.model.outgoing import SendResult
-    from rocketapp.model.payload import TypeByProperty, TypeByTag
     from rocketapp.model.policy import Breaker, Policy
-    from rocketapp.model.topic import Topic
+    from rocketapp.model.topic import Topic, TypeByProperty, TypeByTag
     from rocketapp.scripts.client import Client
     from rocketapp.scripts.sync_client import SyncClient
     from rocketapp.wire.record import Message
@@ -57,7 +56,7 @@ _HOMES = {
     "PluginError": "rocketapp.errors",
     "Policy": "rocketapp.model.policy",
     "ProtocolError": "rocketapp.errors",
-    "Publisher": "rocketapp.app.publish.publishers",
+    "Publisher": "rocketapp.app.publishing",
     "Pull": "rocketapp.app.call.context",
     "Retry": "rocketapp.model.outcome",
     "RocketApp": "rocketapp.app.app",
@@ -72,12 +71,12 @@ _HOMES = {
     "SyncClient": "rocketapp.scripts.sync_client",
     "SyncPull": "rocketapp.app.call.context",
     "Topic": "rocketapp.model.topic",
-    "TopicPublisher": "rocketapp.app.publish.publishers",
+    "TopicPublisher": "rocketapp.app.publishing",
     "TransportError": "rocketapp.errors",
-    "TypeByProperty": "rocketapp.model.payload",
-    "TypeByTag": "rocketapp.model.payload",
+    "TypeByProperty": "rocketapp.model.topic",
+    "TypeByTag": "rocketapp.model.topic",
     "Wrapper": "rocketapp.hooks.answers",
-    "hookimpl": "rocketapp.hooks.markers",
+    "hookimpl": "rocketapp.hooks.specs",
 }
 
 __all__ = [

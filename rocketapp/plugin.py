@@ -30,10 +30,19 @@ from rocketapp.hooks.answers import (
     SyncCall,
     Wrapper,
 )
-from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
+from rocketapp.hooks.idempotency import (
+    CLAIMED,
+    DONE,
+    Answer,
+    Claim,
+    IdempotencyStore,
+    MakeKey,
+    MarkState,
+    SecondCopy,
+    keys_of,
+)
 from rocketapp.hooks.judged import is_done, outcome_of, outcomes_of
-from rocketapp.hooks.keys import MakeKey, keys_of
-from rocketapp.hooks.markers import hookimpl
+from rocketapp.hooks.specs import hookimpl
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.event import (
     Adjusted,
@@ -69,15 +78,19 @@ from rocketapp.model.event import (
     TopicMissing,
     Unmatched,
 )
-from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.metric import Metric
+from rocketapp.model.message_queue import Begin, MessageQueue, QueueStart
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
-from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
+from rocketapp.model.outgoing import Outgoing, PublishOptions, SendOptions, SendResult, SendStatus
 from rocketapp.model.policy import Breaker, Override, Policy
-from rocketapp.model.publish_options import PublishOptions, SendOptions
-from rocketapp.model.queue_start import Begin, QueueStart
-from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import (
+    AppSnapshot,
+    GroupSnapshot,
+    HandlerSnapshot,
+    HandlerStats,
+    LeaseState,
+    Metric,
+    QueueSnapshot,
+)
 from rocketapp.model.subscription import Start, Subscription
 from rocketapp.producer.checks import RESERVED_PROPERTIES
 from rocketapp.state.allocation import Allocation

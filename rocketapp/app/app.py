@@ -13,18 +13,15 @@ from rocketapp.app.call.chain import Around
 from rocketapp.app.call.returned import Publications
 from rocketapp.app.call.transaction import Transaction, refuse_twice
 from rocketapp.app.declare.changes import DEFAULT_REASON, AdjustOptions, LimitChange, PauseChange
-from rocketapp.app.declare.declaration import Declaration, check_inherited
-from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
-from rocketapp.app.declare.options import INHERITED, Inherited, InheritedOptions, options_given
+from rocketapp.app.declare.declaration import Declaration
+from rocketapp.app.declare.options import InheritedOptions, read_inherited
 from rocketapp.app.declare.phases import Declared, TwoPhases
 from rocketapp.app.places import called_as, place_of_call
-from rocketapp.app.publish.publishers import TopicPublisher
+from rocketapp.app.publishing import TopicPublisher
 from rocketapp.app.router import Router, Subscribing
+from rocketapp.app.user_code import LifecycleHook, read_hook
 from rocketapp.errors import RocketAppError, SetupError
-from rocketapp.model.outgoing import SendResult
-from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.topic import Topic
-from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
     from rocketapp.app.run.lifecycle import Lifecycle
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 Upcast = TypeVar("Upcast", bound=Callable[[dict[str, Any]], dict[str, Any]])
 T = TypeVar("T")
-_TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings", "options"}
+_OWN = frozenset({"clusters", "plugins", "container", "version", "settings", "options"})
 
 
 def _mend(name: str) -> str:
@@ -76,8 +73,7 @@ class RocketApp(Subscribing, TwoPhases):
         **inherited: Unpack[InheritedOptions],
     ) -> None:
         place = place_of_call()
-        self._inherited = Inherited("RocketApp", options_given("RocketApp", inherited, _TAKEN, place), place)
-        check_inherited(self._inherited)
+        self._inherited = read_inherited("RocketApp", inherited, place, beside=_OWN)
         self._around, self._publications = Around(), Publications()
         declared = Declared(
             name,
@@ -156,74 +152,10 @@ class RocketApp(Subscribing, TwoPhases):
         place = place_of_call()
 
         def decorate(function: Upcast) -> Upcast:
-            self._declared.payloads.upcasters.add(kind, version, function, place)
+            self._declared.payloads.add_upcaster(kind, version, function, place)
             return function
 
         return decorate
-
-    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """Send one message and say where it is stored.
-
-        body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
-        tag: what subscriptions select by; keys: words that find the message later; properties: your own, str to str.
-        order_key: messages with equal ones share a queue, in the order of publishing.
-        delay: seconds above 0. One of RocketMQ's delay levels waits at any broker; another needs a broker with timers
-            (Apache RocketMQ from 5.0), and without them SendRefused names the levels next to it.
-        rounding: "up" takes the next longer level for another delay.
-        cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster.
-        timeout: seconds in total; None is `producer.send_timeout`.
-        content_type: how the body is encoded when it is not JSON, `application/msgpack`; of bytes, what they are.
-
-        Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
-        before anything is sent, for an argument that it does not take.
-        """
-        return await self._publishing.publish(topic, body, **options)
-
-    async def publish_many(
-        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
-    ) -> list[SendResult]:
-        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        return await self._publishing.publish_many(topic, items, **options)
-
-    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
-        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
-        await self._publishing.publish_one_way(topic, body, **options)
-
-    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """`publish` for sync handlers and other threads: blocks until the answer is there."""
-        return self._publishing.publish_sync(topic, body, **options)
-
-    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """Send one message and wait for what its handler answers. `answer.json()` or `answer.text()` reads it.
-
-        A handler whose function has a return annotation answers with what it returns, in whatever process it runs;
-        so does a Java consumer that replies. The keywords are those of `publish`; timeout: seconds for the send and
-        the answer together, None is `producer.send_timeout`.
-
-        Raises NoReply when no answer came in time: whether the message was handled is unknown. Else as `publish`.
-        """
-        return await self._publishing.request(topic, body, **options)
-
-    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """`request` for sync handlers and other threads: blocks until the answer is there."""
-        return self._publishing.request_sync(topic, body, **options)
-
-    async def recall(
-        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
-    ) -> None:
-        """Take a delayed message back before its time. `handle`: `recall_handle` of its SendResult.
-
-        Raises NotRecalled when the message comes, or has come: its time is over or nearly so, or the broker does not
-        take messages back (its `recallMessageEnable`). May be repeated.
-        timeout: seconds in total; None is `producer.send_timeout`.
-        """
-        await self._publishing.recall(topic, handle, cluster=cluster, timeout=timeout)
-
-    def recall_sync(
-        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
-    ) -> None:
-        """`recall` for sync handlers and other threads: blocks until the answer is there."""
-        self._publishing.recall_sync(topic, handle, cluster=cluster, timeout=timeout)
 
     @overload
     def publisher(self, topic: Topic[T]) -> TopicPublisher[T]: ...

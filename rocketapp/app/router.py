@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from rocketapp.app.call.chain import Around
 from rocketapp.app.call.context import Context
 from rocketapp.app.call.returned import Publication, Publications
 from rocketapp.app.call.transaction import Transacting, Transaction
-from rocketapp.app.declare.declaration import Declaration, check_inherited
+from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.options import (
-    INHERITED,
     KNOWN,
     POLLED,
     Inherited,
@@ -21,12 +21,13 @@ from rocketapp.app.declare.options import (
     PollOptions,
     SubscribeOptions,
     options_given,
+    read_inherited,
 )
 from rocketapp.app.places import called_as, place_at, place_of_call
-from rocketapp.app.publish.publishers import Publisher
+from rocketapp.app.publishing import Publisher
 from rocketapp.errors import SetupError
 from rocketapp.model.outcome import Outcome
-from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.outgoing import PublishOptions
 from rocketapp.model.topic import Topic
 from rocketapp.user_line import calling_frame
 from rocketapp.wire.record import Message
@@ -84,14 +85,38 @@ class Returning(Protocol[T]):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _written() -> tuple[str, dict[str, Any]]:
-    """Where the user's call stands, and the local names there."""
-    frame = calling_frame(sys._getframe())
-    return place_at(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+class Subscribing(Transacting):
+    """Where handlers are declared."""
 
+    _inherited: Inherited
+    """What subscriptions that leave an option out take it from."""
+    _around: Around
+    """What is put around the handlers."""
+    _publications: Publications
+    """What the handlers publish."""
 
-class Polling(Transacting):
-    """Where polled handlers are declared."""
+    def _declare(self, function: str, topic: str | Topic[Any], given: dict[str, Any]) -> Callable[[F], F]:
+        """The decorator that `subscribe` or `poll` returns, for what the user gave it, some frames above."""
+        is_polled = function == "poll"
+        name, kind = (topic.name, topic.kind) if isinstance(topic, Topic) else (topic, None)
+        if callable(name):
+            every = ", every=5.0" if is_polled else ""
+            raise SetupError(place_of_call(), f'{function} needs a topic: write @app.{function}("the-topic"{every})')
+        frame = calling_frame(sys._getframe())
+        place = place_at(frame)
+        options = options_given(function, given, POLLED | {"every"} if is_polled else KNOWN, place)
+        names = dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+
+        def decorate(handler: F) -> F:
+            written = Declaration(function=handler, place=place, names=names, topic=name, kind=kind, options=options)
+            self._take(written if is_polled else replace(written, publication=self._publications.of(handler)))
+            return handler
+
+        return decorate
+
+    @abstractmethod
+    def _take(self, declaration: Declaration) -> None:
+        """Accept one declaration, or raise SetupError."""
 
     @called_as('poll takes a topic, and keywords: write @app.poll("the-topic", every=5.0)')
     def poll(self, topic: str | Topic[Any], *, every: float, **options: Unpack[PollOptions]) -> Callable[[F], F]:
@@ -117,31 +142,7 @@ class Polling(Transacting):
         stand around a polled function. Traces, metrics and the log context do. Raises SetupError for a topic that the
         group takes with `subscribe`, too.
         """
-        name = topic.name if isinstance(topic, Topic) else topic
-        if callable(name):
-            raise SetupError(place_of_call(), 'poll needs a topic: write @app.poll("the-topic", every=5.0)')
-        place, names = _written()
-        given = {**options_given("poll", options, POLLED, place), "every": every}
-
-        def decorate(function: F) -> F:
-            kind = topic.kind if isinstance(topic, Topic) else None
-            self._take(Declaration(function=function, place=place, names=names, topic=name, kind=kind, options=given))
-            return function
-
-        return decorate
-
-    @abstractmethod
-    def _take(self, declaration: Declaration) -> None:
-        """Accept one declaration, or raise SetupError."""
-
-
-class Subscribing(Polling):
-    """Where handlers are declared."""
-
-    _around: Around
-    """What is put around the handlers."""
-    _publications: Publications
-    """What the handlers publish."""
+        return self._declare("poll", topic, {**options, "every": every})
 
     @overload
     def subscribe(self, topic: Topic[T], **options: Unpack[SubscribeOptions]) -> HandlerOf[T]: ...
@@ -183,26 +184,7 @@ class Subscribing(Polling):
         `group`, `cluster`, `broadcast`, `mode`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout`
         and `idempotent`.
         """
-        name, kind = (topic.name, topic.kind) if isinstance(topic, Topic) else (topic, None)
-        if callable(name):
-            raise SetupError(place_of_call(), 'subscribe needs a topic: write @app.subscribe("the-topic")')
-        place, names = _written()
-        given = options_given("subscribe", options, KNOWN, place)
-
-        def decorate(function: F) -> F:
-            declaration = Declaration(
-                function=function,
-                place=place,
-                names=names,
-                topic=name,
-                kind=kind,
-                options=given,
-                publication=self._publications.of(function),
-            )
-            self._take(declaration)
-            return function
-
-        return decorate
+        return self._declare("subscribe", topic, {**options})
 
     @overload
     def publishes(self, topic: Topic[T], **options: Unpack[PublishOptions]) -> Returning[T]: ...
@@ -308,8 +290,7 @@ class Router(Subscribing):
         if not isinstance(prefix, str):
             raise SetupError(place, f"prefix={prefix!r}: give a string")
         self._prefix = prefix
-        self._inherited = Inherited("Router", options_given("Router", options, INHERITED, place), place)
-        check_inherited(self._inherited)
+        self._inherited = read_inherited("Router", options, place)
         self._around, self._publications = Around(), Publications()
         self._declarations: list[Declaration] = []
         self._transactions: list[tuple[Transaction[Any], str]] = []

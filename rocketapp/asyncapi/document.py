@@ -17,9 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rocketapp.app.declare.phases import Declared, TwoPhases, declared_of
-from rocketapp.app.run.reading import complete, subscriptions_of
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.declare.phases import Declared, TwoPhases, complete, declared_of, subscriptions_of
+from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.messages import (
     Content,
     MessageObject,
@@ -35,9 +34,8 @@ from rocketapp.asyncapi.messages import (
 )
 from rocketapp.asyncapi.schemas import schemas_of
 from rocketapp.client.name_servers import address_server, parse_name_servers
-from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
-from rocketapp.model.subscription import Subscription
+from rocketapp.model.subscription import Subscription, kind_of
 from rocketapp.model.subscription_words import (
     delays_of,
     describe_failures,
@@ -61,9 +59,9 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
     """The document, as plain values. Raises SetupError and PluginError for declarations that contradict each other."""
     declared = declared_of(app)
     settings = complete(app, settings)
-    bounds = declared.registry.bound(subscriptions_of(app, settings))
-    receives = sorted(map(receiving, bounds), key=_order_of_receiving)
-    sends = sorted(sendings(declared, bounds), key=_order_of_sending)
+    handlers = declared.registry.handlers(subscriptions_of(app, settings))
+    receives = sorted(map(receiving, handlers), key=_order_of_receiving)
+    sends = sorted(sendings(declared, handlers), key=_order_of_sending)
     all_of_them: list[ReceiveOperation | SendOperation] = [*receives, *sends]
     channels = _Channels(declared, all_of_them)
     operations = dict(sorted(_operations(channels, receives, sends, settings)))

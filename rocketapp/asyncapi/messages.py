@@ -16,15 +16,14 @@ from typing import Any, NamedTuple
 
 from rocketapp.app.call.returned import Publication
 from rocketapp.app.call.signature import Kind
+from rocketapp.app.codecs import ANY, JSON, choice_in, without_metadata
+from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import Declared
-from rocketapp.app.declare.registry import Bound
-from rocketapp.app.payloads.codecs import ANY, JSON, choice_in, without_metadata
-from rocketapp.app.payloads.payloads import Form, Payloads, described
+from rocketapp.app.payloads import Form, Payloads, described
 from rocketapp.app.places import plain_function
 from rocketapp.model.outcome import Outcome
-from rocketapp.model.payload import CONTENT_TYPE, PAYLOAD_VERSION
 from rocketapp.model.subscription import Subscription
-from rocketapp.model.topic import Topic
+from rocketapp.model.topic import CONTENT_TYPE, PAYLOAD_VERSION, Topic
 
 _OTHERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -96,22 +95,22 @@ class SendOperation:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def receiving(bound: Bound) -> ReceiveOperation:
+def receiving(declaration: Declaration) -> ReceiveOperation:
     """What one handler takes."""
-    one = bound.subscription
-    payloads = [each.type for each in bound.binding.arguments or () if each.kind is Kind.PAYLOAD]
-    kind = payloads[0] if payloads else bound.declaration.kind
+    one = declaration.subscription
+    payloads = [each.type for each in declaration.arguments or () if each.kind is Kind.PAYLOAD]
+    kind = payloads[0] if payloads else declaration.kind
     contents = tuple(_with_tags(content, one.tags) for content in _contents(kind) if _may_come(content, one.tags))
     topic = TopicAt(one.cluster, one.topic)
-    return ReceiveOperation(topic=topic, contents=contents, subscription=one, doc=doc_of(bound.binding.function))
+    return ReceiveOperation(topic=topic, contents=contents, subscription=one, doc=doc_of(declaration.function))
 
 
-def sendings(declared: Declared, bounds: list[Bound]) -> Iterator[SendOperation]:
+def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[SendOperation]:
     """What handlers return for publication, and what the publishers of the app publish."""
-    for bound in bounds:
-        publication = bound.declaration.publication
+    for declaration in declarations:
+        publication = declaration.publication
         if publication is not None:
-            yield _returned(bound, publication)
+            yield _returned(declaration, publication)
     for topic in declared.publishers:
         yield SendOperation(topic=TopicAt("", topic.name), contents=tuple(_contents(topic.kind)))
 
@@ -155,9 +154,9 @@ def _with_tags(content: Content, tags: frozenset[str]) -> Content:
     return replace(content, tags=wanted)
 
 
-def _returned(bound: Bound, publication: Publication) -> SendOperation:
+def _returned(declaration: Declaration, publication: Publication) -> SendOperation:
     options = publication.options
-    kind = publication.topic.kind if isinstance(publication.topic, Topic) else _returned_type(bound.binding.function)
+    kind = publication.topic.kind if isinstance(publication.topic, Topic) else _returned_type(declaration.function)
     tag = options.get("tag")
     contents = tuple(
         replace(
@@ -170,9 +169,9 @@ def _returned(bound: Bound, publication: Publication) -> SendOperation:
     )
     cluster = options.get("cluster")
     return SendOperation(
-        topic=TopicAt(bound.subscription.cluster if cluster is None else cluster, publication.topic_name),
+        topic=TopicAt(declaration.subscription.cluster if cluster is None else cluster, publication.topic_name),
         contents=contents,
-        handler=bound.subscription.handler_name,
+        handler=declaration.subscription.handler_name,
         options=options,
     )
 
@@ -320,7 +319,7 @@ class Messages:
         message = self.of(content)
         if message is None:
             form = Form(ANY) if content.kind is None else self._payloads.form_of(content.kind)
-            version = self._payloads.upcasters.present(content.kind) if isinstance(content.kind, type) else None
+            version = self._payloads.present_version(content.kind) if isinstance(content.kind, type) else None
             message = MessageObject(content, form, version)
             self._found.append(message)
         message.add(content)

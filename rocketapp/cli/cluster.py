@@ -23,7 +23,7 @@ from rocketapp.cli.options import json_option, name_server_option, overrides_of,
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.client.instance import ClientInstance
     from rocketapp.config.producer import ProducerConfig
     from rocketapp.model.subscription import Subscription

@@ -87,17 +87,17 @@ class LazyGroup(click.Group):
 
 def _plugin_commands() -> list[tuple[str, str]]:
     """The name of each, and which distribution brings it. Ours win over others of the same name."""
-    from rocketapp.hooks.installed import entry_points
+    from rocketapp.hooks.finding import installed
 
-    found = sorted(entry_points(PLUGIN_COMMANDS), key=lambda point: point.name)
+    found = sorted(installed(PLUGIN_COMMANDS), key=lambda point: point.name)
     return [(point.name, f"from {_distribution(point)}") for point in found if point.name not in COMMANDS]
 
 
 def _load_command(name: str) -> click.Command | None:
     """The command; None when no plugin has it. Raises CommandError that names the plugin."""
-    from rocketapp.hooks.installed import entry_points
+    from rocketapp.hooks.finding import installed
 
-    found = list(entry_points(PLUGIN_COMMANDS).select(name=name))
+    found = list(installed(PLUGIN_COMMANDS).select(name=name))
     if not found:
         return None
     if len(found) > 1:

@@ -11,7 +11,7 @@ from rocketapp.cli.failure import CommandError
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.model.subscription import Subscription
 
 SHARED_TABLES = ("app", "broker")
@@ -32,14 +32,14 @@ def read_settings(
     """
     if file == "":
         raise CommandError("--settings is empty: leave it out, or give it a value")
-    from rocketapp.app.settings.sources import CODE, load_settings
+    from rocketapp.app.sources import CODE, load_settings
     from rocketapp.errors import RocketAppError
 
     try:
         if app is None:
             tables, place = (code["settings"], code["place"]) if code else ({}, CODE)
             return load_settings(file, overrides, os.environ, tables, only_known=True, code_place=place)
-        from rocketapp.app.run.reading import read_settings as read_settings_of
+        from rocketapp.app.declare.phases import read_settings as read_settings_of
 
         return read_settings_of(app, os.environ, file=file, overrides=overrides)
     except RocketAppError as error:
@@ -77,7 +77,7 @@ def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True)
 
 def _refuse_hidden_mistake(settings: Settings, *, may_embed: bool) -> None:
     """An app in production must not consume an embedded broker and look healthy."""
-    from rocketapp.app.settings.file import SWITCHER
+    from rocketapp.app.sources import SWITCHER
 
     mends = f"give --name-server H:P, set client.name_server, or choose another environment with {SWITCHER}"
     if not may_embed:
@@ -94,10 +94,10 @@ def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
 
     Raises CommandError for those that contradict each other, and for an annotation that names nothing.
     """
-    from rocketapp.app.run import reading
+    from rocketapp.app.declare import phases
     from rocketapp.errors import RocketAppError
 
     try:
-        return reading.subscriptions_of(app, settings)
+        return phases.subscriptions_of(app, settings)
     except RocketAppError as error:
         raise CommandError(str(error)) from error

@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rocketapp.model.decisions import Decisions
-from rocketapp.model.handler_kind import POPPED, HandlerKind, kind_of
-from rocketapp.model.stats import HandlerStats
-from rocketapp.model.subscription import Start, Subscription, SubscriptionData
+from rocketapp.model.outcome import Decisions
+from rocketapp.model.snapshot import HandlerStats
+from rocketapp.model.subscription import POPPED, HandlerKind, Start, Subscription, SubscriptionData, kind_of
 from rocketapp.state.token_bucket import TokenBucket
 
 

@@ -20,7 +20,7 @@ from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.allocation import AVERAGE, Allocation
 from rocketapp.state.pauses import Pauses

@@ -37,13 +37,11 @@ from rocketapp.consumer.ways.table import Modes
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, TopicMissing
-from rocketapp.model.handler_kind import ORDERLY
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
-from rocketapp.model.snapshot import GroupSnapshot
-from rocketapp.model.stats import HandlerStats
-from rocketapp.model.subscription import Start
+from rocketapp.model.snapshot import GroupSnapshot, HandlerStats
+from rocketapp.model.subscription import ORDERLY, Start
 from rocketapp.wire.requests.clients import (
     BROADCASTING,
     CLUSTERING,

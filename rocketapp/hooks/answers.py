@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from rocketapp.model.metric import Metric
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.model.snapshot import AppSnapshot, Metric
 from rocketapp.model.subscription import Subscription
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.message import Message

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.config.app import AppConfig
 from rocketapp.errors import ConfigError
-from rocketapp.hooks.installed import entry_points as installed
-from rocketapp.hooks.markers import PROJECT
+from rocketapp.hooks.specs import PROJECT
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from importlib.metadata import EntryPoint, EntryPoints
+
 
 BY_ENTRY_POINT, BY_SETTINGS, IN_CODE = "entry point", "settings", "code"
 
@@ -98,3 +99,19 @@ def _import(path: str) -> object:
 
 def _itself(plugin: object) -> object:
     return plugin
+
+
+def installed(group: str) -> EntryPoints:
+    """The entry points of one group: read once per process, for plugins and for their commands.
+
+    Reading them opens a file of every distribution. A process that puts another folder on `sys.path` reads them anew;
+    one that is installed meanwhile is found by the next process.
+    """
+    return _read(group, tuple(sys.path))
+
+
+@lru_cache(maxsize=2)  # plugins and their commands
+def _read(group: str, path: tuple[str, ...]) -> EntryPoints:
+    from importlib.metadata import entry_points as read  # it takes 10 ms to import, and `import rocketapp` does without
+
+    return read(group=group)

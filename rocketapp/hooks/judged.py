@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rocketapp.consumer.ways.outcomes import failure_of
-from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop, outcomes_by_message
-from rocketapp.model.subscription import Subscription
+from rocketapp.model.subscription import Subscription, kind_of
 
 
 def is_done(result: object, subscription: Subscription, *, raised: bool = False) -> bool:

@@ -1,14 +1,18 @@
 """Register plugins, ask them, and name them in errors.
 
 A plugin that fails stops the start with its name in the error: an app without one of
-its plugins is a different app.
+its plugins is a different app. Whose code raised is found out when something has failed, so that it costs nothing
+before.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from traceback import walk_tb
+from types import CodeType
 from typing import Any, NoReturn
 
 import pluggy
@@ -16,7 +20,7 @@ import pluggy
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks import specs
 from rocketapp.hooks.finding import Found, name_of
-from rocketapp.hooks.markers import PROJECT
+from rocketapp.hooks.specs import PROJECT
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +160,22 @@ def _first_line(error: Exception) -> str:
     """Pluggy's errors go over many lines and repeat the plugin's name in the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: " + " ".join(lines)
+
+
+def code_of(call: Any) -> CodeType | None:
+    """The code that runs when this is called; None when it is not Python's."""
+    while isinstance(call, functools.partial):
+        call = call.func
+    call = getattr(call, "__func__", call)
+    if not hasattr(call, "__code__"):
+        call = vars(type(call)).get("__call__")
+    code = getattr(call, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def raised_by(error: BaseException, owners: Mapping[CodeType, str]) -> str:
+    """The owner of the innermost code that has one and was running when the error was raised; or an empty string."""
+    found = ""
+    for frame, _ in walk_tb(error.__traceback__):
+        found = owners.get(frame.f_code, found)
+    return found

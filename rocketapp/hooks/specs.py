@@ -7,11 +7,11 @@ is folded into the chain, and a plugin that declines costs nothing afterwards.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from rocketapp.hooks.markers import hookspec
+import pluggy
 
-if TYPE_CHECKING:  # a hook is known by its arguments: the types are for readers and checkers
+if TYPE_CHECKING:
     from rocketapp.consumer.offsets.stores import OffsetStore
     from rocketapp.consumer.ways.sink import NewWriter, Sink
     from rocketapp.hooks.answers import Calling, Codec, Predicate, PublishWrapper, ReadMetrics, Wrapper
@@ -21,6 +21,14 @@ if TYPE_CHECKING:  # a hook is known by its arguments: the types are for readers
     from rocketapp.model.policy import Override, Policy
     from rocketapp.model.subscription import Subscription
     from rocketapp.state.allocation import Allocation
+
+
+PROJECT: Final = "rocketapp"
+"""Name of the pluggy project and of the entry-point group where plugins are found."""
+
+hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
+"""Marks a function of a plugin as the implementation of the hook that has its name."""
 
 
 @hookspec

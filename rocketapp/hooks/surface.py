@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 if TYPE_CHECKING:
     from rocketapp.hooks.idempotency import IdempotencyStore
     from rocketapp.model.event import Event
-    from rocketapp.model.outgoing import SendResult
-    from rocketapp.model.publish_options import PublishOptions
+    from rocketapp.model.outgoing import PublishOptions, SendResult
     from rocketapp.model.snapshot import AppSnapshot
     from rocketapp.model.subscription import Subscription
     from rocketapp.wire.record import Message

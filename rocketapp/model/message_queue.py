@@ -1,8 +1,9 @@
-"""One queue of one topic on one broker: what is assigned, locked, pulled and committed."""
+"""One queue of one topic on one broker: what is assigned, locked, pulled and committed, and where a session begins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -20,3 +21,21 @@ class MessageQueue(NamedTuple):
 
 QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of the queues of a topic that can be published to, which are sorted by broker and number."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStart:
+    """What brokers know of a queue as a session of it begins."""
+
+    queue: MessageQueue
+    offset: int
+    """The committed offset, or what the subscription's `start` says: where it begins without a plugin."""
+    min_offset: int
+    """The lowest offset that the broker still has."""
+    max_offset: int
+    """The offset behind the last message."""
+
+
+Begin = Callable[[QueueStart], Awaitable[int | None]]
+"""Where a session begins; None: at `offset`. The answer is committed to the broker before the first pull. What it
+raises is the reason of the queue to stand still; it is asked again after a second."""

@@ -1,11 +1,12 @@
-"""The outcomes that a handler may raise or return: Retry, Skip, DeadLetter and Stop, and Outcomes for a batch."""
+"""The outcomes of handlers: Retry, Skip, DeadLetter, Stop, Outcomes for a batch; and what `commit="manual"` decides."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.numbers import is_number
 
 
@@ -109,3 +110,36 @@ def _text_of(reason: object) -> str:
     if not isinstance(reason, BaseException):
         return text
     return f"{type(reason).__name__}: {text}" if text else type(reason).__name__
+
+
+COMMIT: Literal["commit"] = "commit"
+Decision = Literal["commit"] | Retry
+"""Commit everything so far, or handle it again after a while."""
+
+
+class Decisions:
+    """The decisions of one handler's running calls, by queue: a queue has one call at a time."""
+
+    __slots__ = ("_said",)
+
+    def __init__(self) -> None:
+        self._said: dict[MessageQueue | None, Decision] = {}
+
+    def __repr__(self) -> str:
+        return f"<Decisions {self._said}>"
+
+    def begin(self, queue: MessageQueue | None) -> None:
+        """A call begins: it has decided nothing."""
+        self._said.pop(queue, None)
+
+    def say(self, queue: MessageQueue | None, decision: Decision) -> None:
+        """The running call has decided; the last decision of a call counts."""
+        self._said[queue] = decision
+
+    def look(self, queue: MessageQueue | None) -> Decision | None:
+        """What the running call has decided so far."""
+        return self._said.get(queue)
+
+    def take(self, queue: MessageQueue | None) -> Decision | None:
+        """What the call that has ended decided; None for nothing."""
+        return self._said.pop(queue, None)

@@ -1,4 +1,4 @@
-"""What a running app is doing at one moment, as plain values: for telemetry, status pages and tests."""
+"""What a running app is doing, as it stands at one moment: its groups, queues, counters and metrics."""
 
 from __future__ import annotations
 
@@ -7,8 +7,47 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.metric import Metric
-from rocketapp.model.stats import HandlerStats
+
+
+@dataclass(slots=True)
+class HandlerStats:
+    """What became of messages; the object that holds it knows whose they are."""
+
+    handled: int = 0
+    """Messages that are done: the handler returned, or said that it skips them."""
+    retried: int = 0
+    """Send-backs, and retries in place of orderly handlers."""
+    dead_lettered: int = 0
+    """Messages that were sent to the dead-letter topic."""
+    unmatched: int = 0
+    """Messages whose tag no handler of the group subscribes to: they are done without a call."""
+    dropped: int = 0
+    """Messages of a broadcast group whose handler failed: they are not tried again by sending them back."""
+
+    def __add__(self, other: HandlerStats) -> HandlerStats:
+        return HandlerStats(
+            self.handled + other.handled,
+            self.retried + other.retried,
+            self.dead_lettered + other.dead_lettered,
+            self.unmatched + other.unmatched,
+            self.dropped + other.dropped,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric with one number per set of labels: for OpenTelemetry and Prometheus, beside those of the app."""
+
+    name: str
+    """Words with dots: `shop.cache.hits`. What begins with `rocketapp.` and `messaging.` is ours."""
+    kind: Literal["counter", "gauge"]
+    """A counter only grows while the app runs."""
+    unit: str
+    """As UCUM says it: `By`, `s`, or a word in braces, such as `{row}`."""
+    meaning: str
+    samples: tuple[tuple[Mapping[str, str], float], ...] = ()
+    """Labels and their number; without any while there is nothing to say."""
+
 
 LeaseState = Literal["none", "wanted", "held", "uncertain"]
 """The lock of an orderly queue: not needed, asked for, ours, or uncertain since a disturbance and asked for again."""

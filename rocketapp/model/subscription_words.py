@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least, dlq_topic
 from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
 from rocketapp.model.policy import Breaker, OutcomeOrClass, Policy
-from rocketapp.model.subscription import Subscription
+from rocketapp.model.subscription import Subscription, kind_of
 
 SHOWN_DELAYS = 4
 """Delays that are spelt out before `...`."""

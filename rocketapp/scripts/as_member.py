@@ -10,7 +10,7 @@ import asyncio
 from random import Random
 
 from rocketapp.app.run.extensions import named
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler

@@ -9,16 +9,14 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 from rocketapp.app.call.transaction import Transacting, Transaction, refuse_twice
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.publishing import PLAIN, Publishing, running_loop
-from rocketapp.app.settings.settings import Settings
-from rocketapp.app.settings.sources import settings_in_code
-from rocketapp.app.settings.values import check_tables
+from rocketapp.app.publishing import PLAIN, Publishing, running_loop
+from rocketapp.app.settings import Settings, check_tables
+from rocketapp.app.sources import settings_in_code
 from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import SystemClock
 from rocketapp.errors import SetupError
-from rocketapp.model.outgoing import SendResult
-from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult
 from rocketapp.model.topic import Topic
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.as_member import AsMember

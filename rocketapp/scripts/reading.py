@@ -10,7 +10,7 @@ from datetime import datetime
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypedDict
 
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import SetupError
 from rocketapp.model.event import Event, LoopFailed, StandingStill, SubscriptionsDiffer, TopicMissing

@@ -13,8 +13,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.places import called_as, is_async, place_of_call, place_of_function
 from rocketapp.errors import SetupError
-from rocketapp.model.outgoing import SendResult
-from rocketapp.model.publish_options import PublishOptions, SendOptions, TransactionOptions
+from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult, TransactionOptions
 from rocketapp.model.topic import Topic
 from rocketapp.scripts.client import Client
 from rocketapp.scripts.reading import ReadOptions

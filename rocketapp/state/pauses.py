@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 
 Take = Callable[[str], bool]
 """(name of a handler): whether one message of it may start, although its topic is paused. True once."""

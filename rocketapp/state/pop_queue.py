@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.popped import Acks, Handle
-from rocketapp.model.pulled import Pulled
+from rocketapp.model.pulled import Acks, Handle, Pulled
 from rocketapp.state.process_queue import Counters, ProcessQueue
 
 M = TypeVar("M", bound=Pulled)

@@ -18,15 +18,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from rocketapp.app.app import RocketApp
+from rocketapp.app.call.provided import overridden
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.inject import overridden
-from rocketapp.model.outgoing import SendResult
-from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult
 from rocketapp.model.topic import Topic
 from rocketapp.testing.driver import Driver
 from rocketapp.testing.faults import Faults, check_number
-from rocketapp.testing.recorder import BY_TEST
-from rocketapp.testing.records import Dead, Dropped, Handled, Published, Retried
+from rocketapp.testing.records import BY_TEST, Dead, Dropped, Handled, Published, Retried
 from rocketapp.testing.stage import Stage, settings_of
 from rocketapp.wire.record import Message
 

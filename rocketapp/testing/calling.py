@@ -15,21 +15,20 @@ from datetime import datetime
 from typing import Any, TypedDict, Unpack, overload
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.declare.phases import declared_of, is_running, kept
-from rocketapp.app.declare.registry import Bound
-from rocketapp.app.publish.publishing import PLAIN
+from rocketapp.app.declare.declaration import Declaration
+from rocketapp.app.declare.phases import declared_of, is_running, policed_subscriptions
+from rocketapp.app.publishing import PLAIN
+from rocketapp.app.run.container import handler_of
 from rocketapp.app.run.inside import Unconnected
-from rocketapp.app.run.plan import handler_of
-from rocketapp.app.run.reading import policed_subscriptions
-from rocketapp.app.run.surface import AppSurface, Periodic
-from rocketapp.app.run.user_code import UserCode
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.run.surface import AppSurface
+from rocketapp.app.settings import Settings
+from rocketapp.app.user_code import UserCode
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.model.payload import CONTENT_TYPE
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
+from rocketapp.model.topic import CONTENT_TYPE
 from rocketapp.testing.driver import Driver
 from rocketapp.testing.records import Done, Published, outcomes_of, published_of
 from rocketapp.testing.stage import settings_of
@@ -120,12 +119,15 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     if app is None:
         app = _app_of(handler, batch=len(item) if is_batch else None)
     async with prepared(app) as subscriptions:
-        bound, publishing = _bound(app, handler, options.get("topic"), subscriptions), options.get("published")
-        subscription = bound.subscription
+        declaration, publishing = (
+            _declared_handler(app, handler, options.get("topic"), subscriptions),
+            options.get("published"),
+        )
+        subscription = declaration.subscription
         if is_batch != (subscription.batch is not None):
             raise LookupError(f"{subscription.handler_name} takes {'one message' if is_batch else 'a list: a batch'}")
-        publisher = Collecting(app, [] if publishing is None else publishing).publishing
-        found = handler_of(bound, declared_of(app).plugins, publisher)
+        publisher = collecting(app, [] if publishing is None else publishing).publishing
+        found = handler_of(declaration, declared_of(app).plugins, publisher)
         messages = [_message(one, subscription, app) for one in (item if is_batch else [item])]
         given = messages if is_batch else messages[0]
         try:
@@ -166,19 +168,19 @@ def _app_of(handler: Callable[..., Any], *, batch: int | None) -> RocketApp:
     return app
 
 
-def _bound(
+def _declared_handler(
     app: RocketApp, function: Callable[..., Any], topic: str | None, subscriptions: Sequence[Subscription]
-) -> Bound:
-    bound = [
+) -> Declaration:
+    found = [
         one
-        for one in declared_of(app).registry.bound(subscriptions)
-        if one.binding.function is function and topic in (None, one.subscription.topic)
+        for one in declared_of(app).registry.handlers(subscriptions)
+        if one.function is function and topic in (None, one.subscription.topic)
     ]
-    if len(bound) != 1:
-        known = ", ".join(one.subscription.topic for one in bound)
-        problem = f"subscribes {known}: choose one with topic=" if bound else f"is not a handler of {app!r}"
+    if len(found) != 1:
+        known = ", ".join(one.subscription.topic for one in found)
+        problem = f"subscribes {known}: choose one with topic=" if found else f"is not a handler of {app!r}"
         raise LookupError(f"{getattr(function, '__qualname__', function)} {problem}")
-    return bound[0]
+    return found[0]
 
 
 def _message(item: Any, subscription: Subscription, app: RocketApp) -> Message:
@@ -206,7 +208,7 @@ async def prepared(app: RocketApp) -> AsyncIterator[list[Subscription]]:
     if is_running(app):
         yield subscriptions
         return
-    started = kept(app, _Started)
+    started = declared.kept(_Started)
     started.calls += 1
     try:
         if started.code is None:
@@ -230,21 +232,19 @@ def _plugins_of(app: RocketApp, settings: Settings, subscriptions: Sequence[Subs
         app,
         settings,
         subscriptions,
-        publishing=Collecting(app, []).publishing,
-        periodic=Periodic(),
+        publishing=collecting(app, []).publishing,
         plugins=plugins,
         snapshot=lambda: snapshot,
     )
-    return UserCode(app, plugins, surface, patience=settings.app.drain_timeout)
+    return UserCode(app, declared_of(app).lifecycle_hooks, plugins, surface, patience=settings.app.drain_timeout)
 
 
-class Collecting(Unconnected):
-    """Keeps what is published as records."""
+def collecting(app: RocketApp, published: list[Published]) -> Unconnected:
+    """Stands for the running app, and keeps what is published as records."""
+    payloads, loop = declared_of(app).payloads, asyncio.get_running_loop()
 
-    def __init__(self, app: RocketApp, published: list[Published]) -> None:
-        super().__init__(app)
-        self._published, self._payloads = published, declared_of(app).payloads
+    def keep(message: Outgoing, cluster: str) -> int:
+        published.append(published_of(message, cluster, loop.time(), payloads))
+        return len(published)
 
-    def keep(self, message: Outgoing, cluster: str) -> int:
-        self._published.append(published_of(message, cluster, self.loop.time(), self._payloads))
-        return len(self._published)
+    return Unconnected(app, keep)

@@ -13,11 +13,10 @@ from random import Random
 from typing import Any
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.declare.phases import declared_of
+from rocketapp.app.declare.phases import declared_of, read_settings
 from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.reading import read_settings
-from rocketapp.app.settings.settings import DEFAULT, Settings
+from rocketapp.app.settings import DEFAULT, Settings
 from rocketapp.broker.broker import Pace
 from rocketapp.client.name_servers import address_server, parse_name_servers
 from rocketapp.config.client import ClientConfig
@@ -26,8 +25,8 @@ from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import unobserved
 from rocketapp.model.subscription import Subscription
-from rocketapp.testing.outside import CountedThreads, DrivenLoop
-from rocketapp.testing.recorder import Recorder
+from rocketapp.testing.driver import CountedThreads, DrivenLoop
+from rocketapp.testing.records import Recorder
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.memory import MemoryNetwork, MemoryStream
 from rocketapp.transport.stream import Receiver

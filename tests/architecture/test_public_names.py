@@ -85,7 +85,7 @@ def test_importing_the_package_imports_nothing_slow() -> None:
 
 def test_an_app_starts_without_what_it_does_not_use() -> None:
     program = (
-        "import sys, rocketapp.app.run.lifecycle, rocketapp.app.settings.sources;"
+        "import sys, rocketapp.app.run.lifecycle, rocketapp.app.sources;"
         "print(sorted({'dynaconf', 'opentelemetry', 'click'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 
-from rocketapp.app.settings import settings
-from rocketapp.app.settings.values import OptionField, fields_of
+from rocketapp.app import settings
+from rocketapp.app.settings import OptionField, fields_of
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/how-to/from-java.md"

@@ -9,12 +9,12 @@ import click
 
 import rocketapp
 from rocketapp import Breaker, Context, Message, Policy, Publisher, RocketApp, Router
+from rocketapp.app import settings
 from rocketapp.app.declare.options import SubscribeOptions
-from rocketapp.app.settings import settings
-from rocketapp.app.settings.values import fields_of
+from rocketapp.app.settings import fields_of
 from rocketapp.cli.main import cli
 from rocketapp.hooks import specs
-from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.outgoing import PublishOptions
 from tests.docs.pages import ROOT
 
 COMING = sorted((ROOT / "docs/how-to").glob("from-*.md"))

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from rocketapp import Message
-from rocketapp.app.settings import settings
-from rocketapp.app.settings.values import fields_of
+from rocketapp.app import settings
+from rocketapp.app.settings import fields_of
 from tests.docs.java_settings import PAGE, of_java, with_tables
 
 TEXT = PAGE.read_text()

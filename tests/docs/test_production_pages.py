@@ -234,7 +234,7 @@ def test_the_pods_have_time_to_drain_and_are_probed() -> None:
 
 @pytest.mark.parametrize("page", [CONTAINERS, SYSTEMD, APACHE], ids=lambda page: page.stem)
 def test_every_variable_names_an_option(page: Path) -> None:
-    from rocketapp.app.settings.sources import load_settings
+    from rocketapp.app.sources import load_settings
 
     names = set(re.findall(r"\bROCKETAPP_[A-Z_]+__[A-Z_]+\b", page.read_text()))
     values = {name: "300" if name.endswith("TIMEOUT") else "192.0.2.10:9876" for name in names}

@@ -12,7 +12,7 @@ from rocketapp.app.declare.options import InheritedOptions, SubscribeOptions
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.cli.main import COMMANDS, cli
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.outgoing import PublishOptions
 from tests.docs.pages import ROOT
 
 

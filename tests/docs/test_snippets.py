@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rocketapp.app.settings.sources import load_settings
+from rocketapp.app.sources import load_settings
 from rocketapp.cli.main import cli
 from rocketapp_site.settings import OF_PLUGINS
 from tests.docs.pages import PAGES, ROOT, all_blocks, blocks, commands, name_of, run_tests

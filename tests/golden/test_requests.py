@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.popped import Handle
+from rocketapp.model.pulled import Handle
 from rocketapp.wire import batch, lenient_json, properties
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.java import tags_code

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from random import Random
 
-from rocketapp.model.decisions import COMMIT, Decision
-from rocketapp.model.outcome import Retry
+from rocketapp.model.outcome import COMMIT, Decision, Retry
 from rocketapp.wire.record import Message
 from tests.simulation import checks, ownership
 from tests.simulation.history import Assigned, Decided, Event, Finished, History, topic_of

@@ -27,8 +27,7 @@ from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.ways.poll import PolledBatch
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
-from rocketapp.model.decisions import COMMIT, Decisions
-from rocketapp.model.outcome import Stop
+from rocketapp.model.outcome import COMMIT, Decisions, Stop
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.policy import Policy
 from rocketapp.producer.producer import Producer

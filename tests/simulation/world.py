@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.model import event as events
-from rocketapp.model.decisions import Decision
+from rocketapp.model.outcome import Decision
 from rocketapp.model.policy import Breaker
 from rocketapp.model.subscription import ALL_TAGS, Start
 from rocketapp.transport.memory import MemoryNetwork

@@ -12,7 +12,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from rocketapp.app.settings import settings
+from rocketapp.app import settings
 from rocketapp.model.event import Event
 from rocketapp_site.definitions import attribute_docs, definition_of
 from rocketapp_site.prose import markdown, plain

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rocketapp.app.settings import settings
-from rocketapp.app.settings.values import OptionField, fields_of
+from rocketapp.app import settings
+from rocketapp.app.settings import OptionField, fields_of
 from rocketapp.plugins.failures import FailuresConfig
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
 from rocketapp.plugins.telemetry.config import TelemetryConfig

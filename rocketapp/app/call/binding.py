@@ -7,23 +7,17 @@ function itself.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from rocketapp.app.call.context import Pull, SyncPull, context_of, publisher_of
+from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, getter, sync_call
 from rocketapp.app.call.returned import Publication, answering, answers, decided, published
-from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
-from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, cause_of, problem_of
-from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
-from rocketapp.app.publish.publishing import Publishing
-from rocketapp.errors import SetupError
-from rocketapp.model.decisions import Decisions
-from rocketapp.model.handler_kind import kind_of
-from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, outcomes_by_message
+from rocketapp.app.call.signature import Argument, Kind
+from rocketapp.app.payloads import MARK, Reader, cause_of, problem_of
+from rocketapp.app.publishing import Publishing
+from rocketapp.model.outcome import DeadLetter, Decisions, Outcome, Outcomes, Retry, outcomes_by_message
 from rocketapp.model.subscription import Subscription
 
 
@@ -103,136 +97,58 @@ Call = Callable[[Any], Any]
 Get = Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A function and what fills its arguments, or a reason why that is not known before start."""
-
-    function: Callable[..., Any]
-    name: str
-    place: str
-    is_async: bool
-    batch: bool
-    arguments: tuple[Argument, ...] | None
-
-    def resolved(self, providers: Providers | None, payloads: Payloads) -> Binding:
-        """The same with every argument known. Raises SetupError for what is still unknown."""
-        if self.arguments is not None:
-            return self
-        try:
-            return bind(
-                self.function,
-                batch=self.batch,
-                place=self.place,
-                providers=providers,
-                payloads=payloads,
-                at_start=True,
-            )
-        except UnresolvedError as error:
-            raise SetupError(
-                self.place, f"{error}: import or define it outside of `if TYPE_CHECKING`, at the top of the module"
-            ) from error
-
-    def call(
-        self,
-        subscription: Subscription,
-        publishing: Publishing,
-        publication: Publication | None = None,
-        decisions: Decisions | None = None,
-    ) -> Call:
-        """The callable for this subscription. `resolved` comes first; `publishing`: the running app's.
-
-        publication: what becomes of the value that it returns. decisions: where its contexts note down what it says of
-        commits; None for a handler whose returning commits.
-        """
-        if not kind_of(subscription).by_message:
-            return self._polled_call(subscription, publishing)
-        call = self._bare_call(subscription, publishing, decisions)
-        if decisions is not None:
-            call = decided(call, decisions, subscription)
-        if publication is not None:
-            own = publisher_of(subscription, publishing)
-            call = published(call, publication, own, is_async=self.is_async)
-        elif not self.batch and answers(self.function):
-            call = answering(call, publishing.to(subscription.cluster), is_async=self.is_async)
-        return call
-
-    def _polled_call(self, subscription: Subscription, publishing: Publishing) -> Call:
-        """Called with a PolledBatch."""
-        arguments, own = self.arguments or (), publishing.to(subscription.cluster)
-        gets = [_getter(argument, subscription, lambda _: own, publishing, None) for argument in arguments]
-        return _call_of(self.function, arguments, gets, self.is_async)
-
-    def _bare_call(self, subscription: Subscription, publishing: Publishing, decisions: Decisions | None) -> Call:
-        arguments = self.arguments or ()
-        if len(arguments) == 1 and arguments[0].kind is Kind.MESSAGE and not arguments[0].by_name:
-            return self.function
-        payload = next((argument for argument in arguments if argument.kind is Kind.PAYLOAD), None)
-        own = publisher_of(subscription, publishing)
-        if not self.batch or payload is None:
-            if len(arguments) == 1 and payload is not None and not payload.by_name:
-                return _call_with_payload(self.function, payload, subscription)
-            gets = [_getter(argument, subscription, own, publishing, decisions) for argument in arguments]
-            return _call_of(self.function, arguments, gets, self.is_async)
-        gets = [_getter_of_decoded(argument, subscription, own, publishing, decisions) for argument in arguments]
-        call = _call_of(self.function, arguments, gets, self.is_async)
-        return sifted(call, _decoded(payload, subscription), is_async=self.is_async)
-
-
-def bind(
+def bound_call(
     function: Callable[..., Any],
+    arguments: tuple[Argument, ...],
+    subscription: Subscription,
+    publishing: Publishing,
     *,
-    batch: bool,
-    place: str,
-    providers: Providers | None,
-    payloads: Payloads,
-    names: Mapping[str, Any] | None = None,
-    at_start: bool = False,
-) -> Binding:
-    """Read a handler's arguments. Raises SetupError with the function's line.
+    publication: Publication | None = None,
+    decisions: Decisions | None = None,
+) -> Call:
+    """The callable for this subscription. `publishing`: the running app's.
 
-    An annotation that names something not defined yet is asked for again at start.
+    publication: what becomes of the value that it returns. decisions: where its contexts note down what it says of
+    commits; None for a handler whose returning commits.
     """
-    if not callable(function):
-        raise SetupError(place, f"a handler is a function, and {function!r} cannot be called")
-    if inspect.isclass(function):
-        raise SetupError(
-            place, f"a handler is a function, and {function.__qualname__} is a class: give an instance of it"
-        )
-    place = place_of_function(function, place)
-    plain = plain_function(function)
-    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
-        raise SetupError(place, "a handler cannot be a generator: its code would never run; remove the yield")
-    arguments = None
-    try:
-        arguments = read_signature(
-            function, batch=batch, place=place, providers=providers, payloads=payloads, names=names or {}
-        )
-    except UnresolvedError:
-        if at_start:
-            raise
-    return Binding(function, name_of_function(function), place, is_async(function), batch, arguments)
+    call, is_async = _bare_call(function, arguments, subscription, publishing, decisions), subscription.is_async
+    if decisions is not None:
+        call = decided(call, decisions, subscription)
+    if publication is not None:
+        return published(call, publication, publisher_of(subscription, publishing), is_async=is_async)
+    if subscription.batch is None and answers(function):
+        return answering(call, publishing.to(subscription.cluster), is_async=is_async)
+    return call
 
 
-def pull_problem(binding: Binding, *, is_polled: bool) -> str | None:
-    """Why a polled handler (or another one) cannot have these arguments; or None."""
-    pulls = [one for one in binding.arguments or () if one.kind is Kind.PULL]
-    if not is_polled:
-        mend = "declare it with @app.poll(topic, every=...), or ask for the Message"
-        return f"argument {pulls[0].name!r} is a {pulls[0].type.__name__}: {mend}" if pulls else None
-    wanted = Pull if binding.is_async else SyncPull
-    if not pulls:
-        return f"a polled handler pulls its messages: add an argument `pull: {wanted.__name__}`"
-    if pulls[0].type is not wanted:
-        kind = "an async" if binding.is_async else "a sync"
-        return f"argument {pulls[0].name!r}: {kind} handler pulls with a {wanted.__name__}: annotate it so"
-    other = next((one for one in binding.arguments or () if one.kind not in _OF_POLLED), None)
-    if other is None:
-        return None
-    return f"argument {other.name!r} is of one message, and a polled handler pulls many: remove it, and use the pull"
+def polled_call(
+    function: Callable[..., Any], arguments: tuple[Argument, ...], subscription: Subscription, publishing: Publishing
+) -> Call:
+    """The callable of a polled handler, called with a PolledBatch."""
+    own = publishing.to(subscription.cluster)
+    gets = [_getter(argument, subscription, lambda _: own, publishing, None) for argument in arguments]
+    return _call_of(function, arguments, gets, subscription.is_async)
 
 
-_OF_POLLED = frozenset({Kind.PULL, Kind.PUBLISHER, Kind.PROVIDER})
-"""What fills the arguments of a polled handler."""
+def _bare_call(
+    function: Callable[..., Any],
+    arguments: tuple[Argument, ...],
+    subscription: Subscription,
+    publishing: Publishing,
+    decisions: Decisions | None,
+) -> Call:
+    if len(arguments) == 1 and arguments[0].kind is Kind.MESSAGE and not arguments[0].by_name:
+        return function
+    payload = next((argument for argument in arguments if argument.kind is Kind.PAYLOAD), None)
+    own = publisher_of(subscription, publishing)
+    if subscription.batch is None or payload is None:
+        if len(arguments) == 1 and payload is not None and not payload.by_name:
+            return _call_with_payload(function, payload, subscription)
+        gets = [_getter(argument, subscription, own, publishing, decisions) for argument in arguments]
+        return _call_of(function, arguments, gets, subscription.is_async)
+    gets = [_getter_of_decoded(argument, subscription, own, publishing, decisions) for argument in arguments]
+    call = _call_of(function, arguments, gets, subscription.is_async)
+    return sifted(call, _decoded(payload, subscription), is_async=subscription.is_async)
 
 
 def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:

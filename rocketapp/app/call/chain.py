@@ -16,11 +16,9 @@ from typing import Any
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Predicate, Wrapper
-from rocketapp.hooks.blame import code_of
-from rocketapp.hooks.manager import HookResult, Plugins
-from rocketapp.model.handler_kind import kind_of
+from rocketapp.hooks.manager import HookResult, Plugins, code_of
 from rocketapp.model.outcome import Outcome, Skip, is_outcome
-from rocketapp.model.subscription import Subscription
+from rocketapp.model.subscription import Subscription, kind_of
 
 Call = Callable[[Any], Any]
 

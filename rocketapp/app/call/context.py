@@ -11,19 +11,17 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
-from rocketapp.app.publish.publishers import Publisher
-from rocketapp.model.decisions import COMMIT, Decisions
+from rocketapp.app.publishing import Publisher
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.numbers import is_number, is_whole
-from rocketapp.model.outcome import Retry
-from rocketapp.model.outgoing import SendResult
-from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.outcome import COMMIT, Decisions, Retry
+from rocketapp.model.outgoing import PublishOptions, SendResult
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
 from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
-    from rocketapp.app.publish.publishing import Publishing
+    from rocketapp.app.publishing import Publishing
     from rocketapp.consumer.ways.poll import PolledBatch  # declaring an app does not import what runs it
 
 T = TypeVar("T")
@@ -153,14 +151,8 @@ def _made_subscription(topic: str, group: str) -> Subscription:
         group=group,
         tags=frozenset(),
         expression="*",
-        orderly=False,
-        batch=None,
-        batch_wait=0.1,
         concurrency=1,
         retries=16,
-        start="last",
-        timeout=None,
-        cluster="",
         is_async=True,
         handler_name="test",
         place="",

@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from rocketapp.app.places import plain_function
-from rocketapp.app.publish.publishers import Publisher
-from rocketapp.app.publish.publishing import Publishing, check_names, outgoing, timeout_of
+from rocketapp.app.publishing import Publisher, Publishing, check_names, outgoing, timeout_of
 from rocketapp.errors import SendRefused, SendUnknown, SetupError, named_message
-from rocketapp.model.decisions import Decisions
 from rocketapp.model.names import topic_problem
-from rocketapp.model.outcome import Retry, is_outcome
-from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.outcome import Decisions, Retry, is_outcome
+from rocketapp.model.outgoing import PublishOptions
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
 
@@ -76,21 +74,14 @@ def published(call: Call, publication: Publication, publisher: Callable[[Any], P
 
 
 @dataclass(slots=True)
-class _Said:
-    function: Any
-    publication: Publication
-    is_subscribed: bool = False
-
-
-@dataclass(slots=True)
 class Publications:
     """Every `publishes` of one app or router, until `subscribe` takes the same function."""
 
     inside: list[Publications] = field(default_factory=list)
     """Those of the routers in it."""
-    _said: dict[int, _Said] = field(default_factory=dict)
+    _said: dict[int, tuple[Any, Publication]] = field(default_factory=dict)
     _subscribed: dict[int, Any] = field(default_factory=dict)
-    """By id, with the function, so that no other one gets its id."""
+    """Both by id, with the function, so that no other one gets its id."""
 
     def add(self, function: Any, publication: Publication) -> None:
         """Raises SetupError for the wrong order, and for a second one."""
@@ -100,27 +91,23 @@ class Publications:
             )
         before = self._said.get(id(function))
         if before is not None:
-            other = before.publication.place
+            other = before[1].place
             raise SetupError(
                 publication.place, f"publishes is said twice, first at {other}: ask for a Publisher to publish more"
             )
-        self._said[id(function)] = _Said(function, publication)
+        self._said[id(function)] = function, publication
 
     def of(self, function: Any) -> Publication | None:
         """What a function that is subscribed now publishes."""
         self._subscribed[id(function)] = function
-        said = self._said.get(id(function))
-        if said is None:
-            return None
-        said.is_subscribed = True
-        return said.publication
+        return self._said.get(id(function), (None, None))[1]
 
     def check(self) -> None:
         """Raises SetupError for a function that was never subscribed: what it returns would never be published."""
-        for said in self._said.values():
-            if not said.is_subscribed:
+        for key, (_, publication) in self._said.items():
+            if key not in self._subscribed:
                 raise SetupError(
-                    said.publication.place,
+                    publication.place,
                     "publishes decorates a function that is not subscribed here: write subscribe directly above it",
                 )
         for one in self.inside:

@@ -15,13 +15,14 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from rocketapp.app.call.context import Context, Pull, SyncPull
-from rocketapp.app.payloads.codecs import UnfitTypeError, without_metadata
-from rocketapp.app.payloads.payloads import Payloads, Reader, described
+from rocketapp.app.call.provided import Providers
+from rocketapp.app.codecs import UnfitTypeError, without_metadata
+from rocketapp.app.payloads import Payloads, Reader, described
 from rocketapp.app.places import plain_function
-from rocketapp.app.publish.publishers import Publisher
+from rocketapp.app.publishing import Publisher
 from rocketapp.errors import SetupError
 from rocketapp.wire.record import Message
 
@@ -62,25 +63,6 @@ class Argument:
     type: Any = None
     """Of the payload."""
     provide: Callable[[], Any] | None = None
-
-
-class Providers(Protocol):
-    """The user's container and the plugins, as far as arguments are concerned."""
-
-    @property
-    def has_container(self) -> bool: ...
-
-    def marked(self, marker: Any) -> Callable[[], Any]:
-        """The provider that a marker names. Raises LookupError with the reason."""
-        ...
-
-    def of_type(self, kind: Any) -> Callable[[], Any] | None:
-        """The one provider of exactly this class, or None. Raises LookupError when there are several."""
-        ...
-
-    def of_plugin(self, kind: Any) -> Callable[[], Any] | None:
-        """What a plugin provides for an annotation that nothing else fills, or None. Raises LookupError for several."""
-        ...
 
 
 class UnresolvedError(Exception):

@@ -7,13 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 
 from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
-from rocketapp.app.payloads.payloads import Payloads
+from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import called_as, is_async, name_of_function, place_of_call, place_of_function, takes
-from rocketapp.app.publish.publishing import PLAIN, Publishing
+from rocketapp.app.publishing import PLAIN, Publishing
 from rocketapp.errors import SendRefused, SetupError
 from rocketapp.model.names import topic_problem
-from rocketapp.model.outgoing import SendResult, SendStatus
-from rocketapp.model.publish_options import TransactionOptions
+from rocketapp.model.outgoing import SendResult, SendStatus, TransactionOptions
 from rocketapp.model.topic import Topic
 from rocketapp.wire.record import Message
 

@@ -6,14 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
-from rocketapp.app.declare.declaration import option_problem
+from rocketapp.app.declare.options import option_problem
 from rocketapp.app.declare.registry import ConsumedGroup
-from rocketapp.app.settings.values import checked, fields_of, nearest
+from rocketapp.app.settings import checked, fields_of, nearest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
-from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED, POPPED, kind_of
 from rocketapp.model.names import retry_topic
-from rocketapp.model.subscription import Subscription
+from rocketapp.model.subscription import KEYED, ORDERLY, POLLED, POPPED, Subscription, kind_of
 
 if TYPE_CHECKING:
     from rocketapp.consumer.handler import ConsumedTopic

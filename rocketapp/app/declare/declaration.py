@@ -1,4 +1,4 @@
-"""One `@subscribe(...)`, as written: checked on its own, not yet completed by the app.
+"""One handler as an app has it: from the decorator, over Routers, the app and the settings, to the running group.
 
 What one declaration can say wrongly is found here, at the decorator, with its line; what a Router or an app says
 wrongly for its handlers, at theirs. Contradictions between declarations are found in `registry`.
@@ -6,32 +6,43 @@ wrongly for its handlers, at theirs. Contradictions between declarations are fou
 
 from __future__ import annotations
 
-import sys
+import inspect
+import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, NoReturn
 
-from rocketapp.app.call.chain import Around
+from rocketapp.app.call.binding import Call, bound_call, polled_call
+from rocketapp.app.call.chain import Around, fold_around
+from rocketapp.app.call.context import Pull, SyncPull
+from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.returned import Publication
-from rocketapp.app.declare.options import POLLED, Inherited
-from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
+from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
+from rocketapp.app.declare.options import POLLED, Inherited, option_problem, topic_name_problem
+from rocketapp.app.payloads import Payloads, described
+from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function
+from rocketapp.app.publishing import Publishing
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
-from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
-from rocketapp.model.numbers import is_number, is_whole
-from rocketapp.model.policy import Policy
-from rocketapp.model.subscription import parse_tags
+from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
+from rocketapp.model.outcome import Decisions
+from rocketapp.model.policy import unfit_for_concurrent
+from rocketapp.model.subscription import ALL_TAGS, Subscription, kind_of, parse_tags
 
-MAX_BATCH = 65_535
-"""The most unfinished messages that one queue may have (ConsumerConfig.queue_max_messages)."""
-MAX_CONCURRENCY, MAX_THREADS = 65_535, 1000
-_MOST = sys.float_info.max
-"""A larger whole number cannot be made a float."""
+_LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
+"""A single `|` with a blank beside it."""
+_BROKERS_OWN = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
+"""Topics of delayed messages and of open transactions: a consumer would take the messages too early."""
+_SYSTEM_GROUPS = "CID_RMQ_SYS_"
+_NOT_YET: Any = None
+_OF_POLLED = frozenset({Kind.PULL, Kind.PUBLISHER, Kind.PROVIDER})
+"""What fills the arguments of a polled handler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """The arguments of one `subscribe`, its function, and where both stand."""
+    """One handler, from its decorator to the running group: what was written, what it asks for, and what holds."""
 
     function: Callable[..., Any]
     place: str
@@ -48,14 +59,18 @@ class Declaration:
     """What its routers and its app put around it, innermost first."""
     publication: Publication | None = None
     """What becomes of the value that it returns."""
+    arguments: tuple[Argument, ...] | None = None
+    """What fills the arguments of the function; None: some of them cannot be known before the start."""
+    subscription: Subscription = _NOT_YET
+    """Complete, when the app has it: with defaults, and from the start on with settings and policies."""
 
     def check(self) -> None:
         """Raises SetupError when this declaration is wrong by itself."""
-        problem = _topic_problem(self.topic)
+        problem = topic_name_problem(self.topic)
         if problem is not None:
             self.refuse(problem)
         for name, value in self.options.items():
-            problem = option_problem(name, value, runs_on_loop=is_async(self.function))
+            problem = option_problem(name, value, runs_on_loop=self.is_async)
             if problem is not None:
                 self.refuse(f"{problem}{self._from(name)}")
         self._check_batch()
@@ -87,20 +102,108 @@ class Declaration:
             publication=None if self.publication is None else self.publication.within(prefix),
         )
 
+    def read(self, providers: Providers | None, payloads: Payloads, *, at_start: bool = False) -> Declaration:
+        """The same with what fills its arguments. Raises SetupError, with the function's line, for what nothing fills.
+
+        An annotation that names something not defined yet is asked for again at the start, and refused then.
+        """
+        function, place = self.function, self.place_of_function
+        if not callable(function):
+            raise SetupError(place, f"a handler is a function, and {function!r} cannot be called")
+        if inspect.isclass(function):
+            raise SetupError(
+                self.place, f"a handler is a function, and {function.__qualname__} is a class: give an instance of it"
+            )
+        if is_generator(function):
+            raise SetupError(place, "a handler cannot be a generator: its code would never run; remove the yield")
+        try:
+            arguments = read_signature(
+                function,
+                batch=self.options.get("batch") is not None,
+                place=place,
+                providers=providers,
+                payloads=payloads,
+                names=self.names,
+            )
+        except UnresolvedError as error:
+            if at_start:
+                mend = "import or define it outside of `if TYPE_CHECKING`, at the top of the module"
+                raise SetupError(place, f"{error}: {mend}") from error
+            return self
+        self._check_arguments(arguments)
+        return replace(self, arguments=arguments)
+
+    def resolved(self, providers: Providers | None, payloads: Payloads) -> Declaration:
+        """The same with every argument known. Raises SetupError for what is still unknown."""
+        return self if self.arguments is not None else self.read(providers, payloads, at_start=True)
+
+    def complete(self, group: str, consumer: ConsumerConfig) -> Declaration:
+        """The same with its subscription: settings and defaults stand in for what nobody said.
+
+        Raises SetupError for what depends on the completed group and retries.
+        """
+        said = {**self.options}
+        tags, _ = said.pop("tags", ALL_TAGS), said.pop("enabled", None)
+        said.update({name: float(said[name]) for name in ("batch_wait", "every") if name in said})
+        by_key = said.get("order_by") is not None
+        # In order, attempts in place need no broker.
+        drops = bool(said.get("broadcast")) and not (by_key or said.get("orderly"))
+        if self.is_polled or drops:
+            said["retries"] = -1 if self.is_polled else 0
+        threads_or_tasks = consumer.concurrency if self.is_async else consumer.threads
+        usual = {"group": group, "concurrency": threads_or_tasks, "retries": consumer.retries}
+        subscription = Subscription(
+            **{**usual, **said, "orderly": said.get("orderly", False) and not by_key},
+            topic=self.topic,
+            tags=parse_tags(tags),
+            expression=tags,
+            concurrency_most=consumer.concurrency_most,
+            is_async=self.is_async,
+            handler_name=name_of_function(self.function),
+            place=self.place,
+            publishes="" if self.publication is None else self.publication.topic_name,
+            retries_from="broadcast" if drops else self.said_by("retries") or "consumer.retries",
+            retry_from=self.said_by("retry"),
+        )
+        _check_alone(subscription)
+        return replace(self, subscription=subscription)
+
+    def call(self, publishing: Publishing, decisions: Decisions | None = None) -> Call:
+        """The function behind what the app and its routers put around it. `resolved` comes first.
+
+        publishing: the running app's. decisions: where a handler that commits by hand says so. Raises SetupError for
+        what cannot stand around it.
+        """
+        one, arguments = self.subscription, self.arguments or ()
+        if self.is_polled:  # a polled call has no message that a middleware could see
+            return polled_call(self.function, arguments, one, publishing)
+        call = bound_call(self.function, arguments, one, publishing, publication=self.publication, decisions=decisions)
+        return fold_around(call, one, self.around)
+
     @property
     def is_polled(self) -> bool:
-        """It was declared by `poll`."""
+        """It was declared by `poll`: it is not called with messages, but pulls them."""
         return "every" in self.options
+
+    @property
+    def is_async(self) -> bool:
+        """It runs on the event loop, and not in a thread."""
+        return is_async(self.function)
 
     @property
     def enabled(self) -> bool:
         return bool(self.options.get("enabled", True))
 
+    @property
+    def place_of_function(self) -> str:
+        """`file:line` of the function, or of the declaration of one without code."""
+        return place_of_function(self.function, self.place)
+
     def refuse(self, problem: str) -> NoReturn:
         raise SetupError(self.place, problem)
 
     def refuse_function(self, problem: str) -> NoReturn:
-        raise SetupError(place_of_function(self.function, self.place), problem)
+        raise SetupError(self.place_of_function, problem)
 
     def said_by(self, name: str) -> str:
         """Where an option was said: `handler`, or the Router or app that it is inherited from; empty for none."""
@@ -167,7 +270,7 @@ class Declaration:
 
     def _check_timeout(self) -> None:
         timeout = self.options.get("timeout")
-        if timeout is None or is_async(self.function):
+        if timeout is None or self.is_async:
             return
         mend = "give this handler timeout=None" if "timeout" in self.origins else "remove timeout="
         self.refuse_function(
@@ -175,130 +278,85 @@ class Declaration:
             f"in its thread; make it `async def`, or {mend}"
         )
 
-
-def check_inherited(inherited: Inherited) -> None:
-    """Raises SetupError, with the place of the Router or app, for an option that no handler could have."""
-    for name, value in inherited.options.items():
-        problem = option_problem(name, value)
+    def _check_arguments(self, arguments: tuple[Argument, ...]) -> None:
+        """Its kind of handler can be given them: the type of its topic, a Context to commit with, a pull or none."""
+        for argument in arguments:
+            if self.kind is not None and argument.kind is Kind.PAYLOAD and argument.type != self.kind:
+                wanted = described(self.kind)
+                self.refuse_function(
+                    f"argument {argument.name!r} is a {argument.type_name}, but topic {self.topic!r} holds "
+                    f"{wanted}: annotate it as {wanted}, or ask for the Message"
+                )
+        if self.options.get("commit") == "manual" and all(one.kind is not Kind.CONTEXT for one in arguments):
+            self.refuse_function('commit="manual": the handler would never commit; add an argument `context: Context`')
+        problem = self._pull_problem(arguments)
         if problem is not None:
-            raise SetupError(inherited.place, f"{inherited.what}: {problem}")
+            self.refuse_function(problem)
 
-
-def option_problem(name: str, value: object, *, runs_on_loop: bool | None = None) -> str | None:
-    """Why this value of this option is wrong, for every handler or for an async (sync) one; or None."""
-    if name == "concurrency" and runs_on_loop is not None:
-        most, kind = (MAX_CONCURRENCY, "an async") if runs_on_loop else (MAX_THREADS, "a sync")
-        return _whole(1, most, f" for {kind} handler")(name, value)
-    return _CHECKS[name](name, value)
-
-
-def _topic_problem(topic: object) -> str | None:
-    problem = _name_problem("topic", topic) or topic_problem(str(topic))
-    if problem is None and topic in (DLQ_PREFIX, RETRY_PREFIX):
-        problem = f"topic {topic!r} lacks the group's name behind it"
-    return problem
-
-
-def _name_problem(name: str, value: object) -> str | None:
-    return None if isinstance(value, str) else f"{name}={value!r} is not a name: give a string"
-
-
-def _group_problem(name: str, value: object) -> str | None:
-    return _name_problem(name, value) or group_problem(str(value))
-
-
-def _idempotent_problem(name: str, value: object) -> str | None:
-    if isinstance(value, bool):
-        return None
-    return _key_problem(name, value, "True, False, or a function that takes the Message and returns its key")
-
-
-def _order_problem(name: str, value: object) -> str | None:
-    if value is None or (isinstance(value, str) and value):
-        return None
-    return _key_problem(name, value, "a function of the message that returns its key, or the name of a property")
-
-
-def _key_problem(name: str, function: Any, wanted: str) -> str | None:
-    if not callable(function) or isinstance(function, type):
-        return f"{name}={function!r}: give {wanted}"
-    if is_async(function):
-        return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
-    if is_generator(function):
-        return f"{name}= is a generator: its code would never run; remove the yield"
-    if not takes(function, "message"):
-        return f"{name}= is called with the Message alone, and {name_of_function(function)} cannot be"
-    return None
-
-
-def _tags_problem(name: str, value: object) -> str | None:
-    if not isinstance(value, str):
-        return f"{name}={value!r}: give one string, several tags separated by ||"
-    try:
-        parse_tags(value)
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _start_problem(name: str, value: object) -> str | None:
-    if isinstance(value, datetime) and value.utcoffset() is None:
-        return f"{name}={value!r} has no time zone: add one, such as tzinfo=datetime.UTC"
-    is_right = isinstance(value, datetime) or value in ("first", "last")
-    return None if is_right else f'{name}={value!r}: give "first", "last" or an aware datetime'
-
-
-def _retry_problem(name: str, value: object) -> str | None:
-    if value is None or isinstance(value, Policy):
-        return None
-    mend = "write retries= for the number of attempts" if is_number(value) else "give a Policy(delays=..., on=...)"
-    return f"{name}={value!r}: {mend}"
-
-
-def _given(is_right: Callable[[Any], bool], wanted: str) -> _Check:
-    return lambda name, value: None if is_right(value) else f"{name}={value!r}: give {wanted}"
-
-
-def _above_zero(value: Any) -> bool:
-    return is_number(value) and 0 < value <= _MOST
-
-
-def _whole(least: int, most: int, of: str = "", *, or_none: bool = False) -> _Check:
-    def problem(name: str, value: object) -> str | None:
-        if value is None and or_none:
+    def _pull_problem(self, arguments: tuple[Argument, ...]) -> str | None:
+        """Why a polled handler (or another one) cannot have these arguments; or None."""
+        pulls = [one for one in arguments if one.kind is Kind.PULL]
+        if not self.is_polled:
+            mend = "declare it with @app.poll(topic, every=...), or ask for the Message"
+            return f"argument {pulls[0].name!r} is a {pulls[0].type.__name__}: {mend}" if pulls else None
+        wanted = Pull if self.is_async else SyncPull
+        if not pulls:
+            return f"a polled handler pulls its messages: add an argument `pull: {wanted.__name__}`"
+        if pulls[0].type is not wanted:
+            kind = "an async" if self.is_async else "a sync"
+            return f"argument {pulls[0].name!r}: {kind} handler pulls with a {wanted.__name__}: annotate it so"
+        other = next((one for one in arguments if one.kind not in _OF_POLLED), None)
+        if other is None:
             return None
-        if not is_whole(value):
-            return f"{name}={value!r}: give a whole number from {least} to {most}{of}"
-        return None if least <= value <= most else f"{name}={value!r} is out of bounds: from {least} to {most}{of}"
-
-    return problem
+        return (
+            f"argument {other.name!r} is of one message, and a polled handler pulls many: remove it, and use the pull"
+        )
 
 
-_Check = Callable[[str, object], str | None]
-"""The name and the value of an option -> why the value is wrong, or None."""
-_FLAG = _given(lambda value: isinstance(value, bool), "True or False")
-_CHECKS: Mapping[str, _Check] = {
-    "group": _group_problem,
-    "cluster": _name_problem,
-    "broadcast": _FLAG,
-    "sql": _given(
-        lambda value: isinstance(value, str) and bool(value.strip()),
-        "an expression such as \"amount > 5 AND TAGS = 'paid'\"",
-    ),
-    "orderly": _FLAG,
-    "mode": _given(lambda value: value in ("push", "pop"), '"push" or "pop"'),
-    "concurrency": _whole(1, MAX_CONCURRENCY),
-    "retries": _whole(-1, 2**31 - 1),
-    "retry": _retry_problem,
-    "start": _start_problem,
-    "timeout": _given(lambda value: value is None or _above_zero(value), "seconds, more than 0"),
-    "tags": _tags_problem,
-    "batch": _whole(1, MAX_BATCH, or_none=True),
-    "batch_wait": _given(lambda value: is_number(value) and 0 <= value <= _MOST, "seconds, 0 or more"),
-    "rate": _given(lambda value: value is None or _above_zero(value), "messages per second, more than 0"),
-    "commit": _given(lambda value: value in ("auto", "manual"), '"auto" or "manual"'),
-    "order_by": _order_problem,
-    "enabled": _FLAG,
-    "every": _given(_above_zero, "the seconds between two calls, more than 0"),
-    "idempotent": _idempotent_problem,
-}
+def _check_alone(one: Subscription) -> None:
+    """What depends on the completed group and retries."""
+    problem = group_problem(one.group) or _system_problem(one) or _tags_problem(one.expression)
+    if problem is None and one.topic == retry_topic(one.group):
+        problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
+    if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
+        problem = f"{one.topic}: unlimited retries make no sense for dead letters"
+    is_concurrent = not kind_of(one).in_order
+    if problem is None and one.retries < 0 and is_concurrent:
+        problem = (
+            "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
+        )
+    if problem is None and one.commit == "manual":
+        problem = _commit_problem(one)
+    if problem is None and one.retry is not None and is_concurrent:
+        problem = unfit_for_concurrent(one.retry)
+    if problem is not None:
+        raise SetupError(one.place, problem)
+
+
+def _commit_problem(one: Subscription) -> str | None:
+    if not one.orderly:
+        return 'commit="manual" needs orderly=True: only in order "everything so far" has a meaning'
+    if one.idempotent:
+        return 'commit="manual" handles a message again after a rollback, and idempotent= skips it then: remove one'
+    return None
+
+
+def _system_problem(one: Subscription) -> str | None:
+    """Why this is the broker's own business, or None."""
+    if one.topic in _BROKERS_OWN:
+        return f"{one.topic} holds what the broker still works on: subscribe the topic that its messages are sent to"
+    if one.group.startswith(_SYSTEM_GROUPS):
+        return f"group {one.group!r}: names that begin with {_SYSTEM_GROUPS} are the broker's own: choose another"
+    return None
+
+
+def _tags_problem(expression: str) -> str | None:
+    """Why these tags, legal to a broker, are not what was meant; or None.
+
+    `a|b` may be the name of one tag; with a blank beside its bar it was meant to be two.
+    """
+    if any(unicodedata.category(character) == "Cc" for character in expression):
+        return f"tags={expression!r} has a control character in it, which no tag has: remove it"
+    if _LONE_BAR.search(expression):
+        return f"tags={expression!r}: one bar does not separate tags: write || between tags"
+    return None

@@ -1,46 +1,148 @@
-"""The keywords of `subscribe`, `Router` and `RocketApp`: each is declared here once, with its meaning.
+"""The keywords of `subscribe`, `Router` and `RocketApp`: each is declared here once, with its meaning and its check.
 
 An option that is left out is absent, and then the next one outside decides: handler, inner router, outer router,
-app, settings, default. Each keyword has one check in `declaration`.
+app, settings, default.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, NamedTuple, TypedDict
+from datetime import datetime
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_type_hints
 
-from rocketapp.app.settings.values import nearest
+from rocketapp.app.places import is_async, is_generator, name_of_function, takes
+from rocketapp.app.settings import nearest
 from rocketapp.errors import SetupError
+from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
+from rocketapp.model.numbers import is_number, is_whole
 from rocketapp.model.policy import Policy
-from rocketapp.model.subscription import Mode, Start
+from rocketapp.model.subscription import Mode, Start, parse_tags
 from rocketapp.wire.record import Message
+
+MAX_BATCH = 65_535
+"""The most unfinished messages that one queue may have (ConsumerConfig.queue_max_messages)."""
+MAX_CONCURRENCY, MAX_THREADS = 65_535, 1000
+_MOST = sys.float_info.max
+"""A larger whole number cannot be made a float."""
+
+
+Check = Callable[[str, object], str | None]
+"""The name and the value of an option -> why the value is wrong, or None."""
+
+
+def _name_problem(name: str, value: object) -> str | None:
+    return None if isinstance(value, str) else f"{name}={value!r} is not a name: give a string"
+
+
+def _group_problem(name: str, value: object) -> str | None:
+    return _name_problem(name, value) or group_problem(str(value))
+
+
+def _idempotent_problem(name: str, value: object) -> str | None:
+    if isinstance(value, bool):
+        return None
+    return _key_problem(name, value, "True, False, or a function that takes the Message and returns its key")
+
+
+def _order_problem(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and value):
+        return None
+    return _key_problem(name, value, "a function of the message that returns its key, or the name of a property")
+
+
+def _key_problem(name: str, function: Any, wanted: str) -> str | None:
+    if not callable(function) or isinstance(function, type):
+        return f"{name}={function!r}: give {wanted}"
+    if is_async(function):
+        return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
+    if is_generator(function):
+        return f"{name}= is a generator: its code would never run; remove the yield"
+    if not takes(function, "message"):
+        return f"{name}= is called with the Message alone, and {name_of_function(function)} cannot be"
+    return None
+
+
+def _tags_problem(name: str, value: object) -> str | None:
+    if not isinstance(value, str):
+        return f"{name}={value!r}: give one string, several tags separated by ||"
+    try:
+        parse_tags(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _start_problem(name: str, value: object) -> str | None:
+    if isinstance(value, datetime) and value.utcoffset() is None:
+        return f"{name}={value!r} has no time zone: add one, such as tzinfo=datetime.UTC"
+    is_right = isinstance(value, datetime) or value in ("first", "last")
+    return None if is_right else f'{name}={value!r}: give "first", "last" or an aware datetime'
+
+
+def _retry_problem(name: str, value: object) -> str | None:
+    if value is None or isinstance(value, Policy):
+        return None
+    mend = "write retries= for the number of attempts" if is_number(value) else "give a Policy(delays=..., on=...)"
+    return f"{name}={value!r}: {mend}"
+
+
+def _given(is_right: Callable[[Any], bool], wanted: str) -> Check:
+    return lambda name, value: None if is_right(value) else f"{name}={value!r}: give {wanted}"
+
+
+def _above_zero(value: Any) -> bool:
+    return is_number(value) and 0 < value <= _MOST
+
+
+def _whole(least: int, most: int, of: str = "", *, or_none: bool = False) -> Check:
+    def problem(name: str, value: object) -> str | None:
+        if value is None and or_none:
+            return None
+        if not is_whole(value):
+            return f"{name}={value!r}: give a whole number from {least} to {most}{of}"
+        return None if least <= value <= most else f"{name}={value!r} is out of bounds: from {least} to {most}{of}"
+
+    return problem
+
+
+_FLAG = _given(lambda value: isinstance(value, bool), "True or False")
+_MODE = _given(lambda value: value in ("push", "pop"), '"push" or "pop"')
+_COMMIT = _given(lambda value: value in ("auto", "manual"), '"auto" or "manual"')
+_SECONDS = _given(lambda value: is_number(value) and 0 <= value <= _MOST, "seconds, 0 or more")
+_LIMIT = _given(lambda value: value is None or _above_zero(value), "seconds, more than 0")
+_RATE = _given(lambda value: value is None or _above_zero(value), "messages per second, more than 0")
+_SQL = _given(
+    lambda value: isinstance(value, str) and bool(value.strip()),
+    "an expression such as \"amount > 5 AND TAGS = 'paid'\"",
+)
 
 
 class InheritedOptions(TypedDict, total=False):
     """What a Router or an app says for every subscription in it that does not say otherwise."""
 
-    group: str | None
+    group: Annotated[str | None, _group_problem]
     """The consumer group. None is the same as leaving it out; the last resort is `app.group`, else the app's name."""
-    cluster: str | None
+    cluster: Annotated[str | None, _name_problem]
     """One of `RocketApp(clusters=...)`, or "" for the unnamed one. None is the same as leaving it out."""
-    broadcast: bool
+    broadcast: Annotated[bool, _FLAG]
     """Every member of the group, that is each worker process, gets every message. A group is broadcast as a whole."""
-    orderly: bool
+    orderly: Annotated[bool, _FLAG]
     """Per queue one message after the other, across the whole group."""
-    mode: Mode
+    mode: Annotated[Mode, _MODE]
     """"push": queues are shared out and pulled. "pop": brokers hand out messages one by one."""
-    concurrency: int | None
+    concurrency: Annotated[int | None, _whole(1, MAX_CONCURRENCY)]
     """Messages in hand at once. None is the same as leaving it out; the last resort is `consumer.concurrency` (64)
     for an async handler and `consumer.threads` (20) for a sync one."""
-    retries: int
+    retries: Annotated[int, _whole(-1, 2**31 - 1)]
     """Attempts after the first, then the message is dead; -1 is unlimited (orderly only)."""
-    retry: Policy | None
+    retry: Annotated[Policy | None, _retry_problem]
     """Delays between the attempts, and what exceptions mean; None: the usual delays, and each exception is retried."""
-    start: Start
+    start: Annotated[Start, _start_problem]
     """Where a group without offsets begins: "first", "last" or an aware datetime."""
-    timeout: float | None
+    timeout: Annotated[float | None, _LIMIT]
     """Seconds that one attempt of an async handler may take; None is without a limit."""
-    idempotent: bool | Callable[[Message], str]
+    idempotent: Annotated[bool | Callable[[Message], str], _idempotent_problem]
     """Handle each message once, as far as the idempotency store remembers: copies are told by message id and body,
     or by the key that this function returns."""
 
@@ -48,22 +150,22 @@ class InheritedOptions(TypedDict, total=False):
 class SubscribeOptions(InheritedOptions, total=False):
     """What one subscription says."""
 
-    tags: str
+    tags: Annotated[str, _tags_problem]
     """`"paid || refunded"`; `"*"` takes what no other handler of the topic and group names."""
-    sql: str | None
+    sql: Annotated[str | None, _SQL]
     """An SQL92 filter that the broker applies, instead of `tags`. None is the same as leaving it out."""
-    batch: int | None
+    batch: Annotated[int | None, _whole(1, MAX_BATCH, or_none=True)]
     """Hand over lists of this many messages, or of what came within `batch_wait` seconds."""
-    batch_wait: float
+    batch_wait: Annotated[float, _SECONDS]
     """Seconds that a smaller batch waits for more."""
-    commit: Literal["auto", "manual"]
+    commit: Annotated[Literal["auto", "manual"], _COMMIT]
     """"manual": an orderly handler says by `Context.commit` and `Context.rollback` what becomes of what it handled."""
-    rate: float | None
+    rate: Annotated[float | None, _RATE]
     """Messages that may start per second in each process; None is without a limit."""
-    order_by: str | Callable[[Message], Hashable] | None
+    order_by: Annotated[str | Callable[[Message], Hashable] | None, _order_problem]
     """Messages with equal keys one after the other, many keys at once, under the lock of their queue: a function of
     the message, or the name of one of its properties. It replaces an inherited `orderly`."""
-    enabled: bool
+    enabled: Annotated[bool, _FLAG]
     """False checks the declaration and leaves it out."""
 
 
@@ -107,3 +209,39 @@ def options_given(function: str, given: Mapping[str, Any], known: frozenset[str]
         if name not in known:
             raise SetupError(place, f"{function} takes no keyword {name!r}: {nearest(name, known)}")
     return {name: value for name, value in given.items() if value is not None or name not in ABSENT_WHEN_NONE}
+
+
+def read_inherited(
+    what: str, given: Mapping[str, Any], place: str, *, beside: frozenset[str] = frozenset()
+) -> Inherited:
+    """What a Router or an app says for its handlers. `beside`: the other keywords that it takes.
+
+    Raises SetupError, with its place, for an unknown keyword and for an option that no handler could have.
+    """
+    options = options_given(what, given, INHERITED | beside, place)
+    for name, value in options.items():
+        problem = option_problem(name, value)
+        if problem is not None:
+            raise SetupError(place, f"{what}: {problem}")
+    return Inherited(what, options, place)
+
+
+def option_problem(name: str, value: object, *, runs_on_loop: bool | None = None) -> str | None:
+    """Why this value of this option is wrong, for every handler or for an async (sync) one; or None."""
+    if name == "concurrency" and runs_on_loop is not None:
+        most, kind = (MAX_CONCURRENCY, "an async") if runs_on_loop else (MAX_THREADS, "a sync")
+        return _whole(1, most, f" for {kind} handler")(name, value)
+    return _CHECKS[name](name, value)
+
+
+def topic_name_problem(topic: object) -> str | None:
+    problem = _name_problem("topic", topic) or topic_problem(str(topic))
+    if problem is None and topic in (DLQ_PREFIX, RETRY_PREFIX):
+        problem = f"topic {topic!r} lacks the group's name behind it"
+    return problem
+
+
+_CHECKS: Mapping[str, Check] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(SubscribeOptions, include_extras=True).items()
+} | {"every": _given(_above_zero, "the seconds between two calls, more than 0")}
+"""By name; `every` is an argument of `poll`."""

@@ -1,66 +1,38 @@
 """What was declared on one app, and its two phases: first everything is declared, then it runs.
 
-`lifecycle`, the command line, plugins and tests read here what there is to run.
+`lifecycle`, the command line, plugins and tests read here what there is to run: the settings, the plugins that they
+choose, and the subscriptions with their policies.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
 
+from rocketapp.app.call.provided import Providers, instance_of
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.changes import LimitChange, PauseChange
-from rocketapp.app.declare.lifecycle_hooks import HookFunction
-from rocketapp.app.declare.registry import Registry
-from rocketapp.app.payloads.payloads import Payloads
+from rocketapp.app.declare.registry import Registry, with_policies
+from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.publishing import Publishing, Running
-from rocketapp.app.settings.settings import TABLES, Settings
-from rocketapp.app.settings.values import check_tables, fields_of
+from rocketapp.app.publishing import Publishes, Publishing, Running
+from rocketapp.app.settings import TABLES, Settings, check_tables, fields_of
+from rocketapp.app.sources import load_settings
+from rocketapp.app.user_code import HookFunction
 from rocketapp.config.app import AppConfig
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.model.names import group_problem
+from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
 
-if TYPE_CHECKING:
-    from rocketapp.app.inject import ContainerProviders
-
-K = TypeVar("K")
 T = TypeVar("T")
-
-
-class ArgumentSources:
-    """Where handlers' arguments come from, beside the message: the app's own settings, its container, its plugins."""
-
-    def __init__(self, declared: Declared) -> None:
-        self._declared = declared
-
-    @property
-    def has_container(self) -> bool:
-        return self._declared.providers is not None
-
-    def marked(self, marker: Any) -> Callable[[], Any]:
-        if (providers := self._declared.providers) is None:
-            raise LookupError("the app has no container: give it one, RocketApp(container=...)")
-        return providers.marked(marker)
-
-    def of_type(self, kind: Any) -> Callable[[], Any] | None:
-        if self._declared.own_options is not None and kind is self._declared.own_options:
-            return partial(self._declared.options, kind)
-        return None if self._declared.providers is None else self._declared.providers.of_type(kind)
-
-    def of_plugin(self, kind: Any) -> Callable[[], Any] | None:
-        """Raises PluginError for an answer that cannot be called, LookupError when several plugins answer."""
-        answers = self._declared.plugins.ask_for_functions("argument_provider", kind=kind)
-        if len(answers) > 1:
-            raise LookupError(f"plugins {' and '.join(answer.plugin for answer in answers)} all provide {kind!r}")
-        provide: Callable[[], Any] | None = answers[0].value if answers else None
-        return provide
 
 
 def _table_problem(answer: Any, taken: Mapping[str, type[Any]]) -> str | None:
@@ -170,21 +142,20 @@ class Declared:
         self.clusters: dict[str, str] = dict(clusters)
         self.container: Any = None
         self.lifecycle_hooks: list[HookFunction] = []
+        self.pauses: list[PauseChange] = []
+        """Calls of `pause` and `resume` before the start, in order."""
         self.publishers: list[Topic[Any]] = []
         """The topics of `app.publisher`, each once, as far as they were declared before the start."""
         self.transactions: list[Transaction[Any]] = []
-        self.providers: ContainerProviders | None = None
-        """The container as handlers see it."""
         if container is not None:
-            from rocketapp.app.inject import ContainerProviders, instance_of
-
             self.container = instance_of(container, place)
-            self.providers = ContainerProviders(self.container)
         self.payloads: Payloads = Payloads(lambda: self.codecs)
         self._own_table = None if options is None else _own_table(options, name, place)
         self.settings_in_use: Settings | None = None
         """Those of the run, while there is one."""
-        self.registry: Registry = Registry(name, clusters, ArgumentSources(self), self.payloads)
+        self.providers: Providers = Providers(self.container, self.own_options, self.options, lambda: self.plugins)
+        """Where handlers' arguments come from."""
+        self.registry: Registry = Registry(name, clusters, self.providers, self.payloads)
         self._plugin_objects = _checked_plugins(plugins, place)
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
@@ -193,6 +164,12 @@ class Declared:
         self._methods_used: dict[str, str] = {}
         """Plugin -> the last of its methods that the app has used."""
         self._version, self._settings = version, settings
+        self._kept: dict[type[Any], Any] = {}
+
+    def kept(self, kind: type[T]) -> T:
+        """The one object of this class that belongs to the app; made at the first call."""
+        found: T = self._kept.setdefault(kind, kind())
+        return found
 
     def choose_plugins(self, config: AppConfig) -> None:
         """Take the plugins that the settings name, and leave out those that they disable.
@@ -319,16 +296,16 @@ class RunningApp(Running, Protocol):
         ...
 
 
-class TwoPhases:
+class TwoPhases(Publishes):
     """What an app declared, and its run while there is one."""
+
+    _cluster, _origin = "", None
 
     def __init__(self, declared: Declared) -> None:
         self.name: str = declared.name
         self._declared = declared
-        self._pause_changes: list[PauseChange] = []
-        """Calls of `pause` and `resume` before the start, in order."""
         self._running: RunningApp | None = None
-        self._kept: dict[type[Any], Any] = {}
+        self._payloads = declared.payloads
         self._publishing = Publishing(self._must_run, payloads=declared.payloads)
 
     def _check_complete(self) -> None:
@@ -342,7 +319,7 @@ class TwoPhases:
     def _change_pauses(self, change: PauseChange) -> None:
         running = self._alive()
         if running is None:
-            self._pause_changes.append(change)
+            self._declared.pauses.append(change)
         else:
             running.change_pauses(change)
 
@@ -377,17 +354,6 @@ def declared_of(app: TwoPhases) -> Declared:
     return app._declared
 
 
-def pauses_of(app: TwoPhases) -> Sequence[PauseChange]:
-    """The calls of `pause` and `resume` before the start, in order."""
-    return tuple(app._pause_changes)
-
-
-def kept(app: TwoPhases, kind: type[K]) -> K:
-    """The one object of this class that belongs to the app; made at the first call."""
-    found: K = app._kept.setdefault(kind, kind())
-    return found
-
-
 def is_running(app: TwoPhases) -> bool:
     """Whether it has begun and not ended."""
     return app._running is not None
@@ -409,3 +375,53 @@ def begin(app: TwoPhases, running: RunningApp) -> None:
 def end(app: TwoPhases) -> None:
     """Nothing runs any more."""
     app._running = None
+
+
+_NONE: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+
+
+def read_settings(
+    app: TwoPhases,
+    environ: Mapping[str, str],
+    *,
+    file: str | None = None,
+    overrides: Mapping[str, Mapping[str, Any]] = _NONE,
+) -> Settings:
+    """The settings of an app whose modules are imported. Raises ConfigError, PluginError and SetupError.
+
+    They are read twice: which plugins there are is a setting, and the plugins bring tables of their own.
+    """
+    declared = declared_of(app)
+    load = partial(load_settings, file, overrides, environ, declared.settings, code_place=declared.place)
+    prepare(app, load(only_known=True).app)
+    return load(tables=declared.tables, passed_over=declared.disabled_plugins)
+
+
+def prepare(app: TwoPhases, config: AppConfig) -> None:
+    """Choose the plugins of an app and let them declare what they like, once."""
+    declared = declared_of(app)
+    declared.choose_plugins(config)
+    declared.configure(app)
+
+
+def complete(app: TwoPhases, settings: Settings) -> Settings:
+    """The same, with the defaults of every table that was not read: for settings that were made in code."""
+    missing = {name: kind() for name, kind in declared_of(app).tables.items() if name not in settings.plugins}
+    return replace(settings, plugins={**settings.plugins, **missing}) if missing else settings
+
+
+def subscriptions_of(app: TwoPhases, settings: Settings) -> list[Subscription]:
+    """Every subscription, complete and with its policy, of a handler whose arguments are all known.
+
+    Raises SetupError for those that contradict each other and for an annotation that names nothing, PluginError for
+    what a plugin answers.
+    """
+    settings = complete(app, settings)
+    declared_of(app).registry.check_arguments()
+    return policed_subscriptions(app, settings, declared_of(app).plugins)
+
+
+def policed_subscriptions(app: TwoPhases, settings: Settings, plugins: Plugins) -> list[Subscription]:
+    """Every subscription with its policy, as the code, the settings and these plugins say it. Raises as they do."""
+    found = declared_of(app).registry.subscriptions(settings.app.group or app.name, settings.consumer)
+    return with_policies(found, plugins, settings.options)

@@ -1,26 +1,35 @@
-"""The parts of a running app, and which of them a user's container replaces.
+"""What is built before anything connects: observers, chains, groups, and the parts that a container replaces.
 
-Only this file and `app.inject` know dependency_injector. A container that does not derive from ours replaces nothing,
-even if its providers have the names of ours; any container can provide arguments of handlers.
+Errors of plugins and declarations come from here, so that nothing has to be undone. A user's container that does not
+derive from ours replaces nothing, even if its providers have the names of ours; any container can provide arguments of
+handlers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from dependency_injector import containers, providers
 
-from rocketapp.app.run.extensions import allocation_of, connections, offset_store_of
+from rocketapp.app.call.chain import fold
+from rocketapp.app.call.provided import refuse_circle
+from rocketapp.app.call.signature import Kind
+from rocketapp.app.declare.declaration import Declaration
+from rocketapp.app.declare.phases import TwoPhases, declared_of, policed_subscriptions
+from rocketapp.app.declare.registry import ConsumedGroup, union_of
+from rocketapp.app.publishing import Publishing
+from rocketapp.app.run.extensions import allocation_of, check_clusters, connections, offset_store_of, sink_of
 from rocketapp.app.run.surface import AppSurface
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
-from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.stores import OffsetStore
@@ -28,8 +37,13 @@ from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.hooks.manager import Plugins
+from rocketapp.errors import SetupError
+from rocketapp.hooks.idempotency import keys_of
+from rocketapp.hooks.manager import Plugins, code_of, raised_by
 from rocketapp.model.event import Observe
+from rocketapp.model.outcome import Decisions
+from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.model.subscription import Subscription
 from rocketapp.producer.producer import Producer
 from rocketapp.state.allocation import Allocation
 from rocketapp.transport.access import tls_of
@@ -75,10 +89,23 @@ class World:
 
 
 class Wiring:
-    """What the clients, producers and consumers of one run are made of, by us or by the user's container."""
+    """What one run of an app is made of, by us or by the user's container; nothing of it is connected."""
 
-    def __init__(self, settings: Settings, world: World, plugins: Plugins, surface: AppSurface, user: Any) -> None:
-        """`user`: the app's container, or None. Raises ConfigError and PluginError."""
+    def __init__(
+        self,
+        app: TwoPhases,
+        settings: Settings,
+        world: World,
+        plugins: Plugins,
+        *,
+        publishing: Publishing,
+        snapshot: Callable[[], AppSnapshot],
+    ) -> None:
+        """`publishing`: for handlers that publish. Raises SetupError, PluginError or ConfigError."""
+        declared, subscriptions = declared_of(app), policed_subscriptions(app, settings, plugins)
+        surface = AppSurface(app, settings, subscriptions, publishing=publishing, plugins=plugins, snapshot=snapshot)
+        user = declared.container
+        self.surface: AppSurface = surface
         self._settings, self._world, self._user = settings, world, user
         self._filled: list[providers.Provider[Any]] = []
         self._replaced = _replaced(user)
@@ -106,6 +133,14 @@ class Wiring:
         self._observe: Observe = self._value("observe")
         self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
         self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
+        handlers, version = declared.registry.handlers(subscriptions), int(self.clock.now() * 1000)
+        self.groups: tuple[ConsumedGroup, ...] = plans_of(handlers, plugins, publishing, version=version)
+        check_clusters(self.offset_store, (plan.cluster for plan in self.shared))
+
+    @property
+    def shared(self) -> list[ConsumedGroup]:
+        """The groups whose members share the queues: all but broadcast ones."""
+        return [plan for plan in self.groups if not plan.topics[0].broadcast]
 
     def _value(self, name: str) -> Any:
         return self._replaced[name]() if name in self._replaced else self._given[name]
@@ -219,3 +254,62 @@ def _replaced(container: Any) -> dict[str, providers.Provider[Any]]:
 async def _awaited(value: Any) -> None:
     if value is not None:
         await value
+
+
+def plans_of(
+    handlers: Iterable[Declaration], plugins: Plugins, publishing: Publishing, *, version: int
+) -> tuple[ConsumedGroup, ...]:
+    """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
+    by_group: dict[tuple[str, str], dict[str, list[Declaration]]] = {}
+    for one in handlers:
+        topics = by_group.setdefault((one.subscription.cluster, one.subscription.group), {})
+        topics.setdefault(one.subscription.topic, []).append(one)
+    return tuple(
+        ConsumedGroup(cluster, group, tuple(_consumed(same, plugins, publishing, version) for same in topics.values()))
+        for (cluster, group), topics in by_group.items()
+    )
+
+
+def _consumed(same: Sequence[Declaration], plugins: Plugins, publishing: Publishing, version: int) -> ConsumedTopic:
+    """One topic of a group, with the handlers that share its subscription."""
+    subscriptions = [one.subscription for one in same]
+    first = subscriptions[0]
+    handlers = tuple(handler_of(one, plugins, publishing) for one in same)
+    return ConsumedTopic(
+        topic=first.topic,
+        start=first.start,
+        retries=first.retries,
+        handlers=handlers,
+        data=union_of(subscriptions, version),
+        sink=None if same[0].is_polled else sink_of(plugins, subscriptions),
+        broadcast=first.broadcast,
+    )
+
+
+def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
+    """A handler that asks for it and would not get it handles copies unseen."""
+    wanted = subscription.idempotent
+    if wanted and not getattr(wanted, "keeps_marks", True):
+        problem = f"idempotent= needs {wanted!r}, which is not among the app's plugins: RocketApp(plugins=[...])"
+        raise SetupError(subscription.place, problem)
+    if wanted and not getattr(wanted, "keeps_marks", False) and "idempotency" not in plugins.names():
+        problem = "idempotent= needs the plugin idempotency, which is disabled or not installed: enable it"
+        raise SetupError(subscription.place, problem)
+
+
+def handler_of(declaration: Declaration, plugins: Plugins, publishing: Publishing) -> Handler:
+    """The function behind all that stands in front of it. Code without an owner is the user's."""
+    subscription, arguments = declaration.subscription, declaration.arguments or ()
+    _check_idempotency(subscription, plugins)
+    for argument in arguments:
+        if argument.kind is Kind.PROVIDER:
+            refuse_circle(argument.name, argument.provide, subscription.place)
+    decisions = Decisions() if subscription.commit == "manual" else None
+    call = declaration.call(publishing, decisions)
+    # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
+    users = [call, declaration.function]
+    if callable(subscription.idempotent):
+        users.append(keys_of(subscription, subscription.idempotent))
+    owners = {code: "" for code in map(code_of, users) if code is not None}
+    call = fold(call, subscription, plugins, owners)
+    return Handler(subscription, call, owner_of=partial(raised_by, owners=owners), decisions=decisions)

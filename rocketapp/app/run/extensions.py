@@ -1,5 +1,5 @@
-"""What plugins bring for the engine, asked once at start: an allocation strategy, a store of offsets, sinks
-of topics, and what sees remote calls. What they fail at later is one line of the log.
+"""What plugins bring for the engine, asked once at start: an allocation strategy, a store of offsets, sinks of topics,
+and what sees remote calls and stands around publishing. What they fail at later is one line of the log.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import CodeType
 from typing import TYPE_CHECKING
 
 from rocketapp.app.declare.changes import OF_HANDLERS
+from rocketapp.app.publishing import Sender
 from rocketapp.app.run.surface import PluginFailures
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.offsets.stores import OffsetStore
-from rocketapp.errors import ConfigError, PluginError, SetupError
-from rocketapp.hooks.answers import Answered, Calling, RemoteAnswer, RemoteCall
-from rocketapp.hooks.manager import HookResult, Plugins
+from rocketapp.errors import ConfigError, PluginError, RocketAppError, SetupError
+from rocketapp.hooks.answers import Answered, Calling, PublishCall, RemoteAnswer, RemoteCall, Sending
+from rocketapp.hooks.manager import HookResult, Plugins, code_of, raised_by
 from rocketapp.hooks.surface import Surface
-from rocketapp.model.handler_kind import kind_of
-from rocketapp.model.subscription import Subscription
+from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.subscription import Subscription, kind_of
 from rocketapp.state.allocation import (
     AVERAGE,
     Allocation,
@@ -242,3 +244,83 @@ def _guarded(failures: PluginFailures, plugin: str, call: Callable[[], Answered 
     except Exception as error:
         failures.tell(f"plugin {plugin}", "a remote call", error)
         return None
+
+
+ENGINE = ""
+"""The owner of the code below all wrappers."""
+
+
+def fold_publish(producer: Callable[[str], Sender], plugins: Plugins, surface: Surface) -> PublishCall | None:
+    """What every publish goes through; None when no plugin has a wrapper.
+
+    `producer`: gives that of a cluster. Of several wrappers the last registered is outermost. Raises PluginError.
+    """
+    answers = plugins.ask_for_functions("publish_wrapper", app=surface)
+    if not answers:
+        return None
+    call = _through(producer)
+    owners = {code: ENGINE for code in [code_of(call)] if code is not None}
+    for answer in answers:
+        call = answer.around(answer.value, call)
+        if (code := code_of(call)) is not None:
+            owners[code] = answer.plugin
+    return _outermost(call, owners)
+
+
+def _through(producer: Callable[[str], Sender]) -> PublishCall:
+    async def send(sending: Sending) -> Sequence[SendResult]:
+        sender = producer(sending.cluster)
+        if sending.kind == "many":
+            return await sender.send_many(sending.messages)
+        if sending.kind == "send":
+            return [await sender.send(message, timeout=sending.timeout) for message in sending.messages]
+        for message in sending.messages:
+            await sender.send_one_way(message)
+        return ()
+
+    return send
+
+
+def _outermost(call: PublishCall, owners: dict[CodeType, str]) -> PublishCall:
+    """Names the plugin that failed. Without a result for each message nothing says that it is stored."""
+    names = ", ".join(owner for owner in owners.values() if owner)
+
+    async def send(sending: Sending) -> Sequence[SendResult]:
+        try:
+            results = await call(sending)
+        except RocketAppError:
+            raise
+        except Exception as error:
+            plugin = raised_by(error, owners)
+            if not plugin:
+                raise
+            raise PluginError(plugin, f"publish_wrapper raised {type(error).__name__}: {error}") from error
+        if sending.kind != "one_way":
+            count = len(results) if isinstance(results, Sequence) else None
+            if count != len(sending.messages):
+                said = repr(results) if count is None else f"{count} results"
+                raise PluginError(
+                    names, f"publish_wrapper returned {said} for {len(sending.messages)} messages: one each is needed"
+                )
+        return results
+
+    return send
+
+
+class WrappedSender:
+    """The producer of one cluster behind the plugins' wrappers."""
+
+    __slots__ = ("_call", "_cluster")
+
+    def __init__(self, call: PublishCall, cluster: str) -> None:
+        self._call, self._cluster = call, cluster
+
+    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
+        results = await self._call(Sending((message,), "send", self._cluster, timeout))
+        return results[0]
+
+    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
+        return list(await self._call(Sending(messages, "many", self._cluster, None)))
+
+    async def send_one_way(self, message: Outgoing) -> None:
+        await self._call(Sending((message,), "one_way", self._cluster, None))

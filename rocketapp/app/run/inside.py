@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from rocketapp.app.declare.changes import LimitChange, PauseChange
-from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end
+from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end, prepare, read_settings
 from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.publishing import Publishing
-from rocketapp.app.run.container import World
+from rocketapp.app.publishing import Publishing
+from rocketapp.app.run.container import Wiring, World
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.plan import assemble
-from rocketapp.app.run.reading import complete, prepare, read_settings
-from rocketapp.app.run.surface import Periodic
-from rocketapp.app.run.user_code import UserCode
-from rocketapp.app.settings.file import SWITCHER
-from rocketapp.app.settings.settings import Settings, with_name_server
+from rocketapp.app.settings import Settings, with_name_server
+from rocketapp.app.sources import SWITCHER
+from rocketapp.app.user_code import UserCode
 from rocketapp.clock import SystemClock
 from rocketapp.embedded.running import find_serving
 from rocketapp.errors import ConfigError, ConnectError, SetupError
@@ -49,7 +45,7 @@ log: logging.Logger = logging.getLogger("rocketapp.app")
 async def start(app: TwoPhases) -> Lifecycle:
     """Returns when messages flow. Raises what Lifecycle.start raises; then nothing is left running."""
     declared, settings = declared_of(app), read_settings(app, os.environ)
-    declared.registry.check_bindings()
+    declared.registry.check_arguments()
     subscriptions = declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
     if not settings.client.name_server and declared.uses_unnamed_cluster(one.cluster for one in subscriptions):
         settings = with_name_server(settings, await _embedded_broker(settings))
@@ -115,28 +111,34 @@ async def handlers_alone(
     """
     prepare(app, settings.app)
     settings = complete(app, settings)
-    declared, running = declared_of(app), _Listing(app, published)
+
+    def keep(message: Outgoing, _cluster: str) -> int:
+        published.append(message)
+        return len(published)
+
+    declared, running = declared_of(app), Unconnected(app, keep)
     snapshot = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
-    assembly = assemble(
+    wiring = Wiring(
         app,
         settings,
         World(dial=_refuse, clock=SystemClock(), random=Random()),
         declared.plugins,
         publishing=running.publishing,
-        periodic=Periodic(),
         snapshot=lambda: snapshot,
     )
-    code = UserCode(app, declared.plugins, assembly.surface, patience=settings.app.drain_timeout)
+    code = UserCode(
+        app, declared.lifecycle_hooks, declared.plugins, wiring.surface, patience=settings.app.drain_timeout
+    )
     begin(app, running)
     declared.settings_in_use = settings
     try:
-        await assembly.wiring.start_resources()
+        await wiring.start_resources()
         await code.start()
-        yield assembly.groups
+        yield wiring.groups
     finally:
         await code.stop(asyncio.Event())
-        await assembly.wiring.stop_resources()
-        assembly.wiring.release()
+        await wiring.stop_resources()
+        wiring.release()
         declared.settings_in_use = None
         end(app)
 
@@ -145,18 +147,15 @@ async def _refuse(address: str, receiver: Receiver, timeout: float, tls: Tls | N
     raise ConnectError(address, "nothing is connected while a handler is tried")
 
 
-class Unconnected(ABC):
+class Unconnected:
     """Stands for a running app and its producers where nothing is connected: what is published is kept."""
 
     send_timeout: float = 3.0
 
-    def __init__(self, app: TwoPhases) -> None:
+    def __init__(self, app: TwoPhases, keep: Callable[[Outgoing, str], int]) -> None:
+        """`keep`: takes what is published to a cluster; returns how many messages that were by now."""
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._declared = declared_of(app)
-
-    @abstractmethod
-    def keep(self, message: Outgoing, cluster: str) -> int:
-        """Take what is published to this cluster; returns how many messages that were by now."""
+        self._declared, self._keep = declared_of(app), keep
 
     @property
     def publishing(self) -> Publishing:
@@ -164,7 +163,7 @@ class Unconnected(ABC):
         return Publishing(lambda: self, payloads=self._declared.payloads)
 
     def sender(self, cluster: str) -> _Keeping:
-        return _Keeping(self, cluster)
+        return _Keeping(self._keep, cluster)
 
     replying = sender
 
@@ -174,21 +173,21 @@ class Unconnected(ABC):
     def options(self, kind: type[Any]) -> Any:
         return self._declared.options(kind)
 
-    def change_pauses(self, change: PauseChange) -> None:  # noqa: B027 - nothing is to be done here
+    def change_pauses(self, change: PauseChange) -> None:
         """There is nothing to pause."""
 
-    def adjust(self, change: LimitChange) -> None:  # noqa: B027 - nothing is to be done here
+    def adjust(self, change: LimitChange) -> None:
         """There is nothing to limit."""
 
 
 class _Keeping:
     """Stands for the producer of one cluster."""
 
-    def __init__(self, home: Unconnected, cluster: str) -> None:
-        self._home, self._cluster = home, cluster
+    def __init__(self, keep: Callable[[Outgoing, str], int], cluster: str) -> None:
+        self._keep, self._cluster = keep, cluster
 
     async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        number = self._home.keep(message, self._cluster)
+        number = self._keep(message, self._cluster)
         return SendResult(f"NOTSENT{number:025X}", "", MessageQueue(message.topic, "none", 0), number - 1)
 
     async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
@@ -203,15 +202,3 @@ class _Keeping:
         to = reply_to(request.properties)
         topic = request.topic if to is None else to.topic
         await self.send(Outgoing(topic=topic, body=body, properties=properties))
-
-
-class _Listing(Unconnected):
-    """Keeps the messages as they are."""
-
-    def __init__(self, app: TwoPhases, published: list[Outgoing]) -> None:
-        super().__init__(app)
-        self._published = published
-
-    def keep(self, message: Outgoing, cluster: str) -> int:
-        self._published.append(message)
-        return len(self._published)

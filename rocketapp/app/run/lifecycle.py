@@ -17,21 +17,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, PauseChange, of_groups
-from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end, pauses_of
+from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end, prepare
 from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
-from rocketapp.app.publish.publishing import Publishing, Sender, WrappedSender, fold_publish, running_loop
-from rocketapp.app.run.container import World
-from rocketapp.app.run.extensions import own_limits, tell_allocation
-from rocketapp.app.run.plan import Assembly, assemble
-from rocketapp.app.run.reading import complete, prepare
-from rocketapp.app.run.surface import Periodic
-from rocketapp.app.run.user_code import UserCode
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.publishing import Publishing, Sender, running_loop
+from rocketapp.app.run.container import Wiring, World
+from rocketapp.app.run.extensions import WrappedSender, fold_publish, own_limits, tell_allocation
+from rocketapp.app.settings import Settings
+from rocketapp.app.user_code import UserCode
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.rollout.check import digest
 from rocketapp.errors import ConfigError, SetupError, TransportError
-from rocketapp.model.snapshot import AppSnapshot
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
 from rocketapp.transport.web import shown_url
@@ -67,14 +63,13 @@ class Lifecycle:
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout: float = settings.producer.send_timeout
         self.publishing: Publishing = Publishing(lambda: self, payloads=declared_of(app).payloads)
-        self._assembly: Assembly | None = None
+        self._wiring: Wiring | None = None
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}
         self._senders: dict[str, Sender] = {}
         """The producers, behind the publish wrappers of plugins if there are any."""
         self._consumers: list[PushConsumer] = []
         self._user_code: UserCode | None = None
-        self._periodic = Periodic()
         self._offset_store: OffsetStore | None = None
         self._began = False
         self._is_assembled = False
@@ -94,7 +89,7 @@ class Lifecycle:
         self.loop = asyncio.get_running_loop()
         prepare(self._app, self._settings.app)
         self._settings = complete(self._app, self._settings)
-        self._early_changes = list(pauses_of(self._app))
+        self._early_changes = list(declared_of(self._app).pauses)
         end_in_children(self)
         begin(self._app, self)
         declared_of(self._app).settings_in_use = self._settings
@@ -149,7 +144,7 @@ class Lifecycle:
 
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
-        if self._assembly is not None:
+        if self._wiring is not None:
             change.named_in(self._plans())
         if running_loop() is self.loop:
             self._change_pauses(change)
@@ -158,7 +153,7 @@ class Lifecycle:
 
     def adjust(self, change: LimitChange) -> None:
         """Change limits. Raises SetupError for what cannot be changed. May be called from any thread."""
-        if self._assembly is None or not self._is_assembled:
+        if self._wiring is None or not self._is_assembled:
             change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
         own = {
             (index, one.topic): own_limits(one.sink)
@@ -200,12 +195,12 @@ class Lifecycle:
         limit = self._settings.consumer.cache_max_bytes
         client_ids = {name: client.client_id for name, client in self._clients.items()}
         now = AppSnapshot(cache_limit_bytes=limit, groups=tuple(groups), client_ids=client_ids)
-        return now if self._assembly is None else replace(now, metrics=self._assembly.surface.metrics(now))
+        return now if self._wiring is None else replace(now, metrics=self._wiring.surface.metrics(now))
 
     def halt(self) -> None:
         """In a forked child: start nothing more, and send nothing."""
-        if self._assembly is not None:
-            self._assembly.surface.halt()
+        if self._wiring is not None:
+            self._wiring.surface.halt()
         for client in self._clients.values():
             client.disown()
         for consumer in self._consumers:
@@ -218,33 +213,38 @@ class Lifecycle:
         plugins = declared_of(self._app).plugins
         if self._more_plugins:
             plugins = plugins.joined_by(self._more_plugins)
-        self._assembly = assembly = assemble(
+        self._wiring = wiring = Wiring(
             self._app,
             self._settings,
             self._world,
             plugins,
             publishing=self.publishing,
-            periodic=self._periodic,
             snapshot=self.snapshot,
         )
         for change in self._early_changes:
             change.named_in(self._plans())
-        tell_allocation(assembly.wiring.allocation, [plan.group for plan in assembly.shared])
-        assembly.wiring.blocked_loop.start()
-        self._user_code = UserCode(self._app, plugins, assembly.surface, patience=self._settings.app.drain_timeout)
-        wrapped = fold_publish(self.producer, plugins, assembly.surface)
-        await assembly.wiring.start_resources()
-        await self._connect(assembly)
+        tell_allocation(wiring.allocation, [plan.group for plan in wiring.shared])
+        wiring.blocked_loop.start()
+        self._user_code = UserCode(
+            self._app,
+            declared_of(self._app).lifecycle_hooks,
+            plugins,
+            wiring.surface,
+            patience=self._settings.app.drain_timeout,
+        )
+        wrapped = fold_publish(self.producer, plugins, wiring.surface)
+        await wiring.start_resources()
+        await self._connect(wiring)
         for cluster, client in self._clients.items():
             group = self._settings.producer.group or self._app.name
-            producer = assembly.wiring.producer(client, group)
+            producer = wiring.producer(client, group)
             await producer.start()
             self._producers[cluster] = producer
         for cluster, producer in self._producers.items():
             self._senders[cluster] = producer if wrapped is None else WrappedSender(wrapped, cluster)
-        self._consumers += self._new_consumers(assembly)
+        self._consumers += self._new_consumers(wiring)
         self._is_assembled = True
-        self._offset_store = assembly.wiring.offset_store if assembly.shared else None
+        self._offset_store = wiring.offset_store if wiring.shared else None
         if self._offset_store is not None:
             await opened(self._offset_store)
         for change in self._early_changes:
@@ -254,13 +254,13 @@ class Lifecycle:
         # What a check needs is there when the startup functions have ended.
         for transaction in declared_of(self._app).transactions:
             self.producer(transaction.cluster).transactions.answer(transaction.topic_name, transaction.ask())
-        self._periodic.start(self.loop)
+        wiring.surface.periodic.start(self.loop)
         for consumer in self._consumers:
             consumer.begin()
 
-    def _new_consumers(self, assembly: Assembly) -> Iterator[PushConsumer]:
-        for plan in assembly.groups:
-            yield assembly.wiring.consumer(
+    def _new_consumers(self, wiring: Wiring) -> Iterator[PushConsumer]:
+        for plan in wiring.groups:
+            yield wiring.consumer(
                 self._clients[plan.cluster],
                 self._producers[plan.cluster],
                 cluster=plan.cluster,
@@ -269,35 +269,35 @@ class Lifecycle:
                 expected_members=self._expected_members,
             )
 
-    def _clusters(self, assembly: Assembly) -> dict[str, str]:
+    def _clusters(self, wiring: Wiring) -> dict[str, str]:
         """Name servers by cluster: every named one, and the unnamed one if anything may use it."""
         declared = declared_of(self._app)
         clusters = dict(declared.clusters)
         if self._settings.client.name_server:
             clusters[UNNAMED] = self._settings.client.name_server
-        elif declared.uses_unnamed_cluster(plan.cluster for plan in assembly.groups):
+        elif declared.uses_unnamed_cluster(plan.cluster for plan in wiring.groups):
             raise ConfigError(
                 "client.name_server", "is not set: give the cluster's name servers, host:port[;host:port]"
             )
         return clusters
 
-    async def _connect(self, assembly: Assembly) -> None:
-        clusters = self._clusters(assembly)
+    async def _connect(self, wiring: Wiring) -> None:
+        clusters = self._clusters(wiring)
         if self._settings.client.tls and not self._settings.client.tls_verify:
             log.warning("client.tls_verify is off: any server is trusted")
         configs = {name: replace(self._settings.client, name_server=address) for name, address in clusters.items()}
-        await all_of(self._connect_one(assembly, name, config) for name, config in configs.items())
+        await all_of(self._connect_one(wiring, name, config) for name, config in configs.items())
 
-    async def _connect_one(self, assembly: Assembly, cluster: str, config: ClientConfig) -> None:
+    async def _connect_one(self, wiring: Wiring, cluster: str, config: ClientConfig) -> None:
         """Try until `connect_timeout` is over; later outages are waited out for ever."""
         limit = self._settings.app.connect_timeout
         deadline = self.loop.time() + limit
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         cause, is_told = "no answer", False
-        groups = {plan.group: plan.topics for plan in assembly.groups if plan.cluster == cluster}
+        groups = {plan.group: plan.topics for plan in wiring.groups if plan.cluster == cluster}
         subscribed = digest(groups, self._settings.consumer)
         while True:
-            client = assembly.wiring.client(config, subscribed)
+            client = wiring.client(config, subscribed)
             try:
                 async with asyncio.timeout_at(deadline):
                     await client.start()
@@ -319,7 +319,7 @@ class Lifecycle:
             return
 
     def _plans(self) -> Sequence[ConsumedGroup]:
-        return () if self._assembly is None else self._assembly.groups
+        return () if self._wiring is None else self._wiring.groups
 
     def _change_pauses(self, change: PauseChange) -> None:
         if not self._is_assembled:
@@ -348,7 +348,8 @@ class Lifecycle:
 
     async def _stop_engine(self) -> None:
         """Producers, then clients: what fails here only leaves a connection to the operating system."""
-        self._periodic.stop()
+        if self._wiring is not None:
+            self._wiring.surface.periodic.stop()
         for part in (self._producers, self._clients):
             results = await asyncio.gather(*(one.stop() for one in part.values()), return_exceptions=True)
             for result in results:
@@ -361,13 +362,13 @@ class Lifecycle:
             except Exception as error:
                 log.error("the offset store did not close: %s", error, exc_info=error)
             self._offset_store = None
-        if self._assembly is not None:
+        if self._wiring is not None:
             try:
-                await self._assembly.wiring.stop_resources()
+                await self._wiring.stop_resources()
             except Exception as error:
                 log.error("a resource of the container did not close: %s", error, exc_info=error)
-            self._assembly.wiring.blocked_loop.stop()
-            self._assembly.wiring.release()
+            self._wiring.blocked_loop.stop()
+            self._wiring.release()
         end(self._app)
         declared_of(self._app).settings_in_use = None
 

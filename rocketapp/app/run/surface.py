@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from rocketapp.app.declare.phases import TwoPhases, declared_of
-from rocketapp.app.publish.publishing import Publishing
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.publishing import Publishing
+from rocketapp.app.settings import Settings
 from rocketapp.hooks.answers import ReadMetrics
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.model.event import Event, Observe
-from rocketapp.model.metric import Metric
-from rocketapp.model.outgoing import SendResult
-from rocketapp.model.publish_options import PublishOptions
-from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.model.outgoing import PublishOptions, SendResult
+from rocketapp.model.snapshot import AppSnapshot, Metric
 from rocketapp.model.subscription import Subscription
 from rocketapp.user_line import line_of_error
 from rocketapp.wire.record import Message
@@ -117,13 +115,14 @@ class AppSurface:
         subscriptions: Sequence[Subscription],
         *,
         publishing: Publishing,
-        periodic: Periodic,
         plugins: Plugins,
         snapshot: Callable[[], AppSnapshot],
     ) -> None:
         """Sets the plugins up and asks for their observers. Raises what they raise, and PluginError."""
         self._app, self._settings, self._publishing = app, settings, publishing
-        self._periodic, self._plugins = periodic, plugins
+        self._plugins = plugins
+        self.periodic: Periodic = Periodic()
+        """The timers of `every`; its owner starts and stops them."""
         self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
         self.snapshot = snapshot
         self._stores: list[HookResult] | None = None
@@ -149,13 +148,10 @@ class AppSurface:
         return self._settings.options(table)
 
     def provider(self, what: type[Any] | str) -> Callable[[], Any]:
-        providers = declared_of(self._app).providers
-        if providers is None:
-            raise LookupError(f"{what!r}: the app has no container, RocketApp(container=...)")
-        return providers.provider(what)
+        return declared_of(self._app).providers.provider(what)
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
-        self._periodic.add(seconds, call)
+        self.periodic.add(seconds, call)
 
     def observe(self, event: Event) -> None:
         """To every observer; none of them can disturb the engine or another one."""

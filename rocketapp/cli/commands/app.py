@@ -24,7 +24,7 @@ from rocketapp.model.subscription_words import (
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.hooks.finding import Found
     from rocketapp.model.subscription import Subscription
 

@@ -14,7 +14,7 @@ from rocketapp.cli.output import print_json, print_table, say
 if TYPE_CHECKING:
     from rocketapp.admin.groups import CheckedGroup
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.model.subscription import Subscription, SubscriptionData
 
 

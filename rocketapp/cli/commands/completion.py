@@ -17,7 +17,7 @@ from rocketapp.cli.output import say
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
 
 SHELLS = ("bash", "zsh", "fish")
 LIMIT = 1.0

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rocketapp.admin.replay_state import ReplayState, StateFile
     from rocketapp.app.app import RocketApp
     from rocketapp.app.declare.registry import ConsumedGroup
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.consumer.handler import Handler
     from rocketapp.model.outgoing import Outgoing
     from rocketapp.wire.message import Message

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
 
 Format = Literal["json", "yaml"]
 MOST_LINES = 40

@@ -20,7 +20,7 @@ from rocketapp.cli.output import show
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.model.subscription import Subscription
     from rocketapp.operate.cluster import ClusterLook, GroupState
     from rocketapp.operate.verdict import Finding

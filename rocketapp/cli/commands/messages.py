@@ -17,7 +17,7 @@ from rocketapp.cli.options import TOPIC, json_lines_option, name_server_option, 
 from rocketapp.cli.output import needs_ascii, printable, show
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.model.event import Event
     from rocketapp.wire.record import Message
 

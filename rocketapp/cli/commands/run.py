@@ -19,11 +19,11 @@ from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, apps, levels, overrides_of, refuse_empty
 from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import Report, summary_line
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.cli.processes.stop import ProcessStop
 
 MOST_WORKERS = 256
@@ -129,7 +129,7 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
 async def _run_worker(
     given: Mapping[str, Any], app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
 ) -> int:
-    from rocketapp.app.settings.settings import with_name_server
+    from rocketapp.app.settings import with_name_server
     from rocketapp.cli.processes.run import Run
     from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker, obey

@@ -22,7 +22,7 @@ from rocketapp.cli.options import TOPIC, json_lines_option, name_server_option, 
 from rocketapp.cli.output import needs_ascii
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.model.outgoing import Outgoing, SendResult
     from rocketapp.producer.producer import Producer
 

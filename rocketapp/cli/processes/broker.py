@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.settings.file import DEVELOPMENT
+from rocketapp.app.settings import DEVELOPMENT
 from rocketapp.cli.failure import CommandError, problem_of
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
@@ -28,7 +28,7 @@ from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.model.event import Event
@@ -54,7 +54,7 @@ STEADY = 5.0
 
 def names_of(settings: Settings, **options: str) -> dict[str, str]:
     """How the user gave each option of [broker]: by the command's own option, or somewhere in the settings."""
-    from rocketapp.app.settings.settings import DEFAULT
+    from rocketapp.app.settings import DEFAULT
 
     sources = {key: settings.source_of("broker", key) for key in options}
     own = ("command line", DEFAULT)

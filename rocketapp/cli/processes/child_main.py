@@ -161,7 +161,7 @@ class Lifeline:
 
 
 def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
-    from rocketapp.app.settings.settings import with_name_server
+    from rocketapp.app.settings import with_name_server
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.processes.worker import Worker, obey, pause_again

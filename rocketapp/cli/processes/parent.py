@@ -25,12 +25,12 @@ from rocketapp.cli.processes.run import Run
 from rocketapp.cli.processes.service_manager import Silence
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
 from rocketapp.cli.settings import read_settings
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died is started again, doubled each time."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from rocketapp.app.settings.sources import DEFAULT_FILE
+from rocketapp.app.sources import DEFAULT_FILE
 from rocketapp.cli.failure import CommandError, shown_path
 
 SOURCES = frozenset({".py", ".toml"})

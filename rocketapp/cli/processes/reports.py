@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 
 FRESH = 5.0
 """Seconds that a worker's report says something about now; they come every second or faster."""

@@ -20,7 +20,7 @@ from rocketapp.cli.processes.service_manager import ServiceManager
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.cli.processes.broker import BrokerKeeper
     from rocketapp.operate.desk import Ask, Desk
     from rocketapp.operate.server import OperatorServer

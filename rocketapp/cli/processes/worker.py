@@ -22,13 +22,13 @@ from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.clock import SystemClock
 from rocketapp.errors import ConfigError, PluginError, RocketAppError, SetupError, TransportError
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.tasks import scope
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.run.lifecycle import Lifecycle
-    from rocketapp.app.settings.settings import Settings
+    from rocketapp.app.settings import Settings
     from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.consumer.journal import Journal
     from rocketapp.operate.operation import Operation

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketapp.client.calls.ask import ask, refusal
-from rocketapp.model.popped import Acks, Handle
+from rocketapp.model.pulled import Acks, Handle
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command

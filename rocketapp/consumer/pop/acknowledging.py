@@ -17,7 +17,7 @@ from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.errors import BrokerError, RocketAppError
 from rocketapp.model.event import LoopFailed
-from rocketapp.model.popped import Acks
+from rocketapp.model.pulled import Acks
 from rocketapp.state.policy import delay_before
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.redelivery import Dead, Failure, concurrent_step

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.popped import Handle
+from rocketapp.model.pulled import Handle
 from rocketapp.state.pop_queue import HandOut
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.pop import OF_TOPIC, PopResponse, handle_in

@@ -20,7 +20,7 @@ from rocketapp.consumer.stalls import OF_HIDING
 from rocketapp.errors import RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.popped import Handle
+from rocketapp.model.pulled import Handle
 from rocketapp.state.pop_queue import HandOut, PopQueue
 from rocketapp.state.retry_times import RetryTimes
 from rocketapp.wire.record import Message

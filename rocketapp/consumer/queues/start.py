@@ -18,8 +18,7 @@ from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError, TransportError
-from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.queue_start import QueueStart
+from rocketapp.model.message_queue import MessageQueue, QueueStart
 from rocketapp.state.handover import LOOK_INTERVAL, MOMENT, may_begin, next_look
 from rocketapp.state.start_position import Edge, start_at
 

@@ -34,10 +34,9 @@ from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
 from rocketapp.consumer.workers.work import Completion
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
-from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Retry, Stop
-from rocketapp.model.subscription import ALL_TAGS
+from rocketapp.model.subscription import ALL_TAGS, kind_of
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure

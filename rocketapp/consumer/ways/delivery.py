@@ -18,8 +18,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.workers.work import Completion
-from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.queue_start import Begin
+from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue

@@ -13,8 +13,7 @@ from typing import Any
 
 from rocketapp.consumer.ways.by_offset import Prompting
 from rocketapp.consumer.workers.serial import SerialExecutor
-from rocketapp.model.decisions import COMMIT, Decisions
-from rocketapp.model.outcome import Retry
+from rocketapp.model.outcome import COMMIT, Decisions, Retry
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message

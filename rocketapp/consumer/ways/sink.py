@@ -25,8 +25,7 @@ from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import NewQueue, Pulled
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed
-from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.queue_start import Begin, QueueStart
+from rocketapp.model.message_queue import Begin, MessageQueue, QueueStart
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.flow_control import IsFull, QueueLimits
 from rocketapp.state.handover import RUN_ON

@@ -12,7 +12,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Way
-from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED
+from rocketapp.model.subscription import KEYED, ORDERLY, POLLED
 
 
 def _sink(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:

@@ -15,7 +15,7 @@ import msgspec
 
 from rocketapp.errors import ProtocolError
 from rocketapp.model.names import RETRY_PREFIX
-from rocketapp.model.popped import Acks, Handle
+from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import fields as read
 from rocketapp.wire.fields import Header, Int32, java_names
 

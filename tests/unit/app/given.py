@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp import Message, RocketApp
+from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.declare.registry import Bound, ConsumedGroup
-from rocketapp.app.publish.publishing import Publishing, Sender
-from rocketapp.app.run.plan import plans_of
+from rocketapp.app.declare.registry import ConsumedGroup
+from rocketapp.app.publishing import Publishing, Sender
+from rocketapp.app.run.container import plans_of
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.properties import encode
@@ -76,7 +77,7 @@ def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str 
     return plans_of(_all_bound(app, consumer, group), declared_of(app).plugins, NOWHERE, version=1)
 
 
-def bound(app: RocketApp) -> Bound:
+def bound(app: RocketApp) -> Declaration:
     """The only handler of an app."""
     (one,) = _all_bound(app)
     return one
@@ -87,6 +88,6 @@ def call_of(app: RocketApp) -> Callable[[Any], Any]:
     return bound(app).call(NOWHERE)
 
 
-def _all_bound(app: RocketApp, consumer: ConsumerConfig | None = None, group: str = "") -> list[Bound]:
+def _all_bound(app: RocketApp, consumer: ConsumerConfig | None = None, group: str = "") -> list[Declaration]:
     registry = declared_of(app).registry
-    return registry.bound(registry.subscriptions(group or app.name, consumer or ConsumerConfig()))
+    return registry.handlers(registry.subscriptions(group or app.name, consumer or ConsumerConfig()))

@@ -13,7 +13,7 @@ from dependency_injector import providers
 from rocketapp import RocketApp, SendResult, hookimpl
 from rocketapp.app.run.container import Container, World
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
@@ -24,8 +24,7 @@ from rocketapp.hooks.surface import Surface
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.model.snapshot import AppSnapshot
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketapp import ConfigError, Message, RocketApp, SetupError
-from rocketapp.app.run.reading import read_settings
+from rocketapp.app.declare.phases import read_settings
 from rocketapp.plugin import ConsumerConfig, option
 from rocketapp.testing import TestApp
 from tests.unit.app.parts import Diary, container_of, lifecycle_of

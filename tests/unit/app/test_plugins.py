@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from rocketapp import ConfigError, Message, PluginError, RocketApp, SetupError
-from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.run.reading import read_settings
+from rocketapp.app.declare.phases import declared_of, read_settings
 from rocketapp.plugin import AppConfig, hookimpl, option
 
 

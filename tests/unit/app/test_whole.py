@@ -15,7 +15,7 @@ from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router, ho
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig
@@ -23,7 +23,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.model.event import Event
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.transport.memory import MemoryNetwork
 
 Run = Callable[..., Awaitable[Lifecycle]]

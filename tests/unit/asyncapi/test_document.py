@@ -13,8 +13,7 @@ import pydantic
 import pytest
 
 from rocketapp import Message, RocketApp, Router, Topic
-from rocketapp.app.declare.phases import TwoPhases, declared_of
-from rocketapp.app.run.reading import read_settings
+from rocketapp.app.declare.phases import TwoPhases, declared_of, read_settings
 from rocketapp.asyncapi.document import UNVERSIONED, document_of
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.testing import TestApp

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.asyncapi.page import page_of
 from rocketapp.operate.server import OperatorServer

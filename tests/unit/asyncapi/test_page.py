@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of
 from rocketapp.asyncapi.page import page_of, prose, type_text
 from tests.unit.asyncapi.everything import everything

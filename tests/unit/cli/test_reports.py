@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from rocketapp.cli.processes.reports import FRESH, Report, WorkerReports, summary_line
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.operate.together import Durations
 from rocketapp.operate.view import FailureLine, View
 from rocketapp.plugins.counts import HandledKey, SentKey

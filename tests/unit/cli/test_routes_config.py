@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rocketapp import Breaker, DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
-from rocketapp.app.settings.settings import Settings
-from rocketapp.app.settings.values import checked, fields_of
+from rocketapp.app.settings import Settings, checked, fields_of
 from rocketapp.cli.commands.app import HIDDEN, describe_failures, describe_routes, describe_settings, route_of
 from rocketapp.cli.main import cli
 from rocketapp.cli.settings import subscriptions_of

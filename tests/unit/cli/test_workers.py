@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rocketapp import SyncClient
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.cli.processes.parent import Parent
 from rocketapp.cli.processes.stop import ProcessStop
 from tests.unit.cli.asking import Http

@@ -14,7 +14,7 @@ from rocketapp.consumer.offsets.local import LocalOffsets
 from rocketapp.errors import SetupError
 from rocketapp.model.event import DeadLettered, Dropped, Retried
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from rocketapp.app.settings.values import checked, fields_of
+from rocketapp.app.settings import checked, fields_of
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig

@@ -13,7 +13,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.errors import ConfigError, SetupError
 from rocketapp.model.event import Assigned, DrainCut, Handled, HandlerSlow, LoopFailed, Moving, StandingStill, Unmatched
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp import Message, RocketApp
-from rocketapp.hooks.keys import keys_of
+from rocketapp.hooks.idempotency import keys_of
 from rocketapp.model.subscription import Subscription
 from tests.unit.app.given import bound
 from tests.unit.plugins.idempotency.stage import message

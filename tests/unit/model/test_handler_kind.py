@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp.model.handler_kind import CONCURRENT, KEYED, ORDERLY, POLLED, POPPED, HandlerKind, kind_of
+from rocketapp.model.subscription import CONCURRENT, KEYED, ORDERLY, POLLED, POPPED, HandlerKind, kind_of
 from tests.unit.consumer.fake_cluster import subscription
 
 

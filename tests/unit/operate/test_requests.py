@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rocketapp import RocketApp
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.errors import SetupError
 from rocketapp.operate import desk

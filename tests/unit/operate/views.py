@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.operate.view import FailureLine, Now, Seen, Stall, Unassigned, View
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric, QueueSnapshot
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rocketapp import DeadLetter, RocketApp, SetupError
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.publish.publishing import outgoing
+from rocketapp.app.publishing import outgoing
 from rocketapp.plugins.avro import Avro, AvroCodec
 from rocketapp.testing import Done, call_sync, make_message
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rocketapp import Breaker, ConfigError, DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
-from rocketapp.app.run.reading import complete
-from rocketapp.app.settings.sources import load_settings
+from rocketapp.app.declare.phases import complete
+from rocketapp.app.sources import load_settings
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription

@@ -7,7 +7,7 @@ import math
 from prometheus_client.parser import text_string_to_metric_families
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, Metric, QueueSnapshot
 from rocketapp.plugins.counts import BOUNDS, Counts, HandledKey, Histogram, SentKey
 from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rocketapp import Context, DeadLetter, RocketApp, Topic, TypeByTag
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.publish.publishing import outgoing
+from rocketapp.app.publishing import outgoing
 from rocketapp.plugins.protobuf import Protobuf, ProtobufCodec
 from rocketapp.testing import Done, TestApp, call_sync, make_message
 from rocketapp.testing.records import Published

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.pauses import Leave, Pauses
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.popped import Acks, Handle
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.pulled import Acks, Handle
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.pop_queue import HandOut, PopQueue
 from rocketapp.state.retry_times import AGAIN, LATE, RetryTimes
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rocketapp.model.popped import Acks, Handle
+from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import lenient_json
 from rocketapp.wire.lenient_json import text_of
 from rocketapp.wire.requests.assignment import AssignedQueue

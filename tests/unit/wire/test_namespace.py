@@ -6,7 +6,7 @@ import pytest
 
 from rocketapp.consumer.rollout.forward import message_of
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.popped import Acks, Handle
+from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command

@@ -13,7 +13,7 @@ import sink_shop
 from sink_shop import Order, Shop, all_rows, arrow, by_arrow, spark_plugin, until
 
 from rocketapp import RocketApp, SetupError
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of
 from rocketapp.testing.broker import serving
 from rocketapp_pyspark import sink

@@ -11,7 +11,7 @@ import pytest
 
 from rocketapp import Message, Retry, RocketApp, SendUnknown, Skip
 from rocketapp.app.call.returned import answers
-from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.publishing import Publishing
 from tests.unit.app.given import NotRunning, bound, message
 
 ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "someone", "CLUSTER": "DefaultCluster"}

@@ -112,7 +112,7 @@ def test_a_plugin_that_declines_costs_nothing() -> None:
     @app.subscribe("orders")
     def handle(message: Message) -> None: ...
 
-    assert folded(app, plugins_of(Declines(), Declines())) is bound(app).binding.function
+    assert folded(app, plugins_of(Declines(), Declines())) is bound(app).function
 
 
 def test_a_wrapper_of_the_wrong_kind_names_plugin_and_handler() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.plugin import Breaker, Override, Policy, Subscription, hookimpl

@@ -12,8 +12,8 @@ import pytest
 
 from rocketapp import ConfigError, Message, RocketApp, Router, SendRefused, SendResult, SendUnknown, SetupError
 from rocketapp.app.call.transaction import Transaction
-from rocketapp.app.payloads.payloads import Payloads
-from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.payloads import Payloads
+from rocketapp.app.publishing import Publishing
 from rocketapp.model.outgoing import Outgoing, SendStatus
 from rocketapp.testing import TestApp
 from tests.unit.app.given import QUEUE, NotRunning, message

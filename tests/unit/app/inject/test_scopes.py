@@ -11,7 +11,7 @@ from dependency_injector import containers, providers
 from dependency_injector.wiring import Provide
 
 from rocketapp import Message, Retry, RocketApp, SetupError, hookimpl
-from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.publishing import Publishing
 from rocketapp.plugin import Surface
 from tests.unit.app.given import NotRunning, bound, message
 from tests.unit.app.parts import Diary, Noted, lifecycle_of

@@ -8,9 +8,9 @@ import msgspec
 import pydantic
 import pytest
 
-from rocketapp.app.publish.publishing import outgoing, timeout_of
+from rocketapp.app.publishing import outgoing, timeout_of
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.publish_options import MessageOptions
+from rocketapp.model.outgoing import MessageOptions
 from rocketapp.wire.body import encode_body
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, RocketApp, SetupError, TypeByProperty, TypeByTag, hookimpl
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.publish.publishing import PLAIN, outgoing
-from rocketapp.model.publish_options import MessageOptions
+from rocketapp.app.publishing import PLAIN, outgoing
+from rocketapp.model.outgoing import MessageOptions
 from rocketapp.testing.records import published_of
 from tests.unit.app.given import call_of, message
 

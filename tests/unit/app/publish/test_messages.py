@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp.app.publish.publishing import outgoing
+from rocketapp.app.publishing import outgoing
 from rocketapp.model.subscription import parse_tags
 
 

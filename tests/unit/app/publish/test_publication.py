@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from rocketapp import Message, Retry, RocketApp, Router, SendUnknown, SetupError, Skip, Topic
-from rocketapp.app.publish.publishing import CORRELATION_ID, Publishing
+from rocketapp.app.publishing import CORRELATION_ID, Publishing
 from tests.unit.app.given import bound, message
 from tests.unit.app.parts import Diary, container_of, lifecycle_of
 from tests.unit.app.publish.test_publishing import Written

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Context, Message, Publisher, RocketApp, SendResult, SetupError
-from rocketapp.app.publish.publishing import CORRELATION_ID, Publishing
+from rocketapp.app.publishing import CORRELATION_ID, Publishing
 from rocketapp.model.outgoing import Outgoing
 from tests.unit.app.given import QUEUE, NotRunning, bound, line_of, message
 

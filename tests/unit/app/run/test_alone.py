@@ -12,7 +12,7 @@ from dependency_injector import containers, providers
 
 from rocketapp import Message, Publisher, RocketApp, SetupError, hookimpl
 from rocketapp.app.run.inside import handlers_alone
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.testing import TestApp
 from rocketapp.testing.stage import settings_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, RocketApp, Wrapper, hookimpl
-from rocketapp.app.run.plan import handler_of
+from rocketapp.app.run.container import handler_of
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.hooks.manager import Plugins
 from rocketapp.state.process_queue import ProcessQueue

@@ -23,14 +23,14 @@ from rocketapp import (
     TransportError,
     hookimpl,
 )
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.event import Event, LoopBlocked, LoopFailed
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from tests.unit.app.given import line_of
 from tests.unit.app.parts import QUEUE, Diary, container_of, lifecycle_of
 
@@ -441,7 +441,7 @@ async def test_one_body_where_several_are_wanted_is_refused(items: Any) -> None:
 
 
 async def test_publish_sync_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketapp.app.publish.publishing._ANSWER_GRACE", 0.01)
+    monkeypatch.setattr("rocketapp.app.publishing._ANSWER_GRACE", 0.01)
     app = app_of(Diary())
     settings = Settings(client=ClientConfig(name_server="h:1"), producer=ProducerConfig(send_timeout=0.05))
     lifecycle = lifecycle_of(app, settings=settings)

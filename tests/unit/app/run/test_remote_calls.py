@@ -12,7 +12,7 @@ from rocketapp import Message, PluginError, RocketApp
 from rocketapp.app.run.container import World
 from rocketapp.app.run.extensions import connections
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig

@@ -13,7 +13,7 @@ import pytest
 from rocketapp import DeadLetter, Message, PluginError, Policy, Retry, RocketApp, Skip, Stop
 from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig

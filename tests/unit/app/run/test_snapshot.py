@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp, hookimpl
-from rocketapp.model.snapshot import AppSnapshot
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.plugin import Metric, ReadMetrics
 from tests.unit.app.parts import Looking
 from tests.unit.app.test_whole import Run, run

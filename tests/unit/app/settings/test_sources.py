@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from rocketapp import ConfigError, RocketApp
-from rocketapp.app.run.reading import read_settings
-from rocketapp.app.settings.settings import Settings
-from rocketapp.app.settings.sources import load_settings
+from rocketapp.app.declare.phases import read_settings
+from rocketapp.app.settings import Settings
+from rocketapp.app.sources import load_settings
 from rocketapp.config.option import option
 
 ENVIRONMENTS = """
@@ -354,7 +354,7 @@ def test_a_command_without_an_app_passes_over_tables_of_plugins(directory: Path)
 
 def test_dynaconf_is_imported_only_when_there_is_something_to_read(directory: Path) -> None:
     program = (
-        "import sys; from rocketapp.app.settings.sources import load_settings; load_settings(None, {}, {}, {});"
+        "import sys; from rocketapp.app.sources import load_settings; load_settings(None, {}, {}, {});"
         "print('dynaconf' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

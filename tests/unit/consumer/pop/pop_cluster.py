@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.popped import Handle
+from rocketapp.model.pulled import Handle
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode

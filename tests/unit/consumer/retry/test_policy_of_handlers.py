@@ -13,7 +13,7 @@ from rocketapp.model.event import Retried
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, Skip, Stop
 from rocketapp.model.policy import Policy
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
 from tests.unit.scripted import eventually, in_virtual_time

@@ -15,7 +15,7 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.ways.sink import Sink
 from rocketapp.model.event import DeadLettered, Moving, Retried, SendBackFailed, StandingStill
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command

@@ -18,7 +18,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
 from rocketapp.model.policy import Breaker, Policy
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message

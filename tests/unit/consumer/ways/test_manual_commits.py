@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.model.decisions import COMMIT, Decision, Decisions
 from rocketapp.model.event import DeadLettered, Retried
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outcome import Retry
+from rocketapp.model.outcome import COMMIT, Decision, Decisions, Retry
 from rocketapp.wire.record import Message, encode_record
 from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed_by, subscription

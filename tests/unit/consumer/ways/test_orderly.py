@@ -13,7 +13,7 @@ from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.model.event import LoopFailed, Released, Retried, StandingStill
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message

@@ -13,7 +13,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.ways.orderly import OrderlyDelivery, OrderlyWay
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure

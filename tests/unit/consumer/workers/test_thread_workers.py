@@ -13,7 +13,7 @@ import pytest
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
-from rocketapp.model.stats import HandlerStats
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed

@@ -92,7 +92,7 @@ async def opened(
     plugin, plugins = Idempotency(), Plugins()
     plugins.register(plugin)
     one = bound(app)
-    call = fold(one.binding.call(one.subscription, NOWHERE), one.subscription, plugins)
+    call = fold(one.call(NOWHERE), one.subscription, plugins)
     await plugin.app_startup(_Surface(app, store or MemoryStore(100), IdempotencyConfig(**options)))  # type: ignore[arg-type]
     try:
         yield call

@@ -11,7 +11,7 @@ from typing import Any
 from rocketapp import RocketApp
 from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig

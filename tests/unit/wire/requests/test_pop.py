@@ -8,7 +8,7 @@ import pytest
 
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.popped import Acks, Handle
+from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire.requests import assignment, pop
 from tests.unit.wire import other_half
 

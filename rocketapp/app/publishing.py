@@ -9,29 +9,33 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, Unpack
 
-from rocketapp.app.payloads.payloads import Payloads
+from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import place_of_call
-from rocketapp.errors import NotRecalled, PluginError, RocketAppError, SendUnknown, SetupError
-from rocketapp.hooks.answers import PublishCall, Sending
-from rocketapp.hooks.blame import code_of, raised_by
-from rocketapp.hooks.manager import Plugins
-from rocketapp.hooks.surface import Surface
+from rocketapp.errors import NotRecalled, SendUnknown, SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
 from rocketapp.model.numbers import is_number
-from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions, TransactionOptions
+from rocketapp.model.outgoing import (
+    MessageOptions,
+    Outgoing,
+    PublishOptions,
+    SendOptions,
+    SendResult,
+    TransactionOptions,
+)
 from rocketapp.model.topic import Topic
+from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
     from rocketapp.producer.producer import Producer
     from rocketapp.producer.transactions import Transactions
     from rocketapp.wire.record import Message
+
 
 _QUEUES = "a MessageQueue, a function that chooses one of several, or None"
 PLAIN = Payloads()
@@ -149,6 +153,70 @@ _ANSWER_GRACE = 5.0
 """Seconds that `publish_sync` waits beyond the send's own limit, for a loop that is busy."""
 
 
+class Publisher(Protocol):
+    """Publishes, as `RocketApp` does. In a handler the messages follow the handled one.
+
+    Following: they go to the handled message's cluster unless `cluster=` names another, and carry
+    its correlation id (property `rocketapp.correlation_id`; the first message's id is its own)
+    unless `properties=` has one. A batch has no single message to follow: it carries none.
+    """
+
+    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message and say where it is stored. Raises SendRefused or SendUnknown: see RocketApp.publish."""
+        ...
+
+    async def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
+        """Send one message for each body; results in the same order."""
+        ...
+
+    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer."""
+        ...
+
+    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """`publish` for sync handlers: blocks until the answer is there."""
+        ...
+
+    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers. Raises NoReply: see RocketApp.request."""
+        ...
+
+    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """`request` for sync handlers: blocks until the answer is there."""
+        ...
+
+
+class TopicPublisher(Generic[T]):
+    """Publishes payloads of one type to one topic; the keywords are those of RocketApp.publish."""
+
+    __slots__ = ("_publisher", "topic")
+
+    def __init__(self, publisher: Publisher, topic: Topic[T]) -> None:
+        self._publisher = publisher
+        self.topic: Topic[T] = topic
+
+    def __repr__(self) -> str:
+        return f"<TopicPublisher of {self.topic}>"
+
+    async def publish(self, payload: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one payload and say where it is stored. Raises SendRefused, SendUnknown; TypeError for another type."""
+        return await self._publisher.publish(self.topic, payload, **options)
+
+    async def publish_many(self, payloads: Iterable[T], **options: Unpack[SendOptions]) -> list[SendResult]:
+        """Send each payload; results in the same order."""
+        return await self._publisher.publish_many(self.topic, payloads, **options)
+
+    async def publish_one_way(self, payload: T, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer."""
+        await self._publisher.publish_one_way(self.topic, payload, **options)
+
+    def publish_sync(self, payload: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """`publish` for sync handlers and other threads: blocks until the answer is there."""
+        return self._publisher.publish_sync(self.topic, payload, **options)
+
+
 class Sender(Protocol):
     """A producer, as far as an app needs it."""
 
@@ -190,7 +258,170 @@ class Running(Protocol):
         ...
 
 
-class Publishing:
+class Publishes(ABC):
+    """What publishes through a running app: RocketApp itself, and what its handlers are given."""
+
+    __slots__ = ()
+    _cluster: str
+    """For calls that name none."""
+    _origin: Message | None
+    """The message that what is published follows."""
+    _payloads: Payloads
+    """Encodes bodies."""
+
+    @abstractmethod
+    def _must_run(self) -> Running:
+        """The running app. Raises SetupError while it does not run."""
+
+    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message and say where it is stored.
+
+        body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
+        tag: what subscriptions select by; keys: words that find the message later; properties: your own, str to str.
+        order_key: messages with equal ones share a queue, in the order of publishing.
+        delay: seconds above 0. One of RocketMQ's delay levels waits at any broker; another needs a broker with timers
+            (Apache RocketMQ from 5.0), and without them SendRefused names the levels next to it.
+        rounding: "up" takes the next longer level for another delay.
+        cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster.
+        timeout: seconds in total; None is `producer.send_timeout`.
+        content_type: how the body is encoded when it is not JSON, `application/msgpack`; of bytes, what they are.
+
+        Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
+        before anything is sent, for an argument that it does not take.
+        """
+        check_names("publish", options, PublishOptions)
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
+        return await self._sender_here(options).send(message, timeout=timeout)
+
+    async def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
+        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
+        check_names("publish_many", options, SendOptions)
+        if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
+            raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
+        messages = [self._outgoing(topic, body, options) for body in items]
+        return await self._sender_here(options).send_many(messages)
+
+    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
+        check_names("publish_one_way", options, SendOptions)
+        await self._sender_here(options).send_one_way(self._outgoing(topic, body, options))
+
+    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """`publish` for sync handlers and other threads: blocks until the answer is there."""
+        check_names("publish_sync", options, PublishOptions)
+        self._must_not_block("publish_sync", "publish")
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
+        return self._blocking(self._sender(options).send(message, timeout=timeout), message.topic, timeout)
+
+    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers. `answer.json()` or `answer.text()` reads it.
+
+        A handler whose function has a return annotation answers with what it returns, in whatever process it runs;
+        so does a Java consumer that replies. The keywords are those of `publish`; timeout: seconds for the send and
+        the answer together, None is `producer.send_timeout`.
+
+        Raises NoReply when no answer came in time: whether the message was handled is unknown. Else as `publish`.
+        """
+        check_names("request", options, PublishOptions)
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
+        return await self._request(message, timeout, self._sender_here(options), self._cluster_of(options))
+
+    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """`request` for sync handlers and other threads: blocks until the answer is there."""
+        check_names("request_sync", options, PublishOptions)
+        self._must_not_block("request_sync", "request")
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
+        asking = self._request(message, timeout, self._sender(options), self._cluster_of(options))
+        return self._blocking(asking, message.topic, timeout)
+
+    async def recall(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Take a delayed message back before its time. `handle`: `recall_handle` of its SendResult.
+
+        Raises NotRecalled when the message comes, or has come: its time is over or nearly so, or the broker does not
+        take messages back (its `recallMessageEnable`). May be repeated.
+        timeout: seconds in total; None is `producer.send_timeout`.
+        """
+        name, limit = self._recall_of(topic, handle, timeout)
+        self._sender_here({"cluster": cluster})
+        await self._must_run().producer(cluster or "").recall(name, handle, limit)
+
+    def recall_sync(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
+        """`recall` for sync handlers and other threads: blocks until the answer is there."""
+        self._must_not_block("recall_sync", "recall")
+        name, limit = self._recall_of(topic, handle, timeout)
+        recalling = self._must_run().producer(cluster or "").recall(name, handle, limit)
+        try:
+            self._blocking(recalling, name, limit)
+        except SendUnknown as error:
+            raise NotRecalled(name, error.reason, perhaps=True) from None
+
+    async def _request(self, message: Outgoing, timeout: float | None, sender: Sender, cluster: str) -> Message:
+        loop, running = asyncio.get_running_loop(), self._must_run()
+        timeout = timeout or running.send_timeout
+        requests, end = running.producer(cluster).requests, loop.time() + timeout
+        await requests.ready(message.topic, timeout / 2)
+        with requests.waiting(message.topic, timeout=timeout, deadline=end) as request:
+            sent = await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
+            return await request.reply(sent.message_id, message.keys)
+
+    def _recall_of(self, topic: str | Topic[Any], handle: str, timeout: float | None) -> tuple[str, float]:
+        if not isinstance(handle, str):
+            raise TypeError(f"handle={handle!r}: give the recall_handle of a SendResult, which only a timer gives")
+        limit = timeout_of({"timeout": timeout}) or self._must_run().send_timeout
+        return (topic.name if isinstance(topic, Topic) else topic), limit
+
+    def _must_not_block(self, call: str, other: str) -> None:
+        """Raises SetupError in the app's event loop, which would wait for itself."""
+        if running_loop() is self._must_run().loop:
+            raise SetupError(
+                place_of_call(), f"{call} would block the event loop for ever: use `await` with `{other}` here"
+            )
+
+    def _blocking(self, call: Coroutine[Any, Any, R], topic: str, timeout: float | None) -> R:
+        """What a call gives that takes `timeout` seconds at most in the app's loop, for a thread that waits."""
+        running = self._must_run()
+        # The callback that this leaves with the loop has a copy of this thread's context, and so has its task.
+        future = asyncio.run_coroutine_threadsafe(call, running.loop)
+        limit = (running.send_timeout if timeout is None else timeout) + _ANSWER_GRACE
+        try:
+            return future.result(limit)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise SendUnknown(topic, f"the event loop did not answer within {limit:g} s") from None
+
+    def _outgoing(self, topic: str | Topic[Any], body: Any, options: MessageOptions) -> Outgoing:
+        topic = topic.name_for(body) if isinstance(topic, Topic) else topic
+        message = outgoing(topic, body, options, self._payloads)
+        origin = self._origin
+        if origin is None or CORRELATION_ID in message.properties:
+            return message
+        return replace(message, properties={**message.properties, CORRELATION_ID: correlation_id(origin)})
+
+    def _sender_here(self, options: SendOptions) -> Sender:
+        """Raises SetupError in another event loop than the app's: there nothing that is awaited would ever come."""
+        if running_loop() is not self._must_run().loop:
+            raise SetupError(
+                place_of_call(), "the app runs in another event loop: publish there, or with publish_sync from a thread"
+            )
+        return self._sender(options)
+
+    def _sender(self, options: SendOptions) -> Sender:
+        return self._must_run().sender(self._cluster_of(options))
+
+    def _cluster_of(self, options: SendOptions) -> str:
+        # None is the unnamed cluster, also where another one is the default.
+        return options.get("cluster", self._cluster) or ""
+
+
+class Publishing(Publishes):
     """A Publisher (see there) over a running app."""
 
     __slots__ = ("_cluster", "_origin", "_payloads", "_running")
@@ -208,6 +439,9 @@ class Publishing:
         """
         self._running, self._cluster, self._origin, self._payloads = running, cluster, origin, payloads
 
+    def _must_run(self) -> Running:
+        return self._running()
+
     def __repr__(self) -> str:
         return f"<Publishing to cluster {self._cluster!r}, following {self._origin!r}>"
 
@@ -217,129 +451,31 @@ class Publishing:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running app's. Raises SetupError while it does not run."""
-        return self._running().loop
+        return self._must_run().loop
 
     def options(self, kind: type[Any]) -> Any:
         """A table of the running app's settings. Raises SetupError for an unknown class."""
-        return self._running().options(kind)
+        return self._must_run().options(kind)
 
     def following(self, origin: Message) -> Publishing:
         """The same for what a handler publishes while it handles `origin`."""
         return Publishing(self._running, self._cluster, origin, payloads=self._payloads)
 
-    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """See Publisher."""
-        check_names("publish", options, PublishOptions)
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        return await self._sender_here(options).send(message, timeout=timeout)
-
-    async def publish_many(
-        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
-    ) -> list[SendResult]:
-        """See Publisher."""
-        check_names("publish_many", options, SendOptions)
-        if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
-            raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
-        messages = [self._outgoing(topic, body, options) for body in items]
-        return await self._sender_here(options).send_many(messages)
-
-    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
-        """See Publisher."""
-        check_names("publish_one_way", options, SendOptions)
-        await self._sender_here(options).send_one_way(self._outgoing(topic, body, options))
-
-    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """See Publisher."""
-        check_names("publish_sync", options, PublishOptions)
-        self._must_not_block("publish_sync", "publish")
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        return self._blocking(self._sender(options).send(message, timeout=timeout), message.topic, timeout)
-
-    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """See RocketApp.request."""
-        check_names("request", options, PublishOptions)
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        return await self._request(message, timeout, self._sender_here(options), self._cluster_of(options))
-
-    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """See RocketApp.request_sync."""
-        check_names("request_sync", options, PublishOptions)
-        self._must_not_block("request_sync", "request")
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        asking = self._request(message, timeout, self._sender(options), self._cluster_of(options))
-        return self._blocking(asking, message.topic, timeout)
-
-    async def _request(self, message: Outgoing, timeout: float | None, sender: Sender, cluster: str) -> Message:
-        loop, running = asyncio.get_running_loop(), self._running()
-        timeout = timeout or running.send_timeout
-        requests, end = running.producer(cluster).requests, loop.time() + timeout
-        await requests.ready(message.topic, timeout / 2)
-        with requests.waiting(message.topic, timeout=timeout, deadline=end) as request:
-            sent = await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
-            return await request.reply(sent.message_id, message.keys)
-
     async def reply(self, request: Message, value: Any) -> None:
         """Answer a request with this value, encoded as the body of a message is. Raises SendRefused, SendUnknown."""
         body, properties = self._payloads.encode(value, None)
-        await self._running().replying(self._cluster).reply(request, body, properties)
+        await self._must_run().replying(self._cluster).reply(request, body, properties)
 
     def reply_sync(self, request: Message, value: Any) -> None:
         """`reply` for sync handlers, in their threads."""
         self._blocking(self.reply(request, value), request.topic, None)
-
-    async def recall(
-        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
-    ) -> None:
-        """See RocketApp.recall."""
-        name, limit = self._recall_of(topic, handle, timeout)
-        self._sender_here({"cluster": cluster})
-        await self._running().producer(cluster or "").recall(name, handle, limit)
-
-    def recall_sync(
-        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
-    ) -> None:
-        """See RocketApp.recall_sync."""
-        self._must_not_block("recall_sync", "recall")
-        name, limit = self._recall_of(topic, handle, timeout)
-        recalling = self._running().producer(cluster or "").recall(name, handle, limit)
-        try:
-            self._blocking(recalling, name, limit)
-        except SendUnknown as error:
-            raise NotRecalled(name, error.reason, perhaps=True) from None
-
-    def _recall_of(self, topic: str | Topic[Any], handle: str, timeout: float | None) -> tuple[str, float]:
-        if not isinstance(handle, str):
-            raise TypeError(f"handle={handle!r}: give the recall_handle of a SendResult, which only a timer gives")
-        limit = timeout_of({"timeout": timeout}) or self._running().send_timeout
-        return (topic.name if isinstance(topic, Topic) else topic), limit
-
-    def _must_not_block(self, call: str, other: str) -> None:
-        """Raises SetupError in the app's event loop, which would wait for itself."""
-        if running_loop() is self._running().loop:
-            raise SetupError(
-                place_of_call(), f"{call} would block the event loop for ever: use `await` with `{other}` here"
-            )
-
-    def _blocking(self, call: Coroutine[Any, Any, R], topic: str, timeout: float | None) -> R:
-        """What a call gives that takes `timeout` seconds at most in the app's loop, for a thread that waits."""
-        running = self._running()
-        # The callback that this leaves with the loop has a copy of this thread's context, and so has its task.
-        future = asyncio.run_coroutine_threadsafe(call, running.loop)
-        limit = (running.send_timeout if timeout is None else timeout) + _ANSWER_GRACE
-        try:
-            return future.result(limit)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise
-            future.cancel()
-            raise SendUnknown(topic, f"the event loop did not answer within {limit:g} s") from None
 
     async def begin(
         self, topic: str | Topic[Any], body: Any, options: TransactionOptions
     ) -> tuple[SendResult, Callable[[bool], Awaitable[None]], Transactions]:
         """Send a half message. It, what commits (True) or rolls back its transaction, and the transactions."""
         check_names("a transaction", options, TransactionOptions)
-        running = self._running()
+        running = self._must_run()
         message, timeout = self._outgoing(topic, body, options), timeout_of(options) or running.send_timeout
         half = await self._sender_here({}).send(replace(message, half=True), timeout=timeout)
         transactions = running.producer(self._cluster).transactions
@@ -348,29 +484,6 @@ class Publishing:
             return transactions.end(half, commit=commit, timeout=timeout, tag=message.tag, keys=message.keys)
 
         return half, end, transactions
-
-    def _outgoing(self, topic: str | Topic[Any], body: Any, options: MessageOptions) -> Outgoing:
-        topic = topic.name_for(body) if isinstance(topic, Topic) else topic
-        message = outgoing(topic, body, options, self._payloads)
-        origin = self._origin
-        if origin is None or CORRELATION_ID in message.properties:
-            return message
-        return replace(message, properties={**message.properties, CORRELATION_ID: correlation_id(origin)})
-
-    def _sender_here(self, options: SendOptions) -> Sender:
-        """Raises SetupError in another event loop than the app's: there nothing that is awaited would ever come."""
-        if running_loop() is not self._running().loop:
-            raise SetupError(
-                place_of_call(), "the app runs in another event loop: publish there, or with publish_sync from a thread"
-            )
-        return self._sender(options)
-
-    def _sender(self, options: SendOptions) -> Sender:
-        return self._running().sender(self._cluster_of(options))
-
-    def _cluster_of(self, options: SendOptions) -> str:
-        # None is the unnamed cluster, also where another one is the default.
-        return options.get("cluster", self._cluster) or ""
 
 
 def correlation_id(message: Message) -> str:
@@ -384,83 +497,3 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-ENGINE = ""
-"""The owner of the code below all wrappers."""
-
-
-def fold_publish(producer: Callable[[str], Sender], plugins: Plugins, surface: Surface) -> PublishCall | None:
-    """What every publish goes through; None when no plugin has a wrapper.
-
-    `producer`: gives that of a cluster. Of several wrappers the last registered is outermost. Raises PluginError.
-    """
-    answers = plugins.ask_for_functions("publish_wrapper", app=surface)
-    if not answers:
-        return None
-    call = _through(producer)
-    owners = {code: ENGINE for code in [code_of(call)] if code is not None}
-    for answer in answers:
-        call = answer.around(answer.value, call)
-        if (code := code_of(call)) is not None:
-            owners[code] = answer.plugin
-    return _outermost(call, owners)
-
-
-def _through(producer: Callable[[str], Sender]) -> PublishCall:
-    async def send(sending: Sending) -> Sequence[SendResult]:
-        sender = producer(sending.cluster)
-        if sending.kind == "many":
-            return await sender.send_many(sending.messages)
-        if sending.kind == "send":
-            return [await sender.send(message, timeout=sending.timeout) for message in sending.messages]
-        for message in sending.messages:
-            await sender.send_one_way(message)
-        return ()
-
-    return send
-
-
-def _outermost(call: PublishCall, owners: dict[CodeType, str]) -> PublishCall:
-    """Names the plugin that failed. Without a result for each message nothing says that it is stored."""
-    names = ", ".join(owner for owner in owners.values() if owner)
-
-    async def send(sending: Sending) -> Sequence[SendResult]:
-        try:
-            results = await call(sending)
-        except RocketAppError:
-            raise
-        except Exception as error:
-            plugin = raised_by(error, owners)
-            if not plugin:
-                raise
-            raise PluginError(plugin, f"publish_wrapper raised {type(error).__name__}: {error}") from error
-        if sending.kind != "one_way":
-            count = len(results) if isinstance(results, Sequence) else None
-            if count != len(sending.messages):
-                said = repr(results) if count is None else f"{count} results"
-                raise PluginError(
-                    names, f"publish_wrapper returned {said} for {len(sending.messages)} messages: one each is needed"
-                )
-        return results
-
-    return send
-
-
-class WrappedSender:
-    """The producer of one cluster behind the plugins' wrappers."""
-
-    __slots__ = ("_call", "_cluster")
-
-    def __init__(self, call: PublishCall, cluster: str) -> None:
-        self._call, self._cluster = call, cluster
-
-    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        results = await self._call(Sending((message,), "send", self._cluster, timeout))
-        return results[0]
-
-    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
-        return list(await self._call(Sending(messages, "many", self._cluster, None)))
-
-    async def send_one_way(self, message: Outgoing) -> None:
-        await self._call(Sending((message,), "one_way", self._cluster, None))

@@ -1,7 +1,7 @@
-"""Is this a value for that option? Types are exact, bounds come from the declaration.
+"""Settings: the options of every table, frozen, where each came from, and whether a value fits its option.
 
-A file and the code say `32` or `"32"` and mean it. A variable has no types: dynaconf
-has interpreted it already, and an option that is text takes it as it stands.
+Types are exact, bounds come from the declaration. A file and the code say `32` or `"32"` and mean it. A variable has no
+types: dynaconf has interpreted it already, and an option that is text takes it as it stands.
 """
 
 from __future__ import annotations
@@ -11,11 +11,72 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
+from rocketapp.config.app import AppConfig
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.config.client import ClientConfig
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import OptionInfo, bounds_problem, info_of
+from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import SetupError
+
+T = TypeVar("T")
+
+TABLES: Final[Mapping[str, type[Any]]] = {
+    "app": AppConfig,
+    "client": ClientConfig,
+    "producer": ProducerConfig,
+    "consumer": ConsumerConfig,
+    "broker": BrokerConfig,
+}
+"""Our own tables; plugins add theirs."""
+DEFAULT = "default"
+DEVELOPMENT: Final = "development"
+"""The environment of a settings file that is chosen when nothing chooses one, as dynaconf has it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What an app runs with: nothing in it changes after the start."""
+
+    app: AppConfig = field(default_factory=AppConfig)
+    client: ClientConfig = field(default_factory=ClientConfig)
+    producer: ProducerConfig = field(default_factory=ProducerConfig)
+    consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
+    broker: BrokerConfig = field(default_factory=BrokerConfig)
+    plugins: Mapping[str, Any] = field(default_factory=dict)
+    """The tables of plugins by name."""
+    environment: str = DEVELOPMENT
+    """The file's environment that was chosen."""
+    clusters: tuple[str, ...] = ()
+    """Every table of the file that names a cluster, those of other environments included: `settings.toml [client]`."""
+    sources: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(table, key) -> where it was set; what is not in it has its default."""
+
+    def source_of(self, table: str, key: str) -> str:
+        """Where an option was set: a file, a variable, `command line`, `code` or `default`."""
+        return self.sources.get((table, key), DEFAULT)
+
+    def tables(self) -> dict[str, Any]:
+        """Every table by name, plugins' tables last."""
+        return {**{name: getattr(self, name) for name in TABLES}, **self.plugins}
+
+    def options(self, kind: type[T]) -> T:
+        """The table that is an instance of this class. Raises LookupError when there is none."""
+        for table in self.tables().values():
+            if type(table) is kind:
+                return table
+        raise LookupError(f"no table of settings is a {kind.__qualname__}: give it to RocketApp(options=...)")
+
+
+def with_name_server(settings: Settings, address: str) -> Settings:
+    """The same settings on the embedded broker at this address."""
+    sources = {**settings.sources, ("client", "name_server"): "embedded broker"}
+    return replace(settings, client=replace(settings.client, name_server=address), sources=sources)
+
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list of texts"}
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rocketapp.model.payload import TypeByProperty, TypeByTag
+from rocketapp.model.topic import TypeByProperty, TypeByTag
 from rocketapp.wire.body import encode_body, has_fields, is_pydantic
 
 

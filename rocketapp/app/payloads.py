@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol, get_args
 
 import msgspec
 
-from rocketapp.app.payloads.codecs import (
+from rocketapp.app.codecs import (
     ANY,
     JSON,
     Choice,
@@ -29,7 +29,7 @@ from rocketapp.app.places import is_async, is_generator, name_of_function, takes
 from rocketapp.errors import SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.model.numbers import is_whole
-from rocketapp.model.payload import CONTENT_TYPE, PAYLOAD_VERSION
+from rocketapp.model.topic import CONTENT_TYPE, PAYLOAD_VERSION
 from rocketapp.wire.body import encode_body
 from rocketapp.wire.record import Message
 
@@ -86,44 +86,6 @@ class Versions:
         return convert_other(members, self._kind)
 
 
-class Upcasters:
-    """The upcasters of one app, by type."""
-
-    def __init__(self) -> None:
-        self._versions: dict[Any, Versions] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._versions)
-
-    def __contains__(self, kind: Any) -> bool:
-        return kind in self._versions if self._versions else False
-
-    def add(self, kind: Any, version: int, upcast: Upcaster, place: str) -> None:
-        """Raises SetupError unless it gets a class, a version and a function."""
-        if not isinstance(kind, type):
-            raise SetupError(place, f"upcaster({kind!r}): give the class of the payload")
-        if not is_whole(version) or version < 1:
-            raise SetupError(place, f"upcaster: version={version!r}: give the old version, a whole number from 1")
-        if not callable(upcast):
-            raise SetupError(place, f"upcaster decorates functions, and {upcast!r} cannot be called")
-        if is_async(upcast) or is_generator(upcast) or not takes(upcast, "members"):
-            wanted = "an upcaster is a plain function of the old members that returns the new ones"
-            raise SetupError(place, f"{wanted}: {name_of_function(upcast)} is not")
-        self._versions.setdefault(kind, Versions(kind)).add(version, upcast, place)
-
-    def of(self, kind: Any) -> Versions | None:
-        """The versions of a type with upcasters. Raises SetupError when one is missing."""
-        versions = self._versions.get(kind) if kind in self else None
-        if versions is not None:
-            versions.check()
-        return versions
-
-    def present(self, kind: Any) -> int | None:
-        """The present version of a type with upcasters, else None."""
-        versions = self._versions.get(kind)
-        return None if versions is None else versions.present
-
-
 MARK = CONTENT_TYPE.encode()
 
 
@@ -173,18 +135,37 @@ class Payloads:
         """`of_plugins`: asked whenever a type is looked at that JSON does not know, and by each `publish`."""
         self._of_plugins = of_plugins
         self._claimed: dict[type[Any], Codec | None] = {}
-        self.upcasters: Upcasters = Upcasters()
+        self._versions: dict[Any, Versions] = {}
+        """Of types with upcasters."""
 
     def forget_plugins(self) -> None:
         """The settings have chosen other plugins."""
         self._claimed.clear()
+
+    def add_upcaster(self, kind: Any, version: int, upcast: Upcaster, place: str) -> None:
+        """Raises SetupError unless it gets a class, a version and a function."""
+        if not isinstance(kind, type):
+            raise SetupError(place, f"upcaster({kind!r}): give the class of the payload")
+        if not is_whole(version) or version < 1:
+            raise SetupError(place, f"upcaster: version={version!r}: give the old version, a whole number from 1")
+        if not callable(upcast):
+            raise SetupError(place, f"upcaster decorates functions, and {upcast!r} cannot be called")
+        if is_async(upcast) or is_generator(upcast) or not takes(upcast, "members"):
+            wanted = "an upcaster is a plain function of the old members that returns the new ones"
+            raise SetupError(place, f"{wanted}: {name_of_function(upcast)} is not")
+        self._versions.setdefault(kind, Versions(kind)).add(version, upcast, place)
+
+    def present_version(self, kind: type[Any]) -> int | None:
+        """The present version of a type with upcasters, else None."""
+        versions = self._versions.get(kind) if self._versions else None
+        return None if versions is None else versions.present
 
     def encode(self, body: Any, content_type: str | None = None) -> tuple[bytes, Mapping[str, str]]:
         """The bytes of a body, and the properties that say what they are.
 
         Raises TypeError or ValueError, naming what is possible. bytes and str are sent as they are.
         """
-        version = self.upcasters.present(type(body)) if self.upcasters else None
+        version = self.present_version(type(body))
         marks = {} if version is None else {PAYLOAD_VERSION: str(version)}
         codec = self._codec_for(body, content_type)
         if codec is None:
@@ -259,7 +240,7 @@ class Payloads:
         if kind is bytes or kind is str:
             decode = decoder_of(kind)
             return Reader(decode, lambda message: decode(message.body))  # type: ignore[misc]  # both have one
-        if kind in self.upcasters:
+        if self._versions and kind in self._versions:
             return Reader(None, self._read(kind, content_type))
         if content_type is None:
             return Reader(self._unmarked(kind, self._decoders(kind)), self._read(kind))
@@ -291,9 +272,12 @@ class Payloads:
 
     def _versions_of(self, kind: Any) -> Versions | None:
         """Those of the type. Raises SetupError where one is missing, or its codec gives no members to upcasters."""
-        versions = self.upcasters.of(kind)
-        codec = None if versions is None else self._claiming(kind, self._of_plugins())
-        if versions is not None and codec is not None and codec.decoder(dict) is None:
+        versions = self._versions.get(kind) if self._versions else None
+        if versions is None:
+            return None
+        versions.check()
+        codec = self._claiming(kind, self._of_plugins())
+        if codec is not None and codec.decoder(dict) is None:
             versions.refuse(codec.content_type)
         return versions
 

@@ -1,0 +1,246 @@
+"""Functions of the user, and of plugins, that run when the app starts and stops.
+
+Started in the order of declaration and stopped in the reverse; what ran is remembered, so that only that is undone. A
+sync function runs in a thread, so that it may block and use `publish_sync`. A lifespan lives in a task of its own from
+enter to exit: task groups and timeouts inside it need that, and start and stop are called from different tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import typing
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
+from rocketapp.errors import ConfigError, PluginError, SetupError
+from rocketapp.hooks.manager import Hook, Plugins
+from rocketapp.hooks.surface import Surface
+from rocketapp.tasks import Tasks, scope
+
+_LIFESPAN_NEEDS = "lifespan needs an async generator function, or one under @asynccontextmanager"
+
+
+class LifecycleHook(Enum):
+    """When a function runs."""
+
+    STARTUP = "on_startup"
+    SHUTDOWN = "on_shutdown"
+    LIFESPAN = "lifespan"
+
+
+@dataclass(frozen=True, slots=True)
+class HookFunction:
+    """One function, what it is given, and where it stands."""
+
+    hook: LifecycleHook
+    function: Callable[..., Any]
+    takes_app: bool
+    place: str
+
+    async def run(self, app: object) -> None:
+        """Call the function. Raises SetupError with its place and its error."""
+        try:
+            if is_async(self.function):
+                await self.function(*self._arguments(app))
+            else:
+                await asyncio.to_thread(self.function, *self._arguments(app))
+        except (Exception, SystemExit) as error:
+            # sys.exit() would end the loop past everything that has to be stopped, without a word.
+            raise self.failed(error) from error
+
+    def context(self, app: object) -> AbstractAsyncContextManager[Any]:
+        """The lifespan's context manager."""
+        try:
+            made = self.function(*self._arguments(app))
+        except Exception as error:
+            raise self.failed(error) from error
+        if inspect.isasyncgen(made):
+            made = contextlib.asynccontextmanager(lambda: made)()
+        if not hasattr(made, "__aenter__"):
+            raise SetupError(self.place, _LIFESPAN_NEEDS)
+        context: AbstractAsyncContextManager[Any] = made
+        return context
+
+    def failed(self, error: BaseException) -> SetupError:
+        name = name_of_function(self.function)
+        return SetupError(self.place, f"{self.hook.value} function {name} raised {type(error).__name__}: {error}")
+
+    def _arguments(self, app: object) -> tuple[object, ...]:
+        return (app,) if self.takes_app else ()
+
+
+def read_hook(hook: LifecycleHook, function: Callable[..., Any], app_class: type[Any], place: str) -> HookFunction:
+    """Raises SetupError unless the function takes nothing, or the app alone."""
+    if not callable(function):
+        raise SetupError(
+            place, f"{hook.value} decorates functions, and {function!r} cannot be called: write it without brackets"
+        )
+    place = place_of_function(function, place)
+    _check_kind(hook, plain_function(function), place)
+    signature = inspect.signature(function)
+    required = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if len(required) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
+        raise SetupError(
+            place, f"{hook.value} functions take nothing, or the app alone: give the other arguments defaults"
+        )
+    if required and not _may_be_app(function, required[0], app_class):
+        wanted = f"argument {required[0].name!r} of an {hook.value} function can only be the app"
+        raise SetupError(place, f"{wanted}: annotate it as {app_class.__name__}, or remove it")
+    return HookFunction(hook, function, bool(required), place)
+
+
+def _check_kind(hook: LifecycleHook, plain: Any, place: str) -> None:
+    if hook is LifecycleHook.LIFESPAN:
+        if inspect.iscoroutinefunction(plain):
+            raise SetupError(place, f"{_LIFESPAN_NEEDS}: put a yield where the app runs")
+    elif inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise SetupError(
+            place, f"{hook.value} functions cannot be generators: their code would never run; use app.lifespan"
+        )
+
+
+def _may_be_app(function: Callable[..., Any], parameter: inspect.Parameter, app_class: type[Any]) -> bool:
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        return True
+    if isinstance(annotation, str):
+        # Only this annotation is resolved: the others of the signature may name what does not exist yet.
+        names = getattr(plain_function(function), "__globals__", {})
+        try:
+            meant: object = eval(annotation, names)  # the user's own annotation, in its own module
+        except Exception:
+            return str(annotation).rpartition(".")[2] == app_class.__name__
+        annotation = meant
+    is_base = isinstance(annotation, type) and issubclass(app_class, annotation)
+    return is_base or annotation is typing.Any
+
+
+log: logging.Logger = logging.getLogger("rocketapp.app")
+
+
+class UserCode:
+    """The start and stop functions of one run of one app."""
+
+    def __init__(
+        self, app: object, functions: Sequence[HookFunction], plugins: Plugins, surface: Surface, *, patience: float
+    ) -> None:
+        """`patience`: seconds that each function gets while the app stops."""
+        self._app, self._functions, self._patience = app, functions, patience
+        self._all_plugins, self._surface = plugins, surface
+        self._plugins: list[str] = []
+        """Those whose start was completed."""
+        self._lifespans: list[Lifespan] = []
+        self._is_started = False
+
+    async def start(self) -> None:
+        """Plugins, then functions and lifespans in the order of declaration. Raises what the first of them raised."""
+        await self.start_plugins()
+        for one in self._functions:
+            if one.hook is LifecycleHook.STARTUP:
+                await one.run(self._app)
+            elif one.hook is LifecycleHook.LIFESPAN:
+                lifespan = Lifespan(one)
+                await lifespan.enter(self._app)
+                self._lifespans.append(lifespan)
+        self._is_started = True
+
+    async def start_plugins(self) -> None:
+        """The plugins alone, in their order."""
+        plugins = self._all_plugins
+        with_startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
+        for name in plugins.names():
+            if name in with_startup:
+                await self._run_hook(with_startup[name])
+            self._plugins.append(name)
+
+    async def stop(self, cut: asyncio.Event) -> bool:
+        """The reverse of what was started; what fails or takes too long is logged. True when all went well."""
+        clean = True
+        if self._is_started:
+            for one in reversed(self._functions):
+                if one.hook is LifecycleHook.SHUTDOWN:
+                    clean &= await self._patiently(one.run(self._app), cut, one.place)
+        while self._lifespans:
+            lifespan = self._lifespans.pop()
+            clean &= await self._patiently(lifespan.leave(), cut, lifespan.place)
+        shutdown = {hook.plugin: hook for hook in self._all_plugins.hooks("app_shutdown")}
+        while self._plugins:
+            hook = shutdown.get(self._plugins.pop())
+            if hook is not None:
+                clean &= await self._patiently(self._run_hook(hook), cut, f"plugin {hook.plugin}")
+        self._is_started = False
+        return clean
+
+    async def _run_hook(self, hook: Hook) -> None:
+        waiting = hook.call(app=self._surface)
+        if waiting is not None:
+            try:
+                await waiting
+            except (ConfigError, SetupError, PluginError):
+                raise  # it names its place
+            except (Exception, SystemExit) as error:
+                raise hook.failed(error) from error
+
+    async def _patiently(self, work: Coroutine[Any, Any, None], cut: asyncio.Event, who: str) -> bool:
+        """Do it, unless `cut` is set or patience is over first; False, and a line, when it did not end well."""
+        async with scope(work, cut.wait()) as (doing, cutting):
+            await asyncio.wait({doing, cutting}, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
+        if doing.cancelled():
+            log.error("%s: cut off while the app stopped", who)
+            return False
+        error = doing.exception()
+        if error is not None:
+            log.error("%s", error)
+            log.debug("%s", who, exc_info=error)
+        return error is None
+
+
+class Lifespan:
+    """One async context manager, held open by a task."""
+
+    def __init__(self, function: HookFunction) -> None:
+        self._function = function
+        self._leaving = asyncio.Event()
+        self._tasks = Tasks()
+        self._task: asyncio.Task[None]
+
+    @property
+    def place(self) -> str:
+        return self._function.place
+
+    async def enter(self, app: object) -> None:
+        """Raises SetupError with the place of what it raised."""
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = self._tasks.start(self._live(app, entered), f"lifespan {self.place}")
+        try:
+            await asyncio.wait({self._task, entered}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self._tasks.close()
+            raise
+        if not entered.done():
+            await self._task
+
+    async def leave(self) -> None:
+        """Raises SetupError with the place of what it raised; cancelling cuts it off."""
+        self._leaving.set()
+        await self._task
+
+    async def _live(self, app: object, entered: asyncio.Future[None]) -> None:
+        try:
+            async with self._function.context(app):
+                entered.set_result(None)
+                await self._leaving.wait()
+        except (Exception, SystemExit) as error:
+            raise self._function.failed(error) from error
