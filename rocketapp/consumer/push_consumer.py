@@ -340,9 +340,9 @@ class PushConsumer:
         """The counters of all handlers together, since the start."""
         return self._member.stats.total()
 
-    def standing_still(self) -> dict[MessageQueue, str]:
+    def blocked(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
-        return self._figures.standing_still()
+        return self._figures.blocked()
 
     # Inside.
 

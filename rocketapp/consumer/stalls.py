@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rocketapp.model.event import Moving, Observe, StandingStill
+from rocketapp.model.event import Moving, Observe, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 
 Text = str | Callable[[], str]
@@ -110,7 +110,7 @@ class StallReasons:
             if not reason.told and not is_hidden and self._now() >= reason.tell_at:
                 reason.told = True
                 self._told.add(queue)
-                self._observe(StandingStill(self._group, queue, _shown(reason.text)))
+                self._observe(QueueBlocked(self._group, queue, _shown(reason.text)))
                 return
 
 

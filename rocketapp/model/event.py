@@ -126,7 +126,7 @@ class Adjusted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class StandingStill(_OfQueue):
+class QueueBlocked(_OfQueue):
     """A queue makes no progress. Reported once per reason."""
 
     reason: str

@@ -67,7 +67,7 @@ class QueueSnapshot:
     unfinished: int
     """Messages that were pulled and are not finished."""
     unfinished_bytes: int
-    standing_still: str
+    blocked: str
     """Why it makes no progress; empty when it does."""
     lease: LeaseState
     rest: int | None = None

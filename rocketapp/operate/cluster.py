@@ -14,7 +14,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import BrokerError, RocketAppError
 from rocketapp.model.names import retry_topic
 from rocketapp.operate.verdict import Finding
-from rocketapp.plugin import MessageQueue, StandingStill
+from rocketapp.plugin import MessageQueue, QueueBlocked
 from rocketapp.plugins.log_lines import line_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.requests.assignment import ALL_QUEUES
@@ -161,7 +161,7 @@ def standing(before: GroupState, after: GroupState, seconds: float, *, is_owned:
         if not is_owned:
             reason += ", for no member owns it"
             mend = "see that every member takes the topic (rocketapp group show) and has the same consumer.allocation"
-        text = line_of(StandingStill(after.group, one.queue, reason)).text
+        text = line_of(QueueBlocked(after.group, one.queue, reason)).text
         yield Finding(text=text, mend=mend, seconds=seconds, needs_person=True)
 
 

@@ -125,10 +125,10 @@ def _handlers(app: AppSnapshot) -> Iterator[str]:
 def _topics(app: AppSnapshot) -> Iterator[str]:
     topics = sorted({(group.group, one.topic) for group in app.groups for one in group.handlers})
     paused = {
-        (group.group, one.queue.topic): one.standing_still
+        (group.group, one.queue.topic): one.blocked
         for group in app.groups
         for one in group.queues
-        if one.standing_still.startswith("paused: ")
+        if one.blocked.startswith("paused: ")
     }
     heads = ("Topic", "Group", "Pause or resume", "State")
     yield from _head_of_table(TOPICS, heads, [False] * len(heads), "" if topics else "No topic is subscribed.")
@@ -149,7 +149,7 @@ def _topics(app: AppSnapshot) -> Iterator[str]:
 def _queues(app: AppSnapshot) -> Iterator[str]:
     owned = [(group, one) for group in app.groups for one in group.queues]
     # What stands still first, then what has most to do.
-    owned.sort(key=lambda pair: (not pair[1].standing_still, -(pair[1].lag or 0), pair[1].queue))
+    owned.sort(key=lambda pair: (not pair[1].blocked, -(pair[1].lag or 0), pair[1].queue))
     rows = [
         (
             str(one.queue),
@@ -158,7 +158,7 @@ def _queues(app: AppSnapshot) -> Iterator[str]:
             one.unfinished,
             _known(one.committed),
             "" if one.lease == "none" else one.lease,
-            one.standing_still or _state(one),
+            one.blocked or _state(one),
         )
         for group, one in owned[:MOST_QUEUES]
     ]

@@ -38,10 +38,10 @@ class Stalls:
         found = []
         for group in app.groups:
             for one in group.queues:
-                if one.standing_still:
+                if one.blocked:
                     standing = self._seen(now, (group.cluster, group.group, one.queue), one)
                     seconds = now - standing.since
-                    found.append(Stall(group=group.group, queue=one.queue, reason=one.standing_still, seconds=seconds))
+                    found.append(Stall(group=group.group, queue=one.queue, reason=one.blocked, seconds=seconds))
         self._standing = {key: one for key, one in self._standing.items() if now - one.seen <= _GAP}
         return tuple(found)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketapp.operate.view import Now, Seen, Stall, View
-from rocketapp.plugin import LoopFailed, RollOut, StandingStill
+from rocketapp.plugin import LoopFailed, QueueBlocked, RollOut
 from rocketapp.plugins.log_lines import line_of
 
 LATE: Final = 5.0
@@ -119,7 +119,7 @@ def _stalls(now: Now, views: Sequence[View]) -> Iterator[Finding]:
         together.setdefault(key, []).append(stall)
     for stalls in together.values():
         first, longest = min(stalls, key=lambda one: one.queue), max(one.seconds for one in stalls)
-        text = line_of(StandingStill(first.group, first.queue, first.reason)).text
+        text = line_of(QueueBlocked(first.group, first.queue, first.reason)).text
         if len(stalls) > 1:
             text += f" (and {len(stalls) - 1} more of its queues)"
         mend = mend_of(first.reason, first.queue.topic)

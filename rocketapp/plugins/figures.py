@@ -148,11 +148,11 @@ _GROUPS: Rows[GroupSnapshot] = (
     ("members", "gauge", "{member}", "Members of the group, as this one knows them.", lambda one: one.members),
     ("queues", "gauge", "{queue}", "Queues that this member owns.", lambda one: len(one.queues)),
     (
-        "queues_standing_still",
+        "queues_blocked",
         "gauge",
         "{queue}",
         "Owned queues that make no progress.",
-        lambda one: sum(bool(queue.standing_still) for queue in one.queues),
+        lambda one: sum(bool(queue.blocked) for queue in one.queues),
     ),
 )
 _QUEUES: Rows[QueueSnapshot] = (

@@ -41,7 +41,7 @@ _TEXTS: Final[dict[type[Event], str | Callable[[Any], str]]] = {
     events.Connected: "connected to {e.address}",
     events.Disconnected: "lost {e.address}: {e.reason}",
     events.LoopFailed: "{e.loop} failed and goes on: {e.error}",
-    events.StandingStill: "group {e.group}: {e.queue} stands still: {e.reason}",
+    events.QueueBlocked: "group {e.group}: {e.queue} stands still: {e.reason}",
     events.Moving: "group {e.group}: {e.queue} moves again",
     events.Retried: (
         "retry in {e.delay:g} s: {e.handler} failed at {e.topic} {e.message_id}, attempt {e.attempt}: {e.error}"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypedDict
 from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import SetupError
-from rocketapp.model.event import Event, LoopFailed, StandingStill, SubscriptionsDiffer, TopicMissing
+from rocketapp.model.event import Event, LoopFailed, QueueBlocked, SubscriptionsDiffer, TopicMissing
 from rocketapp.model.names import group_problem, topic_problem
 from rocketapp.model.numbers import is_number
 from rocketapp.model.subscription import Start, parse_tags
@@ -107,7 +107,7 @@ def _problem(options: Mapping[str, Any]) -> str | None:
 
 def tell(event: Event) -> None:
     """What keeps a client from going on is logged: nothing else tells it to a script that waits."""
-    if isinstance(event, StandingStill):
+    if isinstance(event, QueueBlocked):
         log.warning("%s: %s", event.queue, event.reason)
     elif isinstance(event, LoopFailed):
         log.warning("%s: %s", event.loop, event.error)

@@ -459,7 +459,7 @@ class Pairs:
             await asyncio.sleep(pair_checks.LOOK)
             for member in self._group.able():
                 for queue in member.consumer.snapshot().queues:
-                    if queue.unfinished and not queue.standing_still:
+                    if queue.unfinished and not queue.blocked:
                         at, name = self.world.loop.time(), name_of(queue.queue)
                         self.world.history.append(facts.Unexplained(at, member.name, name))
 

@@ -101,7 +101,7 @@ async def test_a_message_waits_for_a_paused_taker_without_an_attempt(topic: Topi
     sent = {("c", await stage.sender.send("orders", f"k{n}", tag="c")) for n in range(8)}
     await asyncio.sleep(900)
     assert stage.broker.dead_letters() == 0
-    assert any("stock is counted" in reason for reason in old.consumer.standing_still().values())
+    assert any("stock is counted" in reason for reason in old.consumer.blocked().values())
     new.consumer.resume("orders")
     await stage.all_taken(sent, 60)
     assert old.consumer.counters.retried == new.consumer.counters.retried == 0
@@ -124,7 +124,7 @@ async def test_what_waits_for_a_paused_taker_holds_up_nothing_that_another_membe
     sent = {("c", await stage.sender.send("orders", key, tag="c")) for key in keys[60:]}
     await stage.until(lambda: set(other.taken) >= sent, 60)
     assert not waiting & set(stage.taken())
-    assert all(one.standing_still for one in old.consumer.snapshot().queues if one.unfinished)
+    assert all(one.blocked for one in old.consumer.snapshot().queues if one.unfinished)
     paused.consumer.resume("orders")
     await stage.all_taken(waiting, 60)
     await stage.end()

@@ -245,8 +245,8 @@ async def test_a_message_waits_for_a_paused_member_with_a_reason() -> None:
     new = await stage.member(orders="b || c")
     new.consumer.pause("orders", "stock is counted")
     sent = await stage.send_tags("c", 8)
-    await stage.until(lambda: old.told(events.StandingStill), 30, every=0.5)
-    reason = old.told(events.StandingStill)[0].reason
+    await stage.until(lambda: old.told(events.QueueBlocked), 30, every=0.5)
+    reason = old.told(events.QueueBlocked)[0].reason
     assert "that this app has no handler for wait" in reason
     assert reason.endswith("topic orders is paused: stock is counted")
     new.consumer.resume("orders")
@@ -319,7 +319,7 @@ async def test_a_handler_that_takes_longer_than_brokers_wait_is_called_once() ->
     await stage.all_taken(sent, 120)
     assert sorted(calls) == sorted(number for _, number in sent)
     assert new.consumer.counters.retried == 0
-    assert any("has not ended yet" in event.reason for event in old.told(events.StandingStill))
+    assert any("has not ended yet" in event.reason for event in old.told(events.QueueBlocked))
     snapshot = old.consumer.snapshot()
     await stage.until(lambda: old.consumer.snapshot().forwarded == 4, 30)
     assert "this app with a || b" in snapshot.roll_out

@@ -185,9 +185,9 @@ def _say(line: str) -> None:
 
 
 def _tell(event: Event) -> None:
-    from rocketapp.model.event import LoopFailed, StandingStill
+    from rocketapp.model.event import LoopFailed, QueueBlocked
 
-    if isinstance(event, StandingStill):
+    if isinstance(event, QueueBlocked):
         _say(f"{event.queue}: {event.reason}")
     elif isinstance(event, LoopFailed):
         _say(f"{event.loop}: {event.error}")

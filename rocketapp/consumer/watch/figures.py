@@ -146,7 +146,7 @@ class Figures:
 
     # What the app asks.
 
-    def standing_still(self) -> dict[MessageQueue, str]:
+    def blocked(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
         found = self._member.stalls.reasons()
         for where, reason in self._slow_calls.running_long().items():
@@ -166,7 +166,7 @@ class Figures:
 
     def snapshot(self) -> GroupSnapshot:
         """What the group is doing now."""
-        member, rebalancer, reasons = self._member, self._rebalancer, self.standing_still()
+        member, rebalancer, reasons = self._member, self._rebalancer, self.blocked()
         return GroupSnapshot(
             group=member.name,
             cluster=member.cluster,
@@ -202,7 +202,7 @@ class Figures:
             end=None if process_queue is None else process_queue.broker_end,
             unfinished=0 if process_queue is None else len(process_queue),
             unfinished_bytes=0 if process_queue is None else process_queue.size,
-            standing_still=reason,
+            blocked=reason,
             lease="none" if (lock := self._leases.lock(queue)) is None else lock.state,
             rest=None if popped is None else popped.rest,
         )

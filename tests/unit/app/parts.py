@@ -113,7 +113,7 @@ class NotedConsumer:
     async def idle(self) -> IdleReport:
         return IdleReport(frozenset(), frozenset({QUEUE}), (f"{self.group} is busy",))
 
-    def standing_still(self) -> dict[MessageQueue, str]:
+    def blocked(self) -> dict[MessageQueue, str]:
         return {QUEUE: "no lock"}
 
     def __repr__(self) -> str:

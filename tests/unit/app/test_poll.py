@@ -367,7 +367,7 @@ def test_a_queue_tells_why_it_stands_when_a_call_hangs_before_its_first_pull() -
     with TestApp(app) as t:
         t.advance(30)
         (group,) = looking.app.snapshot().groups
-        reasons = [each.standing_still for each in group.queues if each.queue.topic == "files"]
+        reasons = [each.blocked for each in group.queues if each.queue.topic == "files"]
         assert reasons
         assert all(text.endswith("work has been running for 30 s and has pulled nothing") for text in reasons)
         hang.set()

@@ -245,7 +245,7 @@ async def test_a_sync_handler_pauses_its_topic_from_its_thread_until_it_is_resum
     for text in ("two", "three"):
         await app.publish("orders", text)
     # The pause comes from the thread before the message is seen, so it holds by now.
-    assert {*running.standing_still().values()} == {"paused: the till is closed"}
+    assert {*running.blocked().values()} == {"paused: the till is closed"}
     assert (await running.idle()).reasons != ()
     assert expect.seen == ["one"]
     expect.wait_for("one", "two", "three")
@@ -273,7 +273,7 @@ async def test_pauses_of_module_level_and_of_start_functions_hold_from_the_first
 
     running = await run(app)
     await expect.wait()
-    assert {*running.standing_still().values()} == {
+    assert {*running.blocked().values()} == {
         "paused: migration",
         "paused: paused by the app",
         "paused: migration, paused by the app",

@@ -17,7 +17,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.puller import PULL_EXPIRES
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.work import Work
-from rocketapp.model.event import HandlerSlow, StandingStill
+from rocketapp.model.event import HandlerSlow, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.pauses import Pauses
 from rocketapp.wire.codes import RequestCode
@@ -64,7 +64,7 @@ def test_what_a_topic_may_hold_is_divided_among_its_queues_here(limits: dict[str
             member = await stuck(cluster, gate, options(pull_batch_size=10, **limits), queues=queues)
             await asyncio.sleep(10)
             held[queues] = unfinished(member)
-            reasons = member.consumer.standing_still()
+            reasons = member.consumer.blocked()
             assert told.format(n=queues) in reasons[MessageQueue("topic", "broker-a", 0)]
             gate.set()
             await eventually(lambda: member.consumer.counters.handled == 300 * queues)  # noqa: B023
@@ -216,7 +216,7 @@ async def test_a_queue_without_messages_moves_however_long_brokers_may_hold_its_
     cluster.create("topic")
     member = await cluster.member(consumed(_nothing), config=ConsumerConfig(long_poll=60.0)).start()
     await asyncio.sleep(300)
-    assert member.events.of(StandingStill) == []
+    assert member.events.of(QueueBlocked) == []
     assert await member.stop()
     await cluster.stop()
 

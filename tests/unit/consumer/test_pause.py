@@ -10,7 +10,7 @@ import pytest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.model.event import Moving, StandingStill
+from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.names import retry_topic
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
@@ -33,7 +33,7 @@ async def started() -> FakeCluster:
 
 
 def reasons(consumer: PushConsumer, topic: str = "topic") -> set[str]:
-    return {reason for queue, reason in consumer.standing_still().items() if queue.topic == topic}
+    return {reason for queue, reason in consumer.blocked().items() if queue.topic == topic}
 
 
 @pytest.mark.parametrize("options", [{}, {"orderly": True}, {"batch": 8}])
@@ -116,7 +116,7 @@ async def test_a_topic_goes_on_when_every_reason_was_lifted() -> None:
     assert reasons(member.consumer) == {"paused: sink down"}
     member.consumer.resume("topic", "sink down")
     await eventually(lambda: len(seen) == 3, seconds=1)
-    told = [event.reason for event in member.events.of(StandingStill)]
+    told = [event.reason for event in member.events.of(QueueBlocked)]
     assert told[0] == "paused: maintenance"
     await member.stop()
     await cluster.stop()

@@ -12,7 +12,7 @@ import pytest
 
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.quarantine import PATIENCE
-from rocketapp.model.event import Moving, StandingStill
+from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.names import dlq_topic
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
@@ -183,20 +183,20 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
     member = await cluster.member(consumed(handle, **options), journal=journal).start()
     await asyncio.sleep(8)
     assert len(called) == 1
-    waiting = {queue.queue_id: reason for queue, reason in member.consumer.standing_still().items()}
+    waiting = {queue.queue_id: reason for queue, reason in member.consumer.blocked().items()}
     assert waiting.keys() == {0, 1, 2} - {called[0]}
     reason = (
         f"#0 may have ended a process: handler handles one such message at a time, now #0 of topic@broker-a:{called[0]}"
     )
     assert set(waiting.values()) == {reason}
-    assert {one.queue.queue_id for one in member.events.of(StandingStill)} == set(waiting)
+    assert {one.queue.queue_id for one in member.events.of(QueueBlocked)} == set(waiting)
     await asyncio.sleep(PATIENCE - 5)
     assert sorted(called) == [0, 1, 2]
     await asyncio.sleep(2)
     assert {one.queue.queue_id for one in member.events.of(Moving)} == set(waiting)
     hangs.set()
     await eventually(lambda: member.consumer.counters.handled == 24, 10)
-    assert member.consumer.standing_still() == {}
+    assert member.consumer.blocked() == {}
     assert await member.stop()
     journal.close()
     await cluster.stop()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from rocketapp.consumer.stalls import CONSEQUENCE, OF_CALL, OF_LOCK, OF_RETRY, StallReasons
-from rocketapp.model.event import Moving, StandingStill
+from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.scripted import Events, in_virtual_time
 
@@ -35,7 +35,7 @@ async def test_a_reason_is_told_once_and_its_end_as_well() -> None:
     assert scene.stall_reasons.reasons() == {QUEUE: "no lock: b"}
     scene.stall_reasons.moving(QUEUE)
     scene.stall_reasons.moving(QUEUE)
-    assert scene.events == [StandingStill("g", QUEUE, "no lock: a"), Moving("g", QUEUE)]
+    assert scene.events == [QueueBlocked("g", QUEUE, "no lock: a"), Moving("g", QUEUE)]
     assert scene.stall_reasons.reasons() == {}
 
 
@@ -46,7 +46,7 @@ async def test_a_reason_shows_the_figures_of_the_moment() -> None:
     await scene.at(5.0)
     scene.stall_reasons.tell()
     await scene.at(7.0)
-    assert scene.events == [StandingStill("g", QUEUE, "5 bytes")]
+    assert scene.events == [QueueBlocked("g", QUEUE, "5 bytes")]
     assert scene.stall_reasons.reasons() == {QUEUE: "7 bytes"}
 
 
@@ -55,7 +55,7 @@ async def test_another_reason_is_told_too() -> None:
     scene = Scene()
     scene.stall_reasons.blocked(QUEUE, "one")
     scene.stall_reasons.blocked(QUEUE, "other")
-    assert scene.events == [StandingStill("g", QUEUE, "one"), StandingStill("g", QUEUE, "other")]
+    assert scene.events == [QueueBlocked("g", QUEUE, "one"), QueueBlocked("g", QUEUE, "other")]
 
 
 @in_virtual_time
@@ -76,7 +76,7 @@ async def test_what_lasts_is_told_when_the_patience_is_over() -> None:
     await scene.at(5.0)
     scene.stall_reasons.tell()
     scene.stall_reasons.tell()
-    assert scene.events == [StandingStill("g", QUEUE, "flow control")]
+    assert scene.events == [QueueBlocked("g", QUEUE, "flow control")]
 
 
 @in_virtual_time
@@ -96,9 +96,9 @@ async def test_an_answered_pull_does_not_hide_that_the_lock_is_in_doubt() -> Non
     scene.stall_reasons.blocked(QUEUE, "flow control")
     scene.stall_reasons.moving(QUEUE)
     assert scene.stall_reasons.reasons() == {QUEUE: "no lock"}
-    assert scene.events == [StandingStill("g", QUEUE, "no lock")]
+    assert scene.events == [QueueBlocked("g", QUEUE, "no lock")]
     scene.stall_reasons.moving(QUEUE, place=OF_LOCK)
-    assert scene.events == [StandingStill("g", QUEUE, "no lock"), Moving("g", QUEUE)]
+    assert scene.events == [QueueBlocked("g", QUEUE, "no lock"), Moving("g", QUEUE)]
 
 
 @in_virtual_time
@@ -106,9 +106,9 @@ async def test_a_second_reason_is_told_when_the_first_is_gone() -> None:
     scene = Scene()
     scene.stall_reasons.blocked(QUEUE, "paused")
     scene.stall_reasons.blocked(QUEUE, "no lock", place=OF_LOCK)
-    assert scene.events == [StandingStill("g", QUEUE, "paused")]
+    assert scene.events == [QueueBlocked("g", QUEUE, "paused")]
     scene.stall_reasons.moving(QUEUE)
-    assert scene.events == [StandingStill("g", QUEUE, "paused"), StandingStill("g", QUEUE, "no lock")]
+    assert scene.events == [QueueBlocked("g", QUEUE, "paused"), QueueBlocked("g", QUEUE, "no lock")]
 
 
 @in_virtual_time
@@ -120,8 +120,8 @@ async def test_a_full_cache_does_not_hide_what_it_may_follow_from() -> None:
     scene.stall_reasons.moving(QUEUE, place=OF_RETRY)
     assert scene.stall_reasons.reasons() == {QUEUE: "flow control: full"}
     assert scene.events == [
-        StandingStill("g", QUEUE, "flow control: full"),
-        StandingStill("g", QUEUE, "3 failed messages wait"),
+        QueueBlocked("g", QUEUE, "flow control: full"),
+        QueueBlocked("g", QUEUE, "3 failed messages wait"),
     ]
 
 
@@ -132,7 +132,7 @@ async def test_a_queue_that_was_told_to_stand_still_is_told_to_move_whichever_re
     scene.stall_reasons.blocked(QUEUE, "no lock", patience=1.0, place=OF_LOCK)
     scene.stall_reasons.moving(QUEUE)
     scene.stall_reasons.moving(QUEUE, place=OF_LOCK)
-    assert scene.events == [StandingStill("g", QUEUE, "paused"), Moving("g", QUEUE)]
+    assert scene.events == [QueueBlocked("g", QUEUE, "paused"), Moving("g", QUEUE)]
 
 
 @in_virtual_time
@@ -141,7 +141,7 @@ async def test_a_lock_that_was_lost_leaves_the_queue_standing_until_it_moves() -
     scene.stall_reasons.blocked(QUEUE, "no lock", place=OF_LOCK)
     scene.stall_reasons.forget(QUEUE, place=OF_LOCK)
     scene.stall_reasons.moving(QUEUE)
-    assert scene.events == [StandingStill("g", QUEUE, "no lock"), Moving("g", QUEUE)]
+    assert scene.events == [QueueBlocked("g", QUEUE, "no lock"), Moving("g", QUEUE)]
 
 
 @in_virtual_time
@@ -155,5 +155,5 @@ async def test_a_queue_that_waits_for_a_free_call_says_so_beside_any_other_reaso
     assert scene.stall_reasons.reasons() == {QUEUE: "paused; waits for a free call"}
     scene.stall_reasons.moving(QUEUE)
     scene.stall_reasons.moving(QUEUE, place=OF_CALL)
-    told = [StandingStill("g", QUEUE, text) for text in ("no lock", "waits for a free call", "paused")]
+    told = [QueueBlocked("g", QUEUE, text) for text in ("no lock", "waits for a free call", "paused")]
     assert scene.events == [*told, Moving("g", QUEUE)]

@@ -21,7 +21,7 @@ def queue_at(
         end=40,
         unfinished=unfinished,
         unfinished_bytes=10 * unfinished,
-        standing_still=still,
+        blocked=still,
         lease="none",
     )
 

@@ -120,7 +120,7 @@ def test_a_rebalance_is_one_line_per_topic_and_broker(lines: Callable[[], list[s
 def test_lines_keep_the_order_of_events(lines: Callable[[], list[str]]) -> None:
     log = EventLog(Later())
     log.observe(events.Assigned("shop", QUEUE, 10, 1))
-    log.observe(events.StandingStill("shop", QUEUE, "no lock"))
+    log.observe(events.QueueBlocked("shop", QUEUE, "no lock"))
     assert [line.split()[0] for line in lines()] == ["INFO", "WARNING"]
 
 

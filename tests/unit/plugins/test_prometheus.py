@@ -24,7 +24,7 @@ def queue(queue_id: int, *, end: int | None, lease: LeaseState = "none") -> Queu
         end=end,
         unfinished=3,
         unfinished_bytes=100,
-        standing_still="" if end is not None else "paused",
+        blocked="" if end is not None else "paused",
         lease=lease,
     )
 
@@ -81,7 +81,7 @@ def test_every_figure_is_there_with_its_labels() -> None:
     assert found["rocketapp_group_forwarded_total"] == {group: 3}
     assert found["rocketapp_group_pulls_total"] == {group: 9}
     assert found["rocketapp_group_queues"] == {group: 2}
-    assert found["rocketapp_group_queues_standing_still"] == {group: 1}
+    assert found["rocketapp_group_queues_blocked"] == {group: 1}
     assert found["rocketapp_group_leases"][(*group, ("rocketapp_lease_state", "held"))] == 1
     partition = ("messaging_destination_partition_id", "broker-a:0")
     assert found["rocketapp_queue_lag"] == {(group[0], orders, partition, group[1]): 23}

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketapp import RocketApp
-from rocketapp.plugin import Event, Observe, StandingStill, Surface, hookimpl
+from rocketapp.plugin import Event, Observe, QueueBlocked, Surface, hookimpl
 from rocketapp_pyspark import SparkPlugin
 from rocketapp_pyspark.formats import TableOptions, register_format
 from rocketapp_pyspark.parquet import ParquetStore
@@ -83,7 +83,7 @@ class Watch:
         return sum(one.unfinished for group in groups for one in group.queues if one.queue.topic == topic)
 
     def reasons(self) -> set[str]:
-        return {event.reason for event in self.events if isinstance(event, StandingStill)}
+        return {event.reason for event in self.events if isinstance(event, QueueBlocked)}
 
 
 class Shop:

@@ -27,11 +27,11 @@ from rocketapp.plugin import (
     Moving,
     NewWriter,
     Observe,
+    QueueBlocked,
     QueueSession,
     QueueStart,
     Retried,
     Sink,
-    StandingStill,
     StoredRecords,
     Subscription,
     hookimpl,
@@ -373,7 +373,7 @@ async def test_a_begin_that_raises_is_asked_again_and_its_error_is_the_reason_to
         lifecycle = await consume(sink, run, "a")
         await sink.has([["a"]])
         assert len(sink.starts) == 2
-        (told,) = {event.reason for event in sink.events if isinstance(event, StandingStill)}
+        (told,) = {event.reason for event in sink.events if isinstance(event, QueueBlocked)}
         assert told.endswith("ConnectionError: table away")
         assert await lifecycle.stop(asyncio.Event())
 
@@ -400,10 +400,10 @@ async def test_a_writer_says_why_its_queue_is_blocked_and_its_own_limit_stops_th
     async with cluster() as run:
         sink = HoldingSink(None)
         lifecycle = await consume(sink, run, *"abcdef")
-        await sink.until(lambda: any(isinstance(event, StandingStill) for event in sink.events))
+        await sink.until(lambda: any(isinstance(event, QueueBlocked) for event in sink.events))
         (group,) = lifecycle.snapshot().groups
         (queue,) = [one for one in group.queues if one.queue.topic == "rows"]
-        assert queue.standing_still == "the table is away"
+        assert queue.blocked == "the table is away"
         assert await lifecycle.stop(asyncio.Event())
         assert any(isinstance(event, Moving) for event in sink.events)
 
@@ -429,11 +429,11 @@ async def test_what_a_writer_says_of_its_queue_ends_with_its_session() -> None:
         sink.problems.append(ConnectionError("table away"))
         lifecycle = await consume(sink, run, "a")
         await sink.has([["a"]])
-        (told,) = [event.reason for event in sink.events if isinstance(event, StandingStill)]
+        (told,) = [event.reason for event in sink.events if isinstance(event, QueueBlocked)]
         assert told == "the table is away"
         await sink.until(lambda: any(isinstance(event, Moving) for event in sink.events))
         (group,) = lifecycle.snapshot().groups
-        assert {queue.standing_still for queue in group.queues} == {""}
+        assert {queue.blocked for queue in group.queues} == {""}
         assert await lifecycle.stop(asyncio.Event())
 
 

@@ -59,7 +59,7 @@ async def test_a_snapshot_tells_queues_counters_leases_and_reasons(run: Run) -> 
     ]
     assert now.cache_bytes == busy[0].unfinished_bytes > 0
     locked = [queue for queue in store.queues if queue.queue.topic == "stock"]
-    assert {(queue.lease, queue.standing_still) for queue in locked} == {("held", "paused: counting")}
+    assert {(queue.lease, queue.blocked) for queue in locked} == {("held", "paused: counting")}
     go_on.set()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
-from rocketapp.model.event import LoopFailed, Retried, StandingStill
+from rocketapp.model.event import LoopFailed, QueueBlocked, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Retry
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -211,8 +211,8 @@ async def test_an_acknowledgement_that_is_not_answered_is_sent_again_and_said() 
     cluster, seen = await started(queues=1, sent=5), Seen()
     cluster.ignore(RequestCode.BATCH_ACK_MESSAGE)
     member = await cluster.member(popped(seen)).start()
-    await eventually(lambda: bool(member.events.of(StandingStill)), seconds=20)
-    assert any("5 handled messages cannot be acknowledged" in one for one in member.consumer.standing_still().values())
+    await eventually(lambda: bool(member.events.of(QueueBlocked)), seconds=20)
+    assert any("5 handled messages cannot be acknowledged" in one for one in member.consumer.blocked().values())
     cluster.behave()
     await eventually(lambda: left(cluster) == 0, seconds=20)
     await asyncio.sleep(120)

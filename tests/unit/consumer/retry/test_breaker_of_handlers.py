@@ -9,7 +9,7 @@ import pytest
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.model.event import Moving, StandingStill
+from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.outcome import DeadLetter, Skip
 from rocketapp.model.policy import Breaker, Policy
@@ -48,7 +48,7 @@ async def started(call: Any, *, queues: int = 2, messages: int = 100, **options:
 
 
 def reasons(consumer: PushConsumer) -> set[str]:
-    return {reason for queue, reason in consumer.standing_still().items() if queue.topic == "topic"}
+    return {reason for queue, reason in consumer.blocked().items() if queue.topic == "topic"}
 
 
 @pytest.mark.parametrize("options", [{}, {"orderly": True}, {"batch": 4}, {"batch": 4, "orderly": True}])
@@ -71,7 +71,7 @@ async def test_it_pauses_the_topic_tries_one_message_and_goes_on_when_that_succe
     assert len(reasons(member.consumer)) == 1
     database.is_down = False
     await eventually(lambda: member.consumer.counters.handled == 100, 60)
-    assert not member.consumer.standing_still()
+    assert not member.consumer.blocked()
     assert await member.stop()
     await cluster.stop()
 
@@ -82,12 +82,12 @@ async def test_a_topic_that_stands_still_is_told_to_move_only_when_it_does() -> 
     cluster, member = await started(database, queues=1)
     await asyncio.sleep(100)
     told = [
-        event for event in member.events if isinstance(event, StandingStill | Moving) and event.queue.topic == "topic"
+        event for event in member.events if isinstance(event, QueueBlocked | Moving) and event.queue.topic == "topic"
     ]
     assert not [event for event in told if isinstance(event, Moving)]
     database.is_down = False
-    await eventually(lambda: not member.consumer.standing_still(), 60)
-    assert isinstance([event for event in member.events if isinstance(event, StandingStill | Moving)][-1], Moving)
+    await eventually(lambda: not member.consumer.blocked(), 60)
+    assert isinstance([event for event in member.events if isinstance(event, QueueBlocked | Moving)][-1], Moving)
     assert await member.stop()
     await cluster.stop()
 
@@ -244,6 +244,6 @@ async def test_other_handlers_of_the_topic_wait_no_longer_than_two_pauses_for_on
     await eventually(lambda: len(calls) > 3 and bool(reasons(member.consumer)), 5)
     is_down[0] = False
     await eventually(lambda: cluster.committed(queue) == 8, 120)
-    assert not member.consumer.standing_still()
+    assert not member.consumer.blocked()
     assert await member.stop()
     await cluster.stop()

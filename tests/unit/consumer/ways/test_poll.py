@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rocketapp.model.event import LoopFailed, StandingStill
+from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.names import dlq_topic
 from rocketapp.wire import properties as names
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
@@ -33,8 +33,8 @@ async def test_a_queue_that_waits_for_its_next_call_does_not_stand_still_after_a
     member.consumer.adjust({"topic": {"pull_batch_size": 16}})
     cluster.send_many(queue, 50)
     await asyncio.sleep(60)
-    assert member.events.of(StandingStill) == []
-    assert "which wait for the next call of handler" in member.consumer.standing_still()[queue]
+    assert member.events.of(QueueBlocked) == []
+    assert "which wait for the next call of handler" in member.consumer.blocked()[queue]
     await member.stop()
     await cluster.stop()
 
@@ -69,7 +69,7 @@ async def test_a_queue_that_waits_for_a_free_call_names_the_concurrency_of_now()
     await asyncio.sleep(1)
     member.consumer.adjust({"topic": {"concurrency": 2}})
     await asyncio.sleep(61)
-    assert any("(concurrency 2)" in why for why in member.consumer.standing_still().values())
+    assert any("(concurrency 2)" in why for why in member.consumer.blocked().values())
     await member.stop()
     await cluster.stop()
 
