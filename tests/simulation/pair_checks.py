@@ -115,16 +115,14 @@ def attempts_without_calls(
 ) -> list[str]:
     """Every attempt but the first follows a call that failed, and no message is dead without its attempts.
 
-    A death of a member counts for what was stored before. A member that leaves may send back what waits for another.
+    A death of a member counts for what was stored before.
     """
     findings, failed, stored = list[str](), Counter[int](), dict[int, float]()
-    topics, called, deaths, leaves = dict[int, str](), set[int](), list[float](), list[float]()
+    topics, called, deaths = dict[int, str](), set[int](), list[float]()
     for event in with_deaths(history):
         match event:
             case Fault(kind=kind) if kind == CRASH:
                 deaths.append(event.at)
-            case Fault(kind=kind) if kind == LEAVE:
-                leaves.append(event.at)
             case Stored(queue=queue, number=number) if is_dead_letter(queue):
                 excused = sum(at >= stored.get(number, 0.0) for at in deaths)
                 is_refused = any(number == one for one, _ in refused)
@@ -138,8 +136,7 @@ def attempts_without_calls(
                 topics.setdefault(number, topic_of(queue))
             case Started(number=number, attempt=attempt):
                 called.add(number)
-                since = stored.get(number, 0.0)
-                excused = sum(at >= since for at in deaths) + sum(at >= since for at in leaves)
+                excused = sum(at >= stored.get(number, 0.0) for at in deaths)
                 if attempt - 1 > failed[number] + excused:
                     findings.append(
                         f"message {number}: attempt {attempt} at {event.at:.3f} after {failed[number]} failed calls"

@@ -240,6 +240,8 @@ class Pairs:
         has_killers = QUARANTINE in elements and BROADCAST not in elements and not self.main.sync
         has_killers &= self.main.every is None
         self._killers = {random.randint(20, 150)} if has_killers and random.random() < 0.5 else set[int]()
+        self._awaits_killer = bool(self._killers) and ROLL_OUT in elements
+        """It shall be one that old members forward, if it is in a queue of theirs."""
         self._kills: dict[int, int] = {}
         self._noted_kills: dict[int, int] = {}
         """Those of members that note down what they have in flight: of Java's nobody learns which message it was."""
@@ -254,6 +256,9 @@ class Pairs:
 
     def ends_a_process(self, message: Message) -> bool:
         number = number_of(message.body)
+        if self._awaits_killer and message.topic == MAIN and message.tag == "c" and number >= 20:
+            self._awaits_killer = False
+            self._killers = {number}
         is_one = message.topic == MAIN and number in self._killers and not self.main.sink
         return is_one and self._kills.get(number, 0) < MOST_KILLS
 
