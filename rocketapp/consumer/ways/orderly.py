@@ -203,7 +203,8 @@ class OrderlyDelivery(SerialDelivery):
                 stopped = await run(executor, upcoming, completion, only_one=is_trial)
             finally:
                 executor.free_calls.release()
-            if stopped is not NOT_STARTED:
+            if stopped is not NOT_STARTED or len(items) <= 1:
+                # A long call ends a run: nothing of it is left then, and the run has not failed either.
                 self._turn_over()
             if stopped is None:
                 upcoming = rest  # a retried item is done

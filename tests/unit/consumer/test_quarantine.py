@@ -204,6 +204,28 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
 
 @pytest.mark.parametrize("options", MODES)
 @in_virtual_time
+async def test_a_turn_ends_with_its_call_however_long_that_has_lasted(options: dict[str, Any], tmp_path: Path) -> None:
+    cluster, loop = await with_topic(), asyncio.get_running_loop()
+    journal = journal_with(
+        tmp_path, {f"group topic@broker-a:{number}": {0: [1, 0, 1000.0, False]} for number in range(3)}
+    )
+    began = list[float]()
+
+    async def handle(item: Any) -> None:
+        if (item if isinstance(item, Message) else item[0]).offset == 0:
+            began.append(loop.time())
+            await asyncio.sleep(4)
+
+    member = await cluster.member(consumed(handle, **options), journal=journal).start()
+    await eventually(lambda: member.consumer.counters.handled == 24, 60)
+    assert [round(at - began[0]) for at in began] == [0, 4, 8]
+    assert await member.stop()
+    journal.close()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("options", MODES)
+@in_virtual_time
 async def test_a_pause_lets_no_two_quarantined_messages_start_together(options: dict[str, Any], tmp_path: Path) -> None:
     cluster, watched = await with_topic(), Watched()
     journal = journal_with(tmp_path, quarantined("group"))
