@@ -44,8 +44,9 @@ THREAD_HELD = 0.05
 """Seconds for which a call among members may hold one of a broker's threads."""
 THREAD_AWAITED = 0.1
 """Seconds for which a request, of whatever group, may wait until one of these threads is free."""
-MOST_DEATHS = 6
-"""Processes that one message may end: three deaths may have had other causes, and retries are counted beside them."""
+MOST_DEATHS = 8
+"""Processes that one message may end: it is certain to be the cause after four deaths that blame it, and before each of
+these may come one that blames nobody, for several quarantined messages were in flight, of different handlers."""
 
 
 def broken(
