@@ -24,6 +24,7 @@ from secrets import token_hex
 from struct import Struct
 from typing import Any
 
+from rocketapp.clock import Clock
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.quarantine import Quarantine, Quarantined, Span, Turns, after_crash, still_quarantined
 from rocketapp.wire.record import Message
@@ -66,15 +67,15 @@ class Note:
 class Journal:
     """The record of one process, and the quarantine that it shares with others."""
 
-    def __init__(self, directory: Path, *, now: Callable[[], float], tell: Callable[[str], None]) -> None:
-        """`now`: seconds since 1970; `tell` hears of processes that died. Raises OSError."""
-        self._directory, self._now, self._tell = directory, now, tell
+    def __init__(self, directory: Path, clock: Clock, tell: Callable[[str], None]) -> None:
+        """`tell` hears of processes that died. Raises OSError."""
+        self._directory, self._now, self._tell = directory, clock.now, tell
         self._made = _made(directory)
         self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
         self._quarantine: Quarantine = {}
         self._settled: list[tuple[str, int]] = []
         """What is to be taken out of the file of quarantined messages."""
-        self._written_at = now()
+        self._written_at = clock.now()
         self._known: bytes | None = None
         """The text of that file when it was last read or written: it seldom changes, and may be large."""
         unlocked = self._path.with_suffix(".new")

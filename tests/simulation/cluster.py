@@ -199,7 +199,7 @@ class Member(_Client):
     def _crash_notes(self) -> Journal | None:
         if self.notes_in is not None:
             before = set(self.notes_in.iterdir())
-            self._notes = Journal(self.notes_in, now=self.clock.now, tell=lambda _: None)
+            self._notes = Journal(self.notes_in, self.clock, lambda _: None)
             (self._notes_file,) = (path for path in set(self.notes_in.iterdir()) - before if path.suffix == ".hand")
         return self._notes
 

@@ -33,6 +33,16 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     return run
 
 
+class ClockAt:
+    """A clock that says one time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def now(self) -> float:
+        return self._seconds
+
+
 async def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     """Wait for a condition; it is seen at the latest after a five-hundredth of the time that it took."""
     now = asyncio.get_running_loop().time

@@ -224,7 +224,7 @@ def _open_journal(directory: str) -> Journal | None:
     if not directory:
         return None
     try:
-        return Journal(Path(directory), now=SystemClock().now, tell=_log.warning)
+        return Journal(Path(directory), SystemClock(), _log.warning)
     except OSError as error:
         text = "%s: %s: messages that end the process are not found (consumer.crash_dir)"
         _log.warning(text, directory, problem_of(error))

@@ -12,15 +12,17 @@ from rocketapp.consumer.journal import Journal
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.quarantine import FORGOTTEN_AFTER
 from tests.unit.cpu import cheapest
+from tests.unit.scripted import ClockAt
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 DYING = """
 import os, sys
 from pathlib import Path
+from rocketapp.clock import SystemClock
 from rocketapp.consumer.journal import Journal
 from rocketapp.model.message_queue import MessageQueue
 
-journal = Journal(Path(sys.argv[1]), now=lambda: 1000.0, tell=print)
+journal = Journal(Path(sys.argv[1]), SystemClock(), print)
 journal.note().write(journal.record("group", MessageQueue("topic", "broker-a", 0), 4, 6))
 print("in hand", flush=True)
 sys.stdin.readline()
@@ -29,7 +31,7 @@ os._exit(9)
 
 
 def opened(directory: Path, now: float = 1000.0) -> Journal:
-    return Journal(directory, now=lambda: now, tell=lambda _: None)
+    return Journal(directory, ClockAt(now), lambda _: None)
 
 
 def of_file(directory: Path) -> dict[str, dict[str, list[float]]]:

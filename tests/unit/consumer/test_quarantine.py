@@ -17,7 +17,7 @@ from rocketapp.model.names import dlq_topic
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.consumer.reports import message
-from tests.unit.scripted import eventually, in_virtual_time
+from tests.unit.scripted import ClockAt, eventually, in_virtual_time
 
 CAUSE = 4
 QUARANTINED = (2, 3, CAUSE)
@@ -26,7 +26,7 @@ MODES: list[dict[str, Any]] = [{}, {"orderly": True}, {"batch": 3}, {"order_by":
 
 def journal_with(directory: Path, quarantined: dict[str, dict[int, list[float]]]) -> Journal:
     (directory / "quarantine.json").write_text(json.dumps(quarantined))
-    return Journal(directory, now=lambda: 1000.0, tell=lambda _: None)
+    return Journal(directory, ClockAt(1000.0), lambda _: None)
 
 
 def quarantined(*groups: str, beside: bool = False) -> dict[str, dict[int, list[float]]]:
