@@ -163,7 +163,7 @@ class Subscribing(Transacting):
             5.0 and later) hand out messages one by one, to any member.
         orderly: per queue one message after the other, across the whole group.
         batch: hand over lists of this many messages, or of what came within `batch_wait` (0.1) seconds.
-        concurrency: messages in hand at once: `consumer.concurrency` (64) for an async handler,
+        concurrency: messages in flight at once: `consumer.concurrency` (64) for an async handler,
             `consumer.threads` (20) for a sync one.
         retries: attempts after the first (`consumer.retries`, 16), then the message is dead; -1 is
             unlimited (orderly only).

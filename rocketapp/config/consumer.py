@@ -74,14 +74,14 @@ class ConsumerConfig:
     )
     pop_max_messages: int = option(
         96,
-        "Messages of one topic and broker in hand that stop its pops.",
+        "Messages of one topic and broker in flight that stop its pops.",
         java="popThresholdForQueue",
         least=1,
         most=65535,
     )
     pop_invisible_time: float = option(
         60.0,
-        "Seconds for which popped messages are hidden from other members; renewed while they are in hand.",
+        "Seconds for which popped messages are hidden from other members; renewed while they are in flight.",
         java="popInvisibleTime",
         least=5.0,
         most=300.0,
@@ -148,11 +148,11 @@ class ConsumerConfig:
         least=0.01,
         most=30.0,
     )
-    concurrency: int = option(64, "Messages that one async handler has in hand at once.", least=1, most=65535)
+    concurrency: int = option(64, "Messages that one async handler has in flight at once.", least=1, most=65535)
     threads: int = option(20, "Threads of one sync handler.", java="consumeThreadMin", least=1, most=1000)
     concurrency_most: int = option(
         0,
-        "Messages that one handler has in hand at once while much waits (concurrent); 0: always what is declared.",
+        "Messages that one handler has in flight at once while much waits (concurrent); 0: always what is declared.",
         java="consumeThreadMax",
         least=0,
         most=65535,
@@ -175,7 +175,7 @@ class ConsumerConfig:
     )
     crash_dir: str = option(
         ".rocketapp/crashes",
-        "Directory in which the processes of a machine note down what they have in hand; empty: nowhere.",
+        "Directory in which the processes of a machine note down what they have in flight; empty: nowhere.",
     )
     broadcast_dir: str = option(
         ".rocketapp/broadcast",

@@ -42,7 +42,7 @@ _WRITE_INTERVAL = 1.0
 
 
 class Note:
-    """Where one worker notes down what it has in hand. A thread may write."""
+    """Where one worker notes down what it has in flight. A thread may write."""
 
     __slots__ = ("_at", "_end", "_free", "_slots")
 
@@ -50,11 +50,11 @@ class Note:
         self._slots, self._at, self._end, self._free = slots, at, at + _SLOT.size, free
 
     def write(self, record: bytes) -> None:
-        """These items are in hand, or some of them."""
+        """These items are in flight, or some of them."""
         self._slots[self._at : self._end] = record
 
     def clear(self) -> None:
-        """Nothing is in hand."""
+        """Nothing is in flight."""
         self._slots[self._at : self._end] = _NOTHING
 
     def close(self) -> None:
@@ -104,10 +104,10 @@ class Journal:
     def __repr__(self) -> str:
         return f"<Journal {self._path}>"
 
-    # What this process has in hand.
+    # What this process has in flight.
 
     def note(self) -> Note | None:
-        """The place where one worker notes down what it has in hand; None when all are taken."""
+        """The place where one worker notes down what it has in flight; None when all are taken."""
         return Note(self._slots, self._free.pop(), self._free) if self._free else None
 
     def record(self, group: str, queue: MessageQueue, first: int, last: int, *, is_late: bool = False) -> bytes:
@@ -127,7 +127,7 @@ class Journal:
             try:
                 _write(self._file, name, self._names_end)
             except OSError:
-                return 0  # the disk is full: what this queue has in hand is not found
+                return 0  # the disk is full: what this queue has in flight is not found
             self._names_end += len(name)
             number = self._numbers[key] = len(self._numbers) + 1
         return number
@@ -153,7 +153,7 @@ class Journal:
                 path.rmdir()  # fails where anything else is kept
 
     def _forget(self) -> None:
-        """Also in a forked child: it has nothing in hand, and must not keep the lock of a parent that dies."""
+        """Also in a forked child: it has nothing in flight, and must not keep the lock of a parent that dies."""
         if self._is_open:
             self._is_open = False
             self._slots.close()
@@ -189,7 +189,7 @@ class Journal:
             self._update([])
 
     def _look(self) -> None:
-        """Take over what processes that died had in hand."""
+        """Take over what processes that died had in flight."""
         self._update([path for path in self._directory.glob(f"*{_SUFFIX}") if path != self._path])
 
     def _update(self, others: Iterable[Path]) -> None:
@@ -219,7 +219,7 @@ class Journal:
             self._known, self._quarantine = text, kept
             self._settled.clear()
             for path in taken:
-                # Only now: a death in between must not lose what that process had in hand.
+                # Only now: a death in between must not lose what that process had in flight.
                 path.unlink(missing_ok=True)
 
 
@@ -256,7 +256,7 @@ def _key(group: str, queue: MessageQueue) -> str:
 
 
 def _left_in(path: Path) -> list[Span] | None:
-    """What the process of this file had in hand when it died; None while it lives."""
+    """What the process of this file had in flight when it died; None while it lives."""
     try:
         with path.open("rb") as file:
             try:

@@ -170,7 +170,7 @@ class PushConsumer:
         return {queue: each.commit_offset for queue, each in found.items() if each is not None}
 
     def move(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator has moved the group: what is in hand of our queues among these is not committed any more."""
+        """An operator has moved the group: what is in flight of our queues among these is not committed any more."""
         for queue, offset in offsets.items():
             if (owned := self._member.owned.get(queue)) is not None:
                 owned.move(offset)

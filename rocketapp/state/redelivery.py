@@ -81,7 +81,7 @@ def is_last(failure: Failure, *, reconsume_times: int, retries: int) -> bool:
 def is_spent(reconsume_times: int, retries: int) -> bool:
     """Whether a popped message has no attempt left as it arrives, so that its last one cannot have had an end.
 
-    A handler that fails for the last time makes a dead letter itself. Deaths count for everything that was in hand,
+    A handler that fails for the last time makes a dead letter itself. Deaths count for everything that was in flight,
     also for what had not begun: so the first few do not suffice, however few retries there are.
     """
     return retries != UNLIMITED and reconsume_times > max(retries, CERTAIN)

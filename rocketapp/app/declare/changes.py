@@ -79,7 +79,7 @@ class AdjustOptions(TypedDict, total=False):
     """What `app.adjust` changes. None: as it was declared or set at the start."""
 
     concurrency: int | None
-    """Messages that each handler has in hand at once; of `orderly=True`, queues that call it at once."""
+    """Messages that each handler has in flight at once; of `orderly=True`, queues that call it at once."""
     rate: float | None
     """Messages a second that each handler with `rate=` starts in this process."""
     batch: int | None
@@ -101,9 +101,9 @@ class AdjustOptions(TypedDict, total=False):
     pop_batch_size: int | None
     """Most messages asked for in one pop (`mode="pop"`)."""
     pop_max_messages: int | None
-    """Messages of one topic and broker in hand that stop its pops."""
+    """Messages of one topic and broker in flight that stop its pops."""
     pop_invisible_time: float | None
-    """Seconds for which popped messages are hidden from other members; renewed while they are in hand."""
+    """Seconds for which popped messages are hidden from other members; renewed while they are in flight."""
 
 
 NAMES: frozenset[str] = frozenset(AdjustOptions.__annotations__)

@@ -132,7 +132,7 @@ class InheritedOptions(TypedDict, total=False):
     mode: Annotated[Mode, _MODE]
     """"push": queues are shared out and pulled. "pop": brokers hand out messages one by one."""
     concurrency: Annotated[int | None, _whole(1, MAX_CONCURRENCY)]
-    """Messages in hand at once. None is the same as leaving it out; the last resort is `consumer.concurrency` (64)
+    """Messages in flight at once. None is the same as leaving it out; the last resort is `consumer.concurrency` (64)
     for an async handler and `consumer.threads` (20) for a sync one."""
     retries: Annotated[int, _whole(-1, 2**31 - 1)]
     """Attempts after the first, then the message is dead; -1 is unlimited (orderly only)."""

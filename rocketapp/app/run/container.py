@@ -83,7 +83,7 @@ class World:
     """(name, most): makes the threads of one sync handler."""
     read_url: ReadUrl = read_url
     journal: Journal | None = None
-    """Where what is in hand is noted down, for the case that the process dies; its owner closes it."""
+    """Where what is in flight is noted down, for the case that the process dies; its owner closes it."""
     worker: int | None = None
     """The number of this process, for what it keeps on disk; None: nothing is kept."""
 

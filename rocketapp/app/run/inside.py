@@ -62,7 +62,7 @@ def check_loop(lifecycle: Lifecycle) -> None:
 
 
 async def stop(app: TwoPhases, lifecycle: Lifecycle) -> None:
-    """Drain and stop. A cancelled wait cuts the drain: what handlers have in hand is handed out again later."""
+    """Drain and stop. A cancelled wait cuts the drain: what handlers have in flight is handed out again later."""
     if lifecycle.loop.is_closed():
         log.error(
             "the event loop of %r was closed before the app was left: its messages are delivered again", lifecycle

@@ -218,7 +218,7 @@ def start_failure(error: Exception) -> CommandError:
 
 
 def _open_journal(directory: str) -> Journal | None:
-    """Where this process notes down what it has in hand."""
+    """Where this process notes down what it has in flight."""
     from rocketapp.consumer.journal import Journal
 
     if not directory:

@@ -23,7 +23,7 @@ from rocketapp.wire.lenient_json import text_of
 SUCCESS, LATER = "CR_SUCCESS", "CR_LATER"
 """Results: the message is done, or is to be consumed again."""
 TAKEN, NOT_TAKEN, DEAD_LETTER = "TAKEN", "NOT_TAKEN", "DEAD_LETTER"
-"""Results among members of ours: it is in hand there; it is not, and may be asked for again; it is to be given up."""
+"""Results among members of ours: it is in flight there; it is not, and may be asked for again; it is to be given up."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
