@@ -110,7 +110,11 @@ def _run(given: Mapping[str, Any], last_line: LastLine) -> int:
     stop = ProcessStop(settings.app.drain_timeout, last_line.print)
     if app is not None:
         return stop.run(partial(_run_worker, given, app, settings, last_line, stop), given["loop"])
-    return stop.run(partial(_run_parent, given, settings, last_line, stop), "asyncio")
+    from rocketapp.cli.processes.reload import watched_by
+
+    # What is wrong with the command line is told before signals are taken.
+    watched = watched_by(given["reload"], given["reload_dir"], given["settings"])
+    return stop.run(partial(_run_parent, given, settings, last_line, stop, watched), "asyncio")
 
 
 def _refuse_contradictions(given: Mapping[str, Any]) -> None:
@@ -158,11 +162,11 @@ async def _run_worker(
     return DONE
 
 
-async def _run_parent(given: Mapping[str, Any], settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
+async def _run_parent(
+    given: Mapping[str, Any], settings: Settings, last_line: LastLine, stop: ProcessStop, watched: Watched | None
+) -> int:
     from rocketapp.cli.processes.parent import Parent
-    from rocketapp.cli.processes.reload import watched_by
 
-    watched = watched_by(given["reload"], given["reload_dir"], given["settings"])
     parent = Parent(given, settings, stop, watched=watched)
     last_line.summary = lambda: parent.summary
     return await parent.run()
