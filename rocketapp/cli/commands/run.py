@@ -24,6 +24,7 @@ from rocketapp.model.snapshot import HandlerStats
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings import Settings
+    from rocketapp.cli.processes.reload import Watched
     from rocketapp.cli.processes.stop import ProcessStop
 
 MOST_WORKERS = 256
