@@ -27,7 +27,7 @@ class _Reason:
 
 
 OF_QUEUE, OF_LOCK, OF_RETRY, OF_PROBE, OF_WRITER = "queue", "lock", "retry", "probe", "writer"
-OF_FORWARD, OF_TURN, OF_ACK, OF_HIDING, OF_CALL = "forward", "turn", "ack", "hiding", "call"
+OF_FORWARD, OF_TURN, OF_ACK, OF_NACK, OF_CALL = "forward", "turn", "ack", "nack", "call"
 """The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
 that wait to be sent back, of a paused topic that is probed with one message, what the writer of a sink says, what is
 said of messages that wait for another member, of those that wait for their turn after a death, of those that are

@@ -20,7 +20,7 @@ from rocketapp.state.process_queue import Counters, ProcessQueue
 M = TypeVar("M", bound=Pulled)
 
 RENEW_AT = 0.5
-"""The share of its invisible time after which a message that is still in hand is hidden anew."""
+"""The share of its invisible time after which a message that is still in flight is hidden anew."""
 _UNDER_WAY = 1.0
 """Seconds that an answer is under way at most, if nothing is wrong."""
 
@@ -64,7 +64,7 @@ class HandOut:
 
 
 class PopQueue(ProcessQueue[M]):
-    """The messages in hand."""
+    """The messages in flight."""
 
     __slots__ = ("_hand_outs", "_prompt", "_ready", "is_empty_since", "rest")
     size: int
@@ -81,7 +81,7 @@ class PopQueue(ProcessQueue[M]):
         """The loop's time since which the broker has had nothing for us; None while it has, or is not known."""
 
     def __repr__(self) -> str:
-        return f"<PopQueue {self.message_queue}: {len(self)} in hand, {len(self._ready)} hand-outs to acknowledge>"
+        return f"<PopQueue {self.message_queue}: {len(self)} in flight, {len(self._ready)} hand-outs to acknowledge>"
 
     def __len__(self) -> int:
         return len(self._hand_outs)
@@ -91,11 +91,11 @@ class PopQueue(ProcessQueue[M]):
         return 0
 
     def has(self, message: M) -> bool:
-        """Whether it is in hand."""
+        """Whether it is in flight."""
         return message in self._hand_outs
 
     def is_over(self, message: M, now: float) -> bool:
-        """Whether it is not in hand any more, or another member may have it by now. Threads may ask."""
+        """Whether it is not in flight any more, or another member may have it by now. Threads may ask."""
         hand_out = self._hand_outs.get(message)
         return hand_out is None or hand_out.expires <= now
 
@@ -103,7 +103,7 @@ class PopQueue(ProcessQueue[M]):
         return list(self._hand_outs)
 
     def hand_out(self, hand_out: HandOut, messages: Sequence[M]) -> None:
-        """Take these messages in hand."""
+        """These messages are in flight from now on."""
         known = self._hand_outs
         for message in messages:
             known[message] = hand_out
@@ -185,7 +185,7 @@ class PopQueue(ProcessQueue[M]):
     def begin_change(self, message: M) -> HandOut | None:
         """Its time is about to be changed: from now on a hand-out of its own, and not acknowledged meanwhile.
 
-        None when it is not in hand, or is being changed.
+        None when it is not in flight, or is being changed.
         """
         before = self._hand_outs.get(message)
         if before is None or before.is_changing:
@@ -207,7 +207,7 @@ class PopQueue(ProcessQueue[M]):
             self._prompt()
 
     def forget(self, message: M) -> None:
-        """It comes again later, so it is not in hand any more."""
+        """It comes again later, so it is not in flight any more."""
         if self._hand_outs.pop(message, None) is not None:
             self.size -= message.size
             if self._watchers:

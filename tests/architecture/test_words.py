@@ -18,9 +18,7 @@ OF_THE_FIELD = ("round robin",)
 NOT_YET_RENAMED = {
     "Completion",
     "ConcurrentWay",
-    "Hiding",
     "Item",
-    "Judging",
     "KeyedWay",
     "Lane",
     "OrderlyWay",

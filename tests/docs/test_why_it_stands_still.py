@@ -22,7 +22,7 @@ REASONS = (
     " has no messages before offset ",
     " handled message",
     " cannot be acknowledged: ",
-    " messages are in hand, limit pop_max_messages ",
+    "limit pop_max_messages ",
     "failed messages wait to be hidden until their retry: ",
     " failed message",
     " to be sent back: ",

@@ -1,6 +1,6 @@
 """The loop that asks one broker for messages of one topic.
 
-The next request is under way before the present answer is handed over, as long as few messages are in hand. An
+The next request is under way before the present answer is handed over, as long as few messages are in flight. An
 answer is never discarded: its messages are hidden from everyone else.
 """
 
@@ -14,20 +14,21 @@ from typing import NamedTuple
 from rocketapp.client.calls import pop
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.pop.handed_out import hand_outs
-from rocketapp.consumer.pop.hiding import Hiding
+from rocketapp.consumer.pop.acks import Invisibility
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.gate import Gate
 from rocketapp.consumer.ways.popped import PopDelivery
-from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
+from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
-from rocketapp.state.pop_queue import RENEW_AT, PopQueue, hidden_since
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.pulled import Handle
+from rocketapp.state.pop_queue import RENEW_AT, HandOut, PopQueue, hidden_since
 from rocketapp.state.retry_times import AGAIN
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message
-from rocketapp.wire.requests.pop import FROM_FIRST, OF_TOPIC, PopRequest
+from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.requests.pop import FROM_FIRST, OF_TOPIC, PopRequest, PopResponse, handle_in
 
 _BUSY_DELAY, _FULL_DELAY = 0.02, 1.0
 """Seconds to wait for a broker that is busy, and for one that holds too many requests (Java: the same)."""
@@ -65,11 +66,11 @@ class Popper:
         *,
         delivery: PopDelivery,
         flow: QueueFlow,
-        hiding: Hiding,
+        invisibility: Invisibility,
     ) -> None:
-        """`hiding` knows when messages that we have failed on come again."""
+        """`invisibility` knows when messages that we have failed on come again."""
         self._member, self._queue, self._delivery = member, queue, delivery
-        self._flow, self._hiding = flow, hiding
+        self._flow, self._invisibility = flow, invisibility
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
         self.gate: Gate = Gate(self._about, flow, member.stalls)
@@ -102,11 +103,11 @@ class Popper:
     async def look_for_retries(self) -> None:
         """Beside the request that the broker holds, ask for messages that come again, until this is cancelled."""
         while True:
-            pause = self._hiding.retries.next_look(self._loop.time())
-            self._hiding.new_retry.clear()
+            pause = self._invisibility.retries.next_look(self._loop.time())
+            self._invisibility.new_retry.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self._hiding.new_retry.wait()
+                    await self._invisibility.new_retry.wait()
                 continue
             if not (self.gate.is_paused or self.gate.waits_for_room or self._flow.is_full()):
                 try:
@@ -169,12 +170,12 @@ class Popper:
     def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
         if self.gate.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
             # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
-            self._hiding.give_back(messages)
+            self._invisibility.give_back(messages)
         else:
             self._delivery.deliver(messages)
 
     def took(self, coming: Coming) -> Sequence[Message]:
-        """The messages of an answer that has come: from now on they are in hand. Raises RocketAppError."""
+        """The messages of an answer that has come: from now on they are in flight. Raises RocketAppError."""
         result = pop.read(coming.answer.result(), coming.connection)
         if not result.body:
             return ()
@@ -190,7 +191,7 @@ class Popper:
         for hand_out, share in found:
             queue.hand_out(hand_out, share)
             if hand_out.handle.kind != OF_TOPIC:
-                self._hiding.retries.came(len(share), self._loop.time())
+                self._invisibility.retries.came(len(share), self._loop.time())
         self._flow.taken(len(result.body))
         return messages
 
@@ -228,3 +229,51 @@ class Popper:
         )
         answer = pop.start(connection, request, hold + _ANSWER_LATE)
         return Coming(answer, connection, self._loop.time(), hold, config.pop_invisible_time)
+
+
+Key = tuple[int, int, int, int]
+"""Kind, queue id, first offset, and when it was handed out."""
+
+
+def hand_outs(
+    answer: PopResponse, body: bytes, queue: MessageQueue, *, at: float, max_inflated_bytes: int
+) -> tuple[list[Message], list[tuple[HandOut, list[Message]]]]:
+    """The messages in their order, and the same by hand-out. Raises ProtocolError.
+
+    `queue` names topic and broker; each message names its own queue. `at`: the loop's time since
+    when they are hidden.
+    """
+    messages = decode_records(body, queue, max_inflated_bytes=max_inflated_bytes)
+    retries = [key for key in answer.starts if key[0] != OF_TOPIC]
+    found: dict[Key, tuple[HandOut, list[Message]]] = {}
+    queues: dict[int, MessageQueue] = {}
+    for message in messages:
+        number = message.queue_id
+        message.queue = queues.get(number) or queues.setdefault(number, queue._replace(queue_id=number))
+        own = handle_in(message.raw_properties) if retries else None
+        if own is not None:
+            message.offset = own.offset
+            key = own.kind, own.queue_id, own.start, own.popped_ms
+        else:
+            kind = _kind_of(message, answer, retries) if retries else OF_TOPIC
+            if (kind, number) not in answer.starts:
+                raise ProtocolError(f"{queue.broker_name} handed out {message!r} without saying where it lies")
+            key = kind, number, answer.starts[kind, number], answer.popped_ms
+        share = found.get(key)
+        if share is None:
+            handle = own or Handle(
+                key[2], key[3], answer.invisible_ms, answer.revive_queue, key[0], queue.broker_name, number, key[2]
+            )
+            share = found[key] = HandOut(handle, at), []
+        share[1].append(message)
+    return messages, list(found.values())
+
+
+def _kind_of(message: Message, answer: PopResponse, retries: Sequence[tuple[int, int]]) -> int:
+    """Of brokers that do not say so in the message: one of a retry topic counts its attempts, or has no other place."""
+    of_topic = answer.offsets.get((OF_TOPIC, message.queue_id), ())
+    if message.reconsume_times or message.offset not in of_topic:
+        for kind, queue_id in retries:
+            if queue_id == message.queue_id and message.offset in answer.offsets.get((kind, queue_id), ()):
+                return kind
+    return OF_TOPIC

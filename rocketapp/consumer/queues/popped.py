@@ -14,8 +14,7 @@ from functools import partial
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Owned
-from rocketapp.consumer.pop.acknowledging import Acknowledging, Judging
-from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
+from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, ByHandle, Invisibility
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.queues.start import Starts
@@ -47,7 +46,7 @@ class PopAssignment(Owned):
         self._acks = Acknowledging(member)
         self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(member.epochs))
         self.popped = self._queue
-        self._hiding = Hiding(self._queue, member)
+        self._invisibility = Invisibility(self._queue, member)
         self._consuming: tuple[Popper, PopDelivery, QueueFlow] | None = None
 
     def __repr__(self) -> str:
@@ -58,7 +57,7 @@ class PopAssignment(Owned):
             self._cut.set_result(None)
 
     def limits_changed(self) -> None:
-        self._hiding.limits_changed()
+        self._invisibility.limits_changed()
         if self._consuming is not None:
             self._consuming[2].change(self._limits())
 
@@ -93,10 +92,10 @@ class PopAssignment(Owned):
 
     async def _consume(self) -> None:
         member, queue = self._member, self._queue
-        delivery = self._mode.begin(queue, self._judge, self._hiding)
+        delivery = self._mode.begin(queue, self._judge, self._invisibility)
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())
-        popper = Popper(member, queue, delivery=delivery, flow=flow, hiding=self._hiding)
+        popper = Popper(member, queue, delivery=delivery, flow=flow, invisibility=self._invisibility)
         self._consuming, self.process_queue = (popper, delivery, flow), queue
         member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
         member.pauses.watch(self.queue.topic, self._look_at_pauses)
@@ -106,7 +105,7 @@ class PopAssignment(Owned):
             for coroutine, what in (
                 (popper.run(), "pop"),
                 (popper.look_for_retries(), "look for retries of"),
-                (self._hiding.keep_hidden(), "keep hidden what is in hand of"),
+                (self._invisibility.keep_hidden(), "keep hidden what is in flight of"),
                 (self._acks.run(queue), "acknowledge"),
             )
         ]
@@ -129,21 +128,16 @@ class PopAssignment(Owned):
         member.observe(Released(member.name, self.queue, "released"))
 
     def _limits(self) -> QueueLimits:
-        config, queue = self._member.limits.of(self.queue.topic), self._queue
-        most = config.pop_max_messages
+        config = self._member.limits.of(self.queue.topic)
+        told = f"limit pop_max_messages {config.pop_max_messages}"
+        return QueueLimits(config.pop_max_messages, config.queue_max_bytes, None, limit_told=told)
 
-        def is_full(share: float) -> str | None:
-            count = len(queue)
-            return f"{count} messages are in hand, limit pop_max_messages {most}" if count >= most * share else None
-
-        return QueueLimits(config.queue_max_messages + most, config.queue_max_bytes, None, is_full)
-
-    def _judge(self, handler: Handler, keep: Keep) -> Judging:
-        return Judging(
+    def _judge(self, handler: Handler, keep: Keep) -> ByHandle:
+        return ByHandle(
             self._queue,
             handler,
             keep,
-            hiding=self._hiding,
+            invisibility=self._invisibility,
             member=self._member,
             redelivery=self._mode.redelivery,
             stopping=self._mode.stopping,
@@ -155,7 +149,7 @@ class PopAssignment(Owned):
 
     async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""
-        self._hiding.end()
+        self._invisibility.end()
         delivery.end()
         for coming in filter(None, (popper.coming, popper.looking)):
             coming.answer.add_done_callback(partial(self._answered_late, popper, coming))
@@ -172,4 +166,4 @@ class PopAssignment(Owned):
     def _answered_late(self, popper: Popper, coming: Coming, _: asyncio.Future[Command]) -> None:
         """A request that was under way, perhaps for longer than the session, has brought messages: not for us."""
         with contextlib.suppress(RocketAppError, asyncio.CancelledError):
-            self._hiding.give_back(popper.took(coming))
+            self._invisibility.give_back(popper.took(coming))

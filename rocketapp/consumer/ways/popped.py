@@ -40,7 +40,7 @@ class PopWay(ConcurrentWay):
     """Calls the handlers of one group's popped topics.
 
     A message that has ended a process comes again with another offset, and brokers count its attempts: nothing is noted
-    down of what is in hand.
+    down of what is in flight.
     """
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
@@ -52,10 +52,10 @@ class PopWay(ConcurrentWay):
         self._judges: dict[ProcessQueue[Message], Judge] = {}
         """Of every session."""
 
-    def begin(self, queue: PopQueue[Message], judge: Judge, hiding: GivesBack) -> PopDelivery:
+    def begin(self, queue: PopQueue[Message], judge: Judge, invisibility: GivesBack) -> PopDelivery:
         """The delivery of a new session."""
         self._judges[queue] = judge
-        return PopDelivery(queue, self, hiding)
+        return PopDelivery(queue, self, invisibility)
 
     def over(self, queue: PopQueue[Message]) -> None:
         """The session has ended."""
@@ -68,20 +68,20 @@ class PopWay(ConcurrentWay):
 class PopDelivery(ConcurrentDelivery):
     """The messages of one popped queue on their way to workers."""
 
-    def __init__(self, queue: PopQueue[Message], way: PopWay, hiding: GivesBack) -> None:
+    def __init__(self, queue: PopQueue[Message], way: PopWay, invisibility: GivesBack) -> None:
         super().__init__(queue, way)
-        self._hiding, self._popped = hiding, queue
+        self._invisibility, self._popped = invisibility, queue
 
     def deliver(self, messages: Sequence[Message]) -> None:
-        """Messages that were just taken in hand; after the end they are given back."""
+        """Messages that were just handed out; after the end they are given back."""
         if self._given_up:
-            self._hiding.give_back(messages)
+            self._invisibility.give_back(messages)
         else:
             super().deliver(messages)
 
     def _new_work(self, items: list[Any], completion: Completion) -> Work:
         work = Work(items, completion)
-        work.draw_through(lambda found: Fresh(found, self._popped, self._hiding))
+        work.draw_through(lambda found: Fresh(found, self._popped, self._invisibility))
         return work
 
     def _without_dead(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
@@ -100,16 +100,16 @@ class PopDelivery(ConcurrentDelivery):
     def end(self, *, start_no_more: bool = False) -> None:
         """Give back what was not started: nothing has to be handled for the sake of an offset."""
         for _, messages in self._withdrawn():
-            self._hiding.give_back(messages)
+            self._invisibility.give_back(messages)
 
 
 class Fresh(Iterator[Any]):
     """Messages, or lists of them, that are hidden from others as they are drawn; threads may draw."""
 
-    __slots__ = ("_hiding", "_items", "_loop", "_now", "_queue")
+    __slots__ = ("_invisibility", "_items", "_loop", "_now", "_queue")
 
-    def __init__(self, items: Iterator[Any], queue: PopQueue[Message], hiding: GivesBack) -> None:
-        self._items, self._queue, self._hiding = items, queue, hiding
+    def __init__(self, items: Iterator[Any], queue: PopQueue[Message], invisibility: GivesBack) -> None:
+        self._items, self._queue, self._invisibility = items, queue, invisibility
         self._loop = asyncio.get_running_loop()
         self._now = self._loop.time
 
@@ -135,4 +135,4 @@ class Fresh(Iterator[Any]):
     def _give_back(self, messages: Sequence[Message]) -> None:
         """Their time was over before they were started."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._hiding.give_back, messages)
+            self._loop.call_soon_threadsafe(self._invisibility.give_back, messages)

@@ -1,0 +1,411 @@
+"""Tells a broker what becomes of its popped messages: acks of handled ones, and changes of their invisibility timeouts.
+
+What ended together is acked in one request, one request at a time. A timeout is changed to a longer one while a handler
+runs, to the time until the retry of a failed message, and to none for what was not started: each change is one request,
+for the protocol has none for several messages; a few run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any
+
+from rocketapp.client.calls import pop
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
+from rocketapp.consumer.stalls import OF_ACK, OF_NACK
+from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.delivery import Keep
+from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
+from rocketapp.model.event import LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.pulled import Acks, Handle
+from rocketapp.state.policy import delay_before
+from rocketapp.state.pop_queue import HandOut, PopQueue
+from rocketapp.state.redelivery import Dead, Failure, concurrent_step
+from rocketapp.state.retry_times import LATE, RetryTimes
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.pop import AckRequest, pop_retry_topic
+
+REQUEST_TIMEOUT = 3.0
+"""Seconds that a broker may take for an acknowledgement, or for a change (Java: the same)."""
+_WIDTH = 16
+"""Changes under way at once."""
+_AGAIN = 1.0
+"""Seconds until what was not answered is asked for again: an acknowledgement may be sent twice."""
+_TO_ACK = 1.0
+"""Seconds that are left for an acknowledgement when a change was not answered."""
+_LOOKS = 20
+"""Looks at the messages in flight during one invisible time."""
+GATHER = 0.01
+"""Seconds in which finished messages gather."""
+_MOST = 256
+"""Hand-outs of one request."""
+_PASSING = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+    }
+)
+"""Refusals that may pass. Others say that the message is gone, or comes again whatever we do."""
+
+
+def _is_final(error: BaseException) -> bool:
+    return isinstance(error, BrokerError) and error.code not in _PASSING
+
+
+class Acknowledging:
+    """The acknowledgements of one popped queue."""
+
+    def __init__(self, member: Member) -> None:
+        self._member, self._group = member, member.name
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._takes_batches = True
+        self._sending: list[Acks] = []
+
+    def __repr__(self) -> str:
+        return f"<Acknowledging of {self._group}: {len(self._sending)} hand-outs under way>"
+
+    def prompt(self) -> None:
+        """Something is done."""
+        self._news.set()
+
+    async def run(self, queue: PopQueue[Message]) -> None:
+        """Acknowledge what is done, until this is cancelled."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(GATHER)
+            try:
+                await self._send_all(queue)
+            except Exception as error:
+                # A bug must not end the acknowledgements for good without a report.
+                self._member.observe(
+                    LoopFailed(f"acknowledge {queue.message_queue}", f"{type(error).__name__}: {error}")
+                )
+                await asyncio.sleep(_AGAIN)
+                self._news.set()
+
+    async def finally_(self, queue: PopQueue[Message], patience: float) -> bool:
+        """Acknowledge all that is left, within `patience` seconds; whether brokers have answered. `run` has ended.
+
+        What is being hidden anew is waited for: the broker's answer says by which handle it is acknowledged.
+        """
+        try:
+            async with asyncio.timeout(patience):
+                await self._send_all(queue)
+                while queue.has_acks:
+                    await self._news.wait()
+                    await self._send_all(queue)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _send_all(self, queue: PopQueue[Message]) -> None:
+        """Until all was answered, or comes again because its time is over."""
+        self._news.clear()
+        if late := queue.late_acks(self._loop.time()):
+            text = f"{late} messages were handled after their invisible time: another member may handle them as well"
+            self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
+        self._sending += queue.take_acks()
+        began = self._loop.time()
+        while self._sending:
+            part = self._sending[:_MOST]
+            try:
+                await self._send(queue, part)
+            except RocketAppError as error:
+                if _is_final(error):
+                    self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", str(error)))
+                elif self._loop.time() - began < part[0].handle.invisible_ms / 1000:
+                    count = sum(len(each.offsets) for each in self._sending)
+                    text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
+                    self._member.stalls.blocked(queue.message_queue, text, kind="ack", patience=_AGAIN, place=OF_ACK)
+                    await asyncio.sleep(_AGAIN)
+                    continue
+                else:
+                    text = f"{error}; the messages come again"
+                    self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
+            del self._sending[: len(part)]
+        self._member.stalls.moving(queue.message_queue, place=OF_ACK)
+
+    async def _send(self, queue: PopQueue[Message], acks: Sequence[Acks]) -> None:
+        about = queue.message_queue
+        connection = await self._member.brokers.connection(about.broker_name)
+        is_one = len(acks) == 1 and len(acks[0].offsets) == 1
+        if self._takes_batches and not is_one:
+            try:
+                await pop.ack_all(connection, self._group, about.topic, acks, REQUEST_TIMEOUT)
+                return
+            except BrokerError as error:
+                if error.code in _PASSING:
+                    raise
+                # It may be about one of them alone. RocketMQ 5.0 knows no batches.
+                self._takes_batches = error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        await self._send_single(connection, about.topic, acks)
+
+    async def _send_single(self, connection: Connection, topic: str, acks: Sequence[Acks]) -> None:
+        requests = [
+            AckRequest(
+                self._group, pop_retry_topic(self._group, topic, handle.kind), handle._replace(offset=offset), None
+            )
+            for handle, offsets in acks
+            for offset in offsets
+        ]
+        asked = (pop.ack(connection, request, REQUEST_TIMEOUT) for request in requests)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, BaseException)]
+        if refused:
+            # One that may pass comes first: then all are sent again.
+            raise min(refused, key=_is_final)
+
+
+Settled = Callable[[], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Change:
+    message: Message
+    hand_out: HandOut
+    seconds: float
+    is_last: bool
+    """The message leaves: it comes again by itself. Otherwise it stays in flight."""
+    settled: Settled | None = None
+    is_untouched: bool = False
+    """It was not started: when it comes again, that does not count as an attempt."""
+
+
+class Invisibility:
+    """The changes of one popped queue."""
+
+    def __init__(self, queue: PopQueue[Message], member: Member) -> None:
+        self._queue, self._member = queue, member
+        self._about: MessageQueue = queue.message_queue
+        self._loop = asyncio.get_running_loop()
+        self.retries: RetryTimes = RetryTimes()
+        """When messages that we have failed on come again."""
+        self.new_retry: asyncio.Event = asyncio.Event()
+        """Set when another one does, perhaps sooner than those before."""
+        self._changed = asyncio.Event()
+        """Other limits hold."""
+        self._changes: deque[_Change] = deque()
+        self._running = 0
+        self._ending: asyncio.Future[None] = self._loop.create_future()
+        """Done when the queue is given up."""
+        self._until = inf
+        """When messages that were not started are left to come again by themselves, once the queue is given up."""
+
+    def __repr__(self) -> str:
+        return f"<Invisibility {self._about}: {self._running + len(self._changes)} changes>"
+
+    def comes_again(self, at: float) -> None:
+        """A failed message comes again at this time of the loop."""
+        self.retries.add(at)
+        self.new_retry.set()
+
+    async def keep_hidden(self) -> None:
+        """Hide what is in flight anew, in time, until this is cancelled."""
+        shortest = inf
+        while True:
+            # A request under way may still bring messages that are hidden for a time of before.
+            shortest = min(shortest, self._invisible)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(shortest / _LOOKS):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                for message in self._queue.due(self._loop.time()):
+                    self._begin(message, self._invisible, is_last=False)
+            except Exception as error:
+                # A bug must not let everything in flight come again without a report.
+                self._failed(error)
+
+    @property
+    def _invisible(self) -> float:
+        """Seconds for which messages in flight are hidden."""
+        return self._member.limits.of(self._about.topic).pop_invisible_time
+
+    def limits_changed(self) -> None:
+        """Messages are hidden for another time from now on."""
+        self._changed.set()
+
+    def until_retry(self, message: Message, seconds: float, settled: Settled) -> None:
+        """Hide a failed message for so long; then it comes again. `settled()` is called when that is certain."""
+        self._begin(message, seconds, is_last=True, settled=settled)
+
+    def give_back(self, messages: Iterable[Message]) -> None:
+        """Hide these no longer: they were not started."""
+        now, late = self._loop.time(), list[Message]()
+        self._until = now + REQUEST_TIMEOUT
+        for message in messages:
+            if self._queue.is_over(message, now):
+                late.append(message)
+            else:
+                self._begin(message, 0.0, is_last=True, is_untouched=True)
+        self._leave(late, "started")
+
+    def end(self) -> None:
+        """The queue is given up: what cannot be changed at once is left to come again when its time is over."""
+        if not self._ending.done():
+            self._ending.set_result(None)
+
+    def _begin(
+        self,
+        message: Message,
+        seconds: float,
+        *,
+        is_last: bool,
+        settled: Settled | None = None,
+        is_untouched: bool = False,
+    ) -> None:
+        if is_last and self._queue.is_over(message, self._loop.time()):
+            self._leave([message], "hidden until their retry")
+            return
+        hand_out = self._queue.begin_change(message)
+        if hand_out is None:
+            if is_last:
+                # It is being hidden anew: the time that is asked for last counts.
+                self._loop.call_later(_AGAIN / 4, partial(self._later, message, seconds, settled, is_untouched))
+            return
+        self._changes.append(_Change(message, hand_out, seconds, is_last, settled, is_untouched))
+        if self._running < _WIDTH:
+            self._running += 1
+            self._member.tasks.start(self._run(), f"hide messages of {self._about}")
+
+    def _later(self, message: Message, seconds: float, settled: Settled | None, is_untouched: bool) -> None:
+        if self._queue.has(message):
+            self._begin(message, seconds, is_last=True, settled=settled, is_untouched=is_untouched)
+
+    async def _run(self) -> None:
+        try:
+            while self._changes:
+                await self._make(self._changes.popleft())
+        finally:
+            self._running -= 1
+
+    async def _make(self, change: _Change) -> None:
+        while not (change.is_untouched and self._ending.done() and self._loop.time() >= self._until):
+            try:
+                handle, asked_at = await self._ask(change)
+            except Exception as error:
+                if not isinstance(error, RocketAppError):
+                    self._failed(error)
+                is_ending = self._ending.done()
+                is_over = is_ending or not change.is_last or self._loop.time() >= change.hand_out.expires
+                if not is_over:
+                    self._still(str(error))
+                    await asyncio.sleep(_AGAIN)
+                    continue
+                self._queue.changed(change.hand_out, None, self._loop.time())
+            else:
+                self._member.stalls.moving(self._about, place=OF_NACK)
+                # The broker counts from when it was asked, at the earliest: an answer may be late.
+                self._queue.changed(change.hand_out, handle, asked_at)
+            break
+        if change.is_last:
+            if change.settled is not None:
+                change.settled()
+            self._queue.forget(change.message)
+
+    async def _ask(self, change: _Change) -> tuple[Handle, float]:
+        """The handle that counts from now on, and the loop's time at which the request left."""
+        handle = change.hand_out.handle
+        topic = pop_retry_topic(self._member.name, self._about.topic, handle.kind)
+        request = AckRequest(self._member.name, topic, handle, round(change.seconds * 1000), change.is_untouched)
+        connection = await self._member.brokers.connection(self._about.broker_name)
+        # A broker that is asked twice makes two messages of one: a late answer is waited for while the message is
+        # hidden. At the end there is time for an acknowledgement with the handle as it is.
+        asked_at = self._loop.time()
+        timeout = max(REQUEST_TIMEOUT, change.hand_out.expires - asked_at - _TO_ACK)
+        coming = pop.start_change(connection, request, timeout)
+        either: list[asyncio.Future[Any]] = [coming, self._ending]
+        try:
+            await asyncio.wait(either, timeout=REQUEST_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done() and change.is_last and not self._ending.done():
+                self._still(f"{self._about.broker_name} has not answered yet")
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not (await asyncio.wait([coming], timeout=REQUEST_TIMEOUT))[0]:
+                raise RequestTimeoutError(self._about.broker_name, f"no answer within {REQUEST_TIMEOUT:g} s of the end")
+            return pop.read_change(coming.result(), connection, request), asked_at
+        finally:
+            coming.cancel()
+
+    def _leave(self, messages: Iterable[Message], what: str) -> None:
+        """Their time is over: they come again by themselves, and to hide them now would make copies."""
+        found = [message for message in messages if self._queue.has(message)]
+        for message in found:
+            self._queue.forget(message)
+        if found:
+            text = f"{len(found)} messages are left to other members: their time was over before they were {what}"
+            self._member.observe(LoopFailed(f"pop {self._about}", text))
+
+    def _failed(self, error: Exception) -> None:
+        self._member.observe(LoopFailed(f"hide messages of {self._about}", f"{type(error).__name__}: {error}"))
+
+    def _still(self, problem: str) -> None:
+        text = f"failed messages wait to be hidden until their retry: {problem}"
+        self._member.stalls.blocked(self._about, text, kind="nack", patience=5.0, place=OF_NACK)
+
+
+class ByHandle(ByOffset):
+    """Acknowledges messages one by one: offsets mean nothing here."""
+
+    __slots__ = ("_invisibility", "_keep", "_member", "_now", "_queue", "_redelivery", "_stopping")
+
+    def __init__(
+        self,
+        queue: PopQueue[Message],
+        handler: Handler,
+        keep: Keep,
+        *,
+        invisibility: Invisibility,
+        member: Member,
+        redelivery: Redelivery,
+        stopping: Stopping,
+    ) -> None:
+        """`keep` takes a message that is started again when its topic is resumed."""
+        super().__init__(queue, handler)
+        self._queue, self._keep = queue, keep
+        self._invisibility, self._member = invisibility, member
+        self._redelivery, self._stopping = redelivery, stopping
+        self._now = asyncio.get_running_loop().time
+
+    def judge(self, item: Any, result: object, raised: bool) -> None:
+        """Acknowledge what one call has done; the other messages come again, or are dead."""
+        for message, failure in self.settle(item, result, raised):
+            self._stopping.failed(self._handler, failure)
+            if failure.stop:
+                self._keep(message)
+            else:
+                self._fail(message, failure)
+
+    def _fail(self, message: Message, failure: Failure) -> None:
+        about, times = self._handler.subscription, message.reconsume_times
+        delay = delay_before(about.retry, times)
+        step = concurrent_step(failure, reconsume_times=times, retries=about.retries, delay=delay)
+        redelivery, handler = self._redelivery, self._handler
+        if isinstance(step, Dead):
+            # It is acknowledged when its copy is stored, and stays hidden until then.
+            redelivery.send_to_dlq(handler, self._queue, message, failure)
+            return
+
+        def settled() -> None:
+            at = self._now() + step.delay
+            self._invisibility.comes_again(at)
+            redelivery.due_until = max(redelivery.due_until, at + LATE)
+            count_retry(self._member, handler, message, failure, step.delay)
+
+        self._invisibility.until_retry(message, step.delay, settled)
