@@ -19,8 +19,7 @@ from rocketapp.errors import SetupError
 from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult
 from rocketapp.model.topic import Topic
 from rocketapp.producer.producer import Producer
-from rocketapp.scripts.as_member import AsMember
-from rocketapp.scripts.reading import Outside, Reading, ReadOptions, Wanted, tell, wanted_of
+from rocketapp.scripts.reading import AsMember, Outside, Reading, ReadOptions, Wanted, tell, wanted_of
 from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.transport.web import shown_url
@@ -119,7 +118,6 @@ class Client(Transacting):
             while batch := await reading.next():
                 for message in batch:
                     yield message
-                    reading.done(message)
         finally:
             await self._end(reading)
 

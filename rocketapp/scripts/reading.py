@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from random import Random
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
+from rocketapp.app.run.extensions import named
 from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
+from rocketapp.clock import Clock
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SetupError
 from rocketapp.model.event import Event, LoopFailed, QueueBlocked, SubscriptionsDiffer, TopicMissing
 from rocketapp.model.names import group_problem, topic_problem
 from rocketapp.model.numbers import is_number
-from rocketapp.model.subscription import Start, parse_tags
+from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
+from rocketapp.producer.producer import Producer
 from rocketapp.scripts.following import Following
 from rocketapp.wire.record import Message
 
@@ -50,24 +58,31 @@ class Wanted(NamedTuple):
     """`file:line` of the call."""
 
 
-class Reading(Protocol):
+class Reading(ABC):
     """One topic, read once."""
 
+    def __init__(self, idle: float | None) -> None:
+        self._idle = idle
+
+    @abstractmethod
     async def start(self) -> None:
         """Begin to pull. Raises what stopped it; then nothing is left running."""
-        ...
 
     async def next(self) -> list[Message]:
-        """Messages of one queue, in its order; none at the end."""
-        ...
+        """Messages of one queue, in its order; none at the end. The loop is through with those before."""
+        try:
+            async with asyncio.timeout(self._idle):
+                return await self._next()
+        except TimeoutError:
+            return []
 
-    def done(self, message: Message) -> None:
-        """The loop is through with this one."""
-        ...
+    @abstractmethod
+    async def _next(self) -> list[Message]:
+        """The same, without an end when there are none for a while."""
 
+    @abstractmethod
     async def stop(self) -> None:
         """Pull no more. May be called again."""
-        ...
 
 
 def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:
@@ -117,11 +132,11 @@ def tell(event: Event) -> None:
         log.warning("group %s: %s", event.group, event.problem)
 
 
-class Outside:
-    """One topic, read once; see `reading.Reading`."""
+class Outside(Reading):
+    """A topic read outside of any group: nothing is committed."""
 
     def __init__(self, client: ClientInstance, settings: Settings, wanted: Wanted, *, random: Random) -> None:
-        self._idle = wanted.idle
+        super().__init__(wanted.idle)
         self._following = Following(
             client,
             settings.consumer,
@@ -137,15 +152,104 @@ class Outside:
     async def start(self) -> None:
         self._following.start()
 
-    async def next(self) -> list[Message]:
-        try:
-            async with asyncio.timeout(self._idle):
-                return await self._following.next()
-        except TimeoutError:
-            return []
-
-    def done(self, message: Message) -> None:
-        """Nothing is committed."""
+    async def _next(self) -> list[Message]:
+        return await self._following.next()
 
     async def stop(self) -> None:
         await self._following.stop()
+
+
+class AsMember(Reading):
+    """A topic read by a member of a consumer group: what the loop is through with is committed.
+
+    The loop stands for the group's handler. It has one message in flight: asking for the next one ends the handler's
+    call. When the loop is left, that call is cancelled, and its message comes again: here, or to another member.
+    """
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        producer: Producer,
+        settings: Settings,
+        wanted: Wanted,
+        group: str,
+        *,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        super().__init__(wanted.idle)
+        self._offered: asyncio.Queue[tuple[Message, asyncio.Future[None]] | None] = asyncio.Queue()
+        self._in_flight: asyncio.Future[None] | None = None
+        self._is_joined = False
+        handler = Handler(_subscription(wanted, group, settings.consumer.retries), self._offer)
+        data = SubscriptionData(wanted.topic, " || ".join(sorted(wanted.tags)) or "*", wanted.tags)
+        topic = ConsumedTopic(wanted.topic, wanted.start, settings.consumer.retries, (handler,), data)
+        topics: tuple[ConsumedTopic, ...] = (topic,)
+        if producer.traces is not None:
+            from rocketapp.consumer.traced import traced
+
+            topics = traced(topics, group, producer.traces, random)
+        member = Member(
+            group,
+            topics,
+            client=client,
+            config=settings.consumer,
+            clock=clock,
+            random=random,
+            allocation=named(settings.consumer),
+            max_inflated_bytes=settings.client.max_inflated_bytes,
+        )
+        flow_control = FlowControl(settings.consumer.cache_max_bytes)
+        self._consumer = PushConsumer(member, sender=producer, flow_control=flow_control)
+
+    async def start(self) -> None:
+        self._is_joined = True
+        try:
+            await self._consumer.join()
+        except BaseException:
+            await self.stop()
+            raise
+        self._consumer.begin()
+
+    async def _next(self) -> list[Message]:
+        if self._in_flight is not None and not self._in_flight.done():
+            self._in_flight.set_result(None)
+        while (offered := await self._offered.get()) is not None:
+            message, self._in_flight = offered
+            if not self._in_flight.done():  # else its queue went to another member
+                return [message]
+        return []
+
+    async def stop(self) -> None:
+        self._offered.put_nowait(None)
+        if self._is_joined:
+            self._is_joined = False
+            cut = asyncio.Event()
+            cut.set()
+            await self._consumer.stop(drain_timeout=0.0, cut=cut)
+
+    async def _offer(self, message: Message) -> None:
+        """The handler of the group."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._offered.put_nowait((message, done))
+        await done
+
+
+def _subscription(wanted: Wanted, group: str, retries: int) -> Subscription:
+    return Subscription(
+        topic=wanted.topic,
+        group=group,
+        tags=wanted.tags,
+        expression=wanted.expression,
+        orderly=False,
+        batch=None,
+        batch_wait=0.1,
+        concurrency=1,
+        retries=retries,
+        start=wanted.start,
+        timeout=None,
+        cluster="",
+        is_async=True,
+        handler_name="Client.messages",
+        place=wanted.place,
+    )

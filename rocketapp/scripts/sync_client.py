@@ -109,9 +109,7 @@ class SyncClient:
         try:
             # The thread is woken once per pulled list, not once per message.
             while batch := self._run(reading.next()):
-                for message in batch:
-                    yield message
-                    self._soon(reading.done, message)
+                yield from batch
         finally:
             if self._loop is not None:
                 self._run(self._client._end(reading))
@@ -124,10 +122,6 @@ class SyncClient:
             call.close()
             raise SetupError(place_of_call(), f"{self!r}: {problem}")
         return self._loop.run(call)
-
-    def _soon(self, call: Callable[[Message], None], message: Message) -> None:
-        if self._loop is not None:
-            self._loop.soon(call, message)
 
 
 class _LoopThread:
@@ -165,11 +159,6 @@ class _LoopThread:
         except BaseException:
             future.cancel()
             raise
-
-    def soon(self, call: Callable[[Message], None], message: Message) -> None:
-        with self._lock:
-            if self._is_open:
-                self._loop.call_soon_threadsafe(call, message)
 
     def stop(self) -> None:
         """End what other threads wait for, and the loop."""
