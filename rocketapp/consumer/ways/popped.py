@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter, length_hint
 from typing import Any, Protocol
 
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.ways.concurrent import ConcurrentDelivery, ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import Keep
+from rocketapp.consumer.ways.delivery import NewCompletion
 from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pop_queue import PopQueue
-from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import CERTAIN, is_spent
 from rocketapp.wire.record import Message
 
 _TIMES = attrgetter("reconsume_times")
-Judge = Callable[[Handler, Keep], Completion]
-"""Makes what judges the calls of one handler in one session."""
 
 
 class GivesBack(Protocol):
@@ -45,31 +42,18 @@ class PopWay(ConcurrentWay):
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
         super().__init__(topics, replace(context, journal=None, released=None))
-        self.new_completion = self._judging
         self.member: Member = context.member
         self.redelivery: Redelivery = context.redelivery
         self.stopping: Stopping = context.stopping
-        self._judges: dict[ProcessQueue[Message], Judge] = {}
-        """Of every session."""
-
-    def begin(self, queue: PopQueue[Message], judge: Judge, invisibility: GivesBack) -> PopDelivery:
-        """The delivery of a new session."""
-        self._judges[queue] = judge
-        return PopDelivery(queue, self, invisibility)
-
-    def over(self, queue: PopQueue[Message]) -> None:
-        """The session has ended."""
-        self._judges.pop(queue, None)
-
-    def _judging(self, queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> Completion:
-        return self._judges[queue](handler, keep)
 
 
 class PopDelivery(ConcurrentDelivery):
     """The messages of one popped queue on their way to workers."""
 
-    def __init__(self, queue: PopQueue[Message], way: PopWay, invisibility: GivesBack) -> None:
-        super().__init__(queue, way)
+    def __init__(
+        self, queue: PopQueue[Message], way: PopWay, new_completion: NewCompletion, invisibility: GivesBack
+    ) -> None:
+        super().__init__(queue, way, new_completion)
         self._invisibility, self._popped = invisibility, queue
 
     def deliver(self, messages: Sequence[Message]) -> None:
