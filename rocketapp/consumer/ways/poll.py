@@ -99,7 +99,7 @@ class PolledMode(Pulled):
     def halt(self) -> None:
         """In a forked child: start nothing more; a thread that forked ends the child."""
         for delivery in self.deliveries:
-            delivery.abandon_soon()
+            delivery.is_ended = True
         self._threads.halt()
 
 
@@ -162,11 +162,6 @@ class PolledDelivery(SinkDelivery):
         self._runner = mode.tasks.start(self._run(), f"poll {self.queue}")
         self._runner.add_done_callback(self._close)
 
-    @property
-    def is_ended(self) -> bool:
-        """Nothing more begins, and nothing more is given."""
-        return self._is_ended
-
     def _pauses_changed(self) -> None:
         self._probes = False
         self._look()
@@ -199,7 +194,7 @@ class PolledDelivery(SinkDelivery):
 
     def may_go_on(self) -> bool:
         """Whether calls may start and be given messages: not when the queue is given up, or its topic is paused."""
-        return not (self._is_ended or self._process_queue.closed or (self._pauses.is_paused and not self._probes))
+        return not (self.is_ended or self._process_queue.closed or (self._pauses.is_paused and not self._probes))
 
     def _is_at_end(self, since: float | None) -> bool:
         """Whether the broker had nothing more in its last answer; `since`: only an answer after that counts."""
@@ -261,7 +256,7 @@ class PolledDelivery(SinkDelivery):
     async def _run(self) -> None:
         """Call the handler at its times, until the delivery is ended or the lock is lost."""
         stalls, free_calls = self._member.stalls, self._mode.free_calls
-        while not self._is_ended:
+        while not self.is_ended:
             # At least one turn of the loop: a handler that never suspends must not keep it for itself.
             await asyncio.sleep(max(0.0, self._next_at - self._loop.time()))
             while self._pauses.is_paused and not self._probes:
@@ -283,7 +278,7 @@ class PolledDelivery(SinkDelivery):
                 batch.is_over = True
                 stalls.moving(self.queue, place=OF_CALL)
                 free_calls.release()
-            if not self.is_certain() and (self._is_ended or not await self._lock.usable()):
+            if not self.is_certain() and (self.is_ended or not await self._lock.usable()):
                 return
             if self._process_queue.closed:
                 return

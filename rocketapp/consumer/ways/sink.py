@@ -227,7 +227,8 @@ class SinkDelivery(ABC):
         self._process_queue, self._handler, self._member = process_queue, handler, member
         self._parked: deque[Any] = deque()
         """Messages that nobody has taken; or records, each of several messages."""
-        self._is_ended = False
+        self.is_ended: bool = False
+        """Nothing more starts, and nothing more is taken."""
         self._pauses = PausesOfHandler(handler, member.pauses, self._pauses_changed)
 
     def __repr__(self) -> str:
@@ -240,7 +241,7 @@ class SinkDelivery(ABC):
 
     def end(self, *, start_no_more: bool = False) -> None:
         """Withdraw what was not taken; nothing more is."""
-        self._is_ended = True
+        self.is_ended = True
         if self._parked:
             self._process_queue.withdraw(self._parked[0].offset)
             self._parked.clear()
@@ -312,7 +313,7 @@ class WriterDelivery(SinkDelivery):
 
     def _look(self) -> None:
         """Give the writer what it may take: during a pause at most the one thing that is the probe."""
-        if self._is_ended or not self._parked or self._writer is None or self.over.done():
+        if self.is_ended or not self._parked or self._writer is None or self.over.done():
             return
         if not self._pauses.is_paused:
             messages = list(self._parked)
