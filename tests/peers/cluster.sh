@@ -46,7 +46,8 @@ broker() {
 
 settings() { # settings NAME: the broker's configuration. With the usual flush intervals an idle broker takes a third of a core;
   # one thread spins through the first transactionMetricFlushInterval of each start, and then waits. Another one spins for as long
-  # as the end of a transaction is older than transactionOpBatchInterval: so each end is written at once, by its size
+  # as the end of a transaction is older than transactionOpBatchInterval: so each end is written at once, by its size.
+  # A message that has waited for 0.2 s would be refused: on a busy machine that is any
   local store=${STORE:-$dir/store}
   cat >"$dir/conf/broker.conf" <<CONF
 brokerClusterName=DefaultCluster
@@ -64,6 +65,8 @@ transactionOpMsgMaxSize=1
 transactionMetricFlushInterval=500
 timerFlushIntervalMs=600000
 recallMessageEnable=true
+waitTimeMillsInSendQueue=20000
+osPageCacheBusyTimeOutMills=20000
 storePathRootDir=$store
 storePathCommitLog=$store/commitlog
 mappedFileSizeCommitLog=${SEGMENT:-1073741824}
