@@ -11,7 +11,7 @@ from tests.faults.conftest import Tell
 from tests.peers.clusters import Embedded
 from tests.peers.java_client import Peer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if scenarios.scale() is scenarios.FULL else 240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if scenarios.scale() is scenarios.FULL else 900)]
 
 
 def test_nothing_acknowledged_is_lost_when_the_embedded_broker_is_killed(

@@ -12,7 +12,7 @@ from tests.faults.conftest import Tell
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if scenarios.scale() is scenarios.FULL else 240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if scenarios.scale() is scenarios.FULL else 900)]
 
 
 @pytest.mark.parametrize(
