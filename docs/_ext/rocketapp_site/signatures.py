@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import typing
@@ -53,7 +54,11 @@ def names_in(function: Callable[..., Any]) -> set[str]:
 def shown(annotation: Any) -> str:
     """An annotation as the source has it."""
     if isinstance(annotation, typing.ForwardRef):
-        return annotation.__forward_arg__
+        match ast.parse(text := annotation.__forward_arg__, mode="eval").body:
+            case ast.Subscript(ast.Name("Annotated"), ast.Tuple([kind, *_])):
+                # How an option is checked is no part of its type.
+                return ast.get_source_segment(text, kind) or text
+        return text
     if isinstance(annotation, str):
         return annotation
     if annotation is None or annotation is type(None):
