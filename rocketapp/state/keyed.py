@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from rocketapp.model.pulled import Pulled
 
 M = TypeVar("M", bound=Pulled)
+_GONE = object()
 
 
 class Keyed(Generic[M]):
@@ -63,7 +64,10 @@ class Keyed(Generic[M]):
             waiting.append(message)
         else:
             busy[key] = None
-            self._offer(message)
+            if self.quarantined or self.is_held:
+                self._offer(message)
+            else:
+                self.startable.append(message)
         self._key_of[message.offset] = key
 
     def add_resting(self, message: M, key: Hashable) -> bool:
@@ -77,17 +81,18 @@ class Keyed(Generic[M]):
 
     def release(self, message: M) -> None:
         """It is finished: the next one of its key may start. Nothing happens the second time."""
-        key_of = self._key_of
-        if message.offset not in key_of:
+        key = self._key_of.pop(message.offset, _GONE)
+        if key is _GONE:
             return
-        key = key_of.pop(message.offset)
         if self._resting:
             self._resting.pop(message.offset, None)
         waiting = self._busy[key]
-        if waiting:
+        if not waiting:
+            del self._busy[key]
+        elif self.quarantined or self.is_held:
             self._offer(waiting.popleft())
         else:
-            del self._busy[key]
+            self.startable.append(waiting.popleft())
 
     def rest(self, message: M) -> None:
         """A started message is not done, and waits."""

@@ -6,9 +6,9 @@ split in whole batches, so that the usual case, one handler for all, costs nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 
 class Tagged(Protocol):
@@ -27,8 +27,15 @@ class Tagged(Protocol):
         """The tag as UTF-8 bytes."""
         ...
 
+    @staticmethod
+    def raw_tags(messages: Any) -> list[bytes | None]:
+        """The tag of each of these messages."""
+        ...
+
 
 H = TypeVar("H")
+M = TypeVar("M")
+N = TypeVar("N")
 T = TypeVar("T", bound=Tagged)
 
 
@@ -45,24 +52,28 @@ class TagTable(Generic[H]):
             else:
                 self._rest = handler
 
-    def split(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
-        """The messages by handler, in the order of `messages`. The handler None means that none matches."""
+    def takers(self, messages: Sequence[T]) -> list[H | None]:
+        """The handler of each message. The handler None means that none matches."""
         if not self._by_tag:
-            return [(self._rest, messages)]
+            return [self._rest] * len(messages)
         find, rest = self._by_tag.get, self._rest
         tags = _tags(messages)
         if tags and tags.count(tags[0]) == len(tags):
-            return [(find(tags[0], rest), messages)]
+            return [find(tags[0], rest)] * len(tags)
+        return [find(tag, rest) for tag in tags]
+
+    def with_each(self, make: Callable[[H], N]) -> TagTable[N]:
+        """A table of what `make` makes of each handler, once."""
         # Compared by identity, so that a handler needs no hash of its own.
-        shares: dict[int, tuple[H | None, list[T]]] = {}
-        for message, tag in zip(messages, tags, strict=True):
-            handler = find(tag, rest)
-            entry = shares.get(id(handler))
-            if entry is None:
-                shares[id(handler)] = (handler, [message])
-            else:
-                entry[1].append(message)
-        return list(shares.values())
+        made = {id(one): make(one) for one in (*self._by_tag.values(), self._rest) if one is not None}
+        found = TagTable[N](())
+        found._by_tag = {tag: made[id(one)] for tag, one in self._by_tag.items()}
+        found._rest = None if self._rest is None else made[id(self._rest)]
+        return found
+
+    def split(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
+        """The messages by handler, in the order of `messages`."""
+        return split(self.takers(messages), messages)
 
     def runs(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
         """The messages in their order, split where the handler changes. For orderly topics."""
@@ -76,7 +87,21 @@ class TagTable(Generic[H]):
         return [(handler, [message for _, message in run]) for handler, run in groupby(pairs, key=lambda pair: pair[0])]
 
 
-def _tags(messages: Sequence[Tagged]) -> list[bytes | None]:
+def split(takers: Sequence[H], messages: Sequence[M]) -> list[tuple[H, Sequence[M]]]:
+    """The messages by their takers, in the order of `messages`."""
+    if not takers or takers.count(takers[0]) == len(takers):
+        return [(takers[0], messages)] if takers else []
+    shares: dict[int, tuple[H, list[M]]] = {}
+    for taker, message in zip(takers, messages, strict=True):
+        entry = shares.get(id(taker))
+        if entry is None:
+            shares[id(taker)] = (taker, [message])
+        else:
+            entry[1].append(message)
+    return list(shares.values())
+
+
+def _tags(messages: Sequence[T]) -> list[bytes | None]:
     """The tag of each message."""
     if messages and (ending := messages[0].from_tag_on()):
         # Most batches have one tag, at one place: one look at each message is a quarter of the work.
@@ -85,4 +110,4 @@ def _tags(messages: Sequence[Tagged]) -> list[bytes | None]:
                 break
         else:
             return [messages[0].raw_tag()] * len(messages)
-    return [message.raw_tag() for message in messages]
+    return messages[0].raw_tags(messages) if messages else []

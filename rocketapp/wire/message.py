@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -188,6 +188,16 @@ class Message:
     def raw_tag(self) -> bytes | None:
         """The tag as UTF-8 bytes; None without a tag. Faster than `tag`."""
         return names.tag_of(self.raw_properties)
+
+    def raw_value(self, entry: bytes) -> bytes | None:
+        """The encoded value of one property; see `wire.properties.value_of`. Faster than `properties`."""
+        return names.value_of(self.raw_properties, entry)
+
+    @staticmethod
+    def raw_tags(messages: Sequence[Message]) -> list[bytes | None]:
+        """The tag of each message, as `raw_tag` has it: in one step, for each pull whose tags are mixed."""
+        tag_of = names.tag_of
+        return [tag_of(message.raw_properties) for message in messages]
 
     def from_tag_on(self) -> bytes:
         """The end of `raw_properties` that says its tag: other messages that end so have the same tag.

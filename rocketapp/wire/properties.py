@@ -85,6 +85,27 @@ def tag_of(raw: bytes) -> bytes | None:
     return None if earlier is None else earlier.encode()
 
 
+def value_of(raw: bytes, entry: bytes) -> bytes | None:
+    """The value of one property in encoded ones; None without. The other properties are not decoded.
+
+    `entry`: how it begins, its name between the two separators.
+    """
+    start = raw.rfind(entry)
+    if start >= 0:
+        start += len(entry)
+    elif raw.startswith(entry[1:]):
+        start = len(entry) - 1
+    else:
+        return None
+    end = raw.find(b"\x02", start)
+    value = raw[start:] if end < 0 else raw[start:end]
+    if value:
+        return value
+    # An empty value counts as absent, so an earlier entry with this name may count.
+    earlier = decode(raw).get(entry[1:-1].decode())
+    return None if earlier is None else earlier.encode()
+
+
 def from_tag_on(raw: bytes) -> bytes:
     """Encoded properties from the tag's entry to their end; empty where they begin with it, or have no tag.
 

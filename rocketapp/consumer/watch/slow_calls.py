@@ -21,7 +21,8 @@ from rocketapp.consumer.items import Item, first_of
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.ways.table import Modes
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.serial import SerialOnLoop, _ThreadRun
+from rocketapp.consumer.workers.mixed import MixedWorker
+from rocketapp.consumer.workers.serial import _on_loop, _ThreadRun
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.model.event import HandlerSlow
 from rocketapp.model.message_queue import MessageQueue
@@ -131,7 +132,8 @@ class SlowCalls:
 
 _CALLERS = (
     AsyncWorkers._drain.__code__,
-    SerialOnLoop.run.__code__,
+    MixedWorker._walk.__code__,
+    _on_loop.__code__,
     ThreadWorkers._run.__code__,
     _ThreadRun._call_all.__code__,
 )

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -25,6 +25,7 @@ from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import NewCompletion, QueueLock
 from rocketapp.consumer.workers.batches import Batches
+from rocketapp.consumer.workers.mixed import MixedRun, MixedWorker, Taker
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.names import is_retry_topic
@@ -32,7 +33,7 @@ from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.pauses import EVERY, Pauses
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.tag_table import TagTable
+from rocketapp.state.tag_table import TagTable, split
 from rocketapp.wire.record import Message
 
 _POLLED = "it came back for a retry, and its topic is polled by now"
@@ -62,6 +63,8 @@ class ConcurrentWay(WayByWorkers):
         super().__init__(WorkersOfHandlers(context.member, context.threads, self.journal), context.forwarding)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
+        self.mixed: MixedWorker = self._workers.mixed
+        """Walks through messages of many handlers."""
         self.deliveries: dict[ConcurrentDelivery, None] = {}
         """Those that were not ended."""
 
@@ -98,6 +101,9 @@ class ConcurrentWay(WayByWorkers):
 class ConcurrentDelivery:
     """The messages of one session on their way to workers."""
 
+    mixes = True
+    """Messages of many handlers may be walked through in one run."""
+
     def __init__(
         self, process_queue: ProcessQueue[Message], way: ConcurrentWay, new_completion: NewCompletion | None = None
     ) -> None:
@@ -114,8 +120,13 @@ class ConcurrentDelivery:
         self._released = way.released
         self._quarantine = way.quarantine(process_queue)
         self._record = None if way.journal is None else partial(way.record, process_queue)
-        self._completions: dict[int, Completion] = {}
-        self._works: deque[tuple[Workers, Work]] = deque()
+        self._takers: dict[int, Taker] = {}
+        """By the identity of their workers."""
+        self._takers_of: dict[str, TagTable[Taker]] = {}
+        """By topic."""
+        self._mixed = way.mixed
+        self._works: deque[tuple[Workers | None, Work | MixedRun]] = deque()
+        """None: those of many handlers."""
         self._started_to = -1
         """No started message lies above this offset, except messages of `_works`."""
         self._batches: dict[int, tuple[Workers, Batches]] = {}
@@ -140,12 +151,12 @@ class ConcurrentDelivery:
         for topic, share in by_topic.items():
             self._give(topic, share)
 
-    def _take_back(self, takes: Callable[[Workers, Work], bool]) -> list[tuple[Workers, list[Any]]]:
-        """What was not started of these works."""
+    def _take_back(self, takes: Callable[[Workers], bool]) -> list[tuple[Workers, list[Any]]]:
+        """What was not started of the works of these workers."""
         works, self._works = self._works, deque()
         found: list[tuple[Workers, list[Any]]] = []
         for workers, work in works:
-            if not takes(workers, work):
+            if workers is None or not takes(workers):
                 self._works.append((workers, work))
                 continue
             items, started_to = work.withdraw()
@@ -156,7 +167,7 @@ class ConcurrentDelivery:
 
     def cut_batches(self, handler: Handler, most: int) -> None:
         """Batches of this handler that were not started have at most `most` messages from now on."""
-        for workers, items in self._take_back(lambda workers, _: workers.handler is handler):
+        for workers, items in self._take_back(lambda workers: workers.handler is handler):
             self._submit(workers, items)
         for workers, batches in self._batches.values():
             if workers.handler is handler:
@@ -195,7 +206,12 @@ class ConcurrentDelivery:
         """From now on the queue is given up: everything that was not started."""
         self._given_up = True
         self._deliveries.pop(self, None)
-        taken = self._take_back(lambda _workers, _work: True)
+        taken = self._take_back(lambda _: True)
+        runs, self._works = self._works, deque()
+        for _, run in runs:  # those whose messages belong to many
+            pairs, started_to = run.withdraw()
+            self._started_to = max(self._started_to, started_to)
+            taken += ((taker.workers, list(messages)) for taker, messages in _by_taker(pairs))
         left = [(workers, _messages(workers, items)) for workers, items in taken]
         left += ((workers, _messages(workers, items)) for workers, items in self._copies)
         self._copies.clear()
@@ -220,7 +236,7 @@ class ConcurrentDelivery:
 
     def _leave(self, takes: Callable[[Workers], bool]) -> None:
         """After the end: what was not started of these stays so."""
-        for workers, items in self._take_back(lambda workers, _: takes(workers)):
+        for workers, items in self._take_back(takes):
             self._left_behind += len(_messages(workers, items))
         self._check_drained()
 
@@ -241,9 +257,13 @@ class ConcurrentDelivery:
         if topic in self._polled:
             self._refuse(self._polled[topic], messages)
             return
-        table = self._tables.get(topic)
-        shares = [(None, messages)] if table is None else table.split(messages)
-        for workers, taken in shares:
+        if (table := self._takers_of.get(topic)) is None:
+            table = self._takers_of[topic] = self._tables.get(topic, TagTable(())).with_each(self._taker)
+        takers: Sequence[Taker | None] = table.takers(messages)
+        if takers.count(takers[0]) < len(takers) and self.mixes and not (self._quarantine or self._given_up):
+            takers, messages = self._without_quick(takers, messages)
+        for taker, taken in split(takers, messages):
+            workers = None if taker is None else taker.workers
             given = self._without_dead(workers, taken)
             share = given if self._quarantine is None else self._without_quarantined(workers, given)
             if workers is None:
@@ -254,6 +274,34 @@ class ConcurrentDelivery:
                 self._batches_of(workers, *workers.batch).add(share)
             else:
                 self._submit(workers, list(share))
+
+    def _without_quick(
+        self, takers: Sequence[Taker | None], messages: Sequence[Message]
+    ) -> tuple[Sequence[Taker | None], Sequence[Message]]:
+        """Have messages of many handlers walked through in one run; those that are left go to their workers."""
+        quick = [taker is not None and taker.workers.is_quick for taker in takers]
+        if (released := self._released) is not None:
+            pairs = zip(quick, messages, strict=True)
+            quick = [is_quick and not released.waits(one, self._submit_copies) for is_quick, one in pairs]
+        if (count := sum(quick)) < 2:
+            return takers, messages
+        slow = [not is_quick for is_quick in quick] if count < len(quick) else ()
+        left = list(compress(takers, slow)), list(compress(messages, slow))
+        taken = [taker for taker in compress(takers, quick) if taker is not None]
+        finish = self._process_queue.finish_all
+        run = MixedRun(
+            taken, messages if count == len(quick) else list(compress(messages, quick)), finish, self._give_left
+        )
+        run.record_of = self._record
+        self._forget_started()
+        self._works.append((None, run))
+        self._mixed.submit(run)
+        return left
+
+    def _give_left(self, left: Sequence[tuple[Taker, Message]]) -> None:
+        """What was not started of a run goes to the workers of each handler."""
+        for taker, messages in _by_taker(left):
+            self._submit(taker.workers, list(messages))
 
     def _refuse(self, handler: Handler, messages: Sequence[Message]) -> None:
         """What came back for a retry has no handler any more that it could be given to."""
@@ -281,10 +329,13 @@ class ConcurrentDelivery:
         return known[1]
 
     def _completion(self, workers: Workers) -> Completion:
-        known = self._completions.get(id(workers))
+        return self._taker(workers).completion
+
+    def _taker(self, workers: Workers) -> Taker:
+        known = self._takers.get(id(workers))
         if known is None:
-            known = self._new_completion(self._process_queue, workers.handler, partial(self._keep, workers))
-            self._completions[id(workers)] = known
+            completion = self._new_completion(self._process_queue, workers.handler, partial(self._keep, workers))
+            known = self._takers[id(workers)] = Taker(workers, completion)
         return known
 
     def _keep(self, workers: Workers, message: Message) -> None:
@@ -338,18 +389,26 @@ class ConcurrentDelivery:
         return Work(items, completion)
 
     def _start(self, workers: Workers, items: list[Any]) -> None:
-        works, completion = self._works, self._completion(workers)
-        while works and not works[0][1].left:
-            self._started_to = max(self._started_to, works.popleft()[1].last_offset)
+        completion = self._completion(workers)
+        self._forget_started()
         is_alone = False
         if self._quarantine is not None and (is_alone := self._quarantine.has_turn(message := first_of(items[0]))):
             completion = AckInTurn(completion, self._quarantine, message)
         work = self._new_work(items, completion)
         if self._record is not None:
             work.record, work.is_alone = self._record(work.first_offset, work.last_offset), is_alone
-        works.append((workers, work))
+        self._works.append((workers, work))
         workers.submit(work)
+
+    def _forget_started(self) -> None:
+        works = self._works
+        while works and not works[0][1].left:
+            self._started_to = max(self._started_to, works.popleft()[1].last_offset)
 
 
 def _messages(workers: Workers, items: list[Any]) -> list[Message]:
     return items if workers.batch is None else list(chain.from_iterable(items))
+
+
+def _by_taker(pairs: Sequence[tuple[Taker, Message]]) -> list[tuple[Taker, Sequence[Message]]]:
+    return split([taker for taker, _ in pairs], [message for _, message in pairs])

@@ -1,11 +1,14 @@
-"""The orderly way: messages of one queue one by one, under a lock that a broker holds for the group."""
+"""The orderly way: messages of one queue one by one, under a lock that a broker holds for the group.
+
+Each session has one runner, so two calls of a queue never overlap; under its lock this holds across the group. When the
+lease of the lock is over, nothing starts before the lock is certain again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
@@ -13,30 +16,61 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.rollout.forward import Unmatched
+from rocketapp.consumer.stalls import OF_CALL
 from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
 from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import QueueLock, lock_for
+from rocketapp.consumer.ways.delivery import Pulled, QueueLock, lock_for
 from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
-from rocketapp.consumer.ways.serial_way import SerialDelivery, SerialWay
-from rocketapp.consumer.workers.serial import NOT_STARTED, RUN, SerialExecutor, Stopped
+from rocketapp.consumer.workers.free_calls import call_before
+from rocketapp.consumer.workers.serial import NOT_STARTED, Items, Permit, SerialExecutor, SerialTaker, Stopped, run
+from rocketapp.consumer.workers.threads import ThreadPool
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
+from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
+_TURN = 0.005
+"""Seconds that a queue may keep the loop before it lets other tasks run."""
+_MOST_THREADS = 100_000
+"""Each call in a thread has a free call of its handler, and they are limited."""
+_CALL_PATIENCE = 10.0
+"""Seconds of waiting for a free call after which a queue is said to be blocked."""
 
-class OrderlyWay(SerialWay):
-    """Calls the orderly handlers of one group."""
+
+class OrderlyWay(Pulled):
+    """Calls the orderly handlers of one group, one call of a queue at a time."""
+
+    run_on: float | None = None
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
-        super().__init__(context)
-        self._unmatched = Unmatched(context.forwarding, self.new_executor)
+        self.context: WayContext = context
+        self.needs_lock: bool = not context.member.broadcast
+        self.tasks: Tasks = Tasks(context.member.observe)
+        self.deliveries: dict[OrderlyDelivery, None] = {}
+        """Those whose runner has not ended, in the order of their opening."""
+        self._executors: list[SerialExecutor] = []
+        self._threads: ThreadPool | None = None
+        """Of all sync handlers: a run passes from one to another in the same thread."""
+        self._unmatched = Unmatched(context.forwarding, self._new_executor)
         self._tables = {
-            topic.topic: TagTable((self.new_executor(each), each.subscription.tags) for each in topic.handlers)
+            topic.topic: TagTable((self._new_executor(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics
         }
+
+    def _new_executor(self, handler: Handler) -> SerialExecutor:
+        """What calls this handler."""
+        self._executors.append(SerialExecutor(handler, None if handler.subscription.is_async else self._in_threads()))
+        return self._executors[-1]
+
+    def _in_threads(self) -> ThreadPool:
+        if self._threads is None:
+            self._threads = self.context.threads("handlers in order", _MOST_THREADS)
+        return self._threads
 
     def open(
         self, process_queue: ProcessQueue[Message], lock: QueueLock | None, _flow: object = None
@@ -57,12 +91,37 @@ class OrderlyWay(SerialWay):
             topic_bytes=config.topic_max_bytes,
         )
 
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """Every running call that has messages: its handler, and what it works on."""
+        return [hand for delivery in self.deliveries if (hand := delivery.in_hand()) is not None]
 
-_TURN = 0.005
-"""Seconds that a queue may keep the loop before it lets other tasks run."""
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
+        """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
+        for executor in self._executors:
+            if executor.handler is handler:
+                executor.free_calls.resize(concurrency)
+                if batch is not None:
+                    executor.batch = batch
+                if rate is not None:
+                    executor.change_rate(rate)
+
+    async def stop(self) -> None:
+        """Cancel what can be cancelled."""
+        for delivery in list(self.deliveries):
+            delivery.abandon_soon()
+        await self.tasks.close()
+        if self._threads is not None:
+            self._threads.stop()
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        for delivery in self.deliveries:
+            delivery.abandon_soon()
+        if self._threads is not None:
+            self._threads.halt()
 
 
-class OrderlyDelivery(SerialDelivery):
+class OrderlyDelivery:
     """The messages of one session on their way, one at a time."""
 
     def __init__(
@@ -71,52 +130,107 @@ class OrderlyDelivery(SerialDelivery):
         lock: QueueLock,
         table: TagTable[SerialExecutor],
         unmatched: Unmatched[SerialExecutor],
-        way: SerialWay,
+        way: OrderlyWay,
     ) -> None:
         """`unmatched`: who takes messages that no handler of the table wants."""
-        super().__init__(process_queue, lock, way)
-        self._table, self._unmatched, self._context = table, unmatched, way.context
-        self._ready: deque[tuple[SerialExecutor | None, list[Message]]] = deque()
-        self._is_trial = False
-        """One item may start during a hold."""
-        self._completions: dict[int, ByOffset] = {}
+        self.queue: MessageQueue = process_queue.message_queue
+        self._process_queue, self._lock, self._way = process_queue, lock, way
+        self._loop = asyncio.get_running_loop()
+        self._permit = Permit(lock.lease)
+        self._changed = asyncio.Event()
+        """Messages came, a pause began or ended, or the delivery was ended."""
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._held = False
+        self._take: Take | None = None
+        """Asked during a pause whether one call may start all the same."""
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        """Done when nothing more may start: the lock is lost, or after `end`. With an exception when it has failed."""
+        self._unmatched, self._context = unmatched, way.context
+        self._ready: Items = deque()
+        """What was not started: messages, and batches that were formed already."""
         self._uncommitted = Uncommitted(process_queue)
         """Of handlers that commit by hand."""
+        self._completions: dict[int, ByOffset] = {}
+        """By the identity of the executor."""
+        self._takers: dict[int, SerialTaker] = {}
+        self._table = table.with_each(self._taker)
+        self._is_probe = False
+        """One item may start during a pause."""
         self._retries = RetriesInPlace(process_queue, self._ended, self._context)
         journal = self._context.journal
-        self._note, self._record = None if journal is None else journal.note(), b""
+        self._note = None if journal is None else journal.note()
         self._quarantine: QueueQuarantine | None = None
         self._in_turn: Message | None = None
         """The next message, when it is quarantined and was not called yet."""
+        self._checked = -1
+        """Up to this offset it is counted what dead processes and earlier sessions have done: once for each message."""
         if journal is not None:
             self._quarantine = QueueQuarantine(journal, self._context.member, process_queue) or None
-        self._start(self._run(), "orderly")
+        way.deliveries[self] = None
+        way.context.member.pauses.watch(self.queue.topic, self._look_at_pauses)
+        self._look_at_pauses()
+        self._runner = way.tasks.start(self._run(), f"orderly {self.queue}")
+        self._runner.add_done_callback(self._close)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._process_queue}>"
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
-        for executor, run in self._table.runs(messages):
-            for taker, part in [(executor, run)] if executor is not None else self._unmatched(self.queue.topic, run):
-                self._ready.extend((taker, list(part[at : at + RUN])) for at in range(0, len(part), RUN))
+        takers = [taker for taker in self._table.takers(messages) if taker is not None]
+        if len(takers) == len(messages):
+            self._ready.extend(zip(takers, messages, strict=True))
+        else:
+            for taker, part in self._table.runs(messages):
+                if taker is None:
+                    self._add_unmatched(part)
+                else:
+                    self._ready.extend((taker, message) for message in part)
         self._changed.set()
 
+    def _add_unmatched(self, messages: Sequence[Message]) -> None:
+        for executor, part in self._unmatched(self.queue.topic, messages):
+            if executor is None:
+                self._process_queue.finish_all(part)
+                self._context.member.stats.count_unmatched(self.queue.topic, len(part))
+            else:
+                taker = self._taker(executor)
+                self._ready.extend((taker, message) for message in part)
+
+    def _taker(self, executor: SerialExecutor) -> SerialTaker:
+        known = self._takers.get(id(executor))
+        if known is None:
+            queue, handler, prompt = self._process_queue, executor.handler, self._context.prompt
+            completion: ByOffset
+            if handler.decisions is None:
+                completion = Prompting(queue, handler, prompt)
+            else:
+                completion = ManualCommits(queue, executor, handler.decisions, self._uncommitted, prompt)
+            self._completions[id(executor)] = completion
+            known = self._takers[id(executor)] = SerialTaker(executor, completion)
+        return known
+
     def _close(self, runner: asyncio.Task[None]) -> None:
+        """The runner has ended."""
         self._retries.close()
         self._turn_over()
         if self._note is not None:
             self._note.close()
-        super()._close(runner)
+        self._way.deliveries.pop(self, None)
+        self._way.context.member.pauses.unwatch(self.queue.topic, self._look_at_pauses)
+        error = None if runner.cancelled() else runner.exception()
+        if error is None:
+            self.over.set_result(None)
+        else:
+            self.over.set_exception(error)
+            self.over.exception()  # reported already, by the owner of the runner
 
     async def _run(self) -> None:
         turn_end = self._loop.time() + _TURN
         while (self._ready and not self._ended.done()) or await self._has_more(None):
-            executor, messages = self._ready.popleft()
-            if executor is None:
-                self._process_queue.finish_all(messages)
-                self._context.member.stats.count_unmatched(self.queue.topic, len(messages))
-            else:
-                items = _given_out(self._to_note(await self._items(executor, messages)))
-                messages = []  # finished messages are kept in memory neither now nor while the runner waits
-                if not await self._handle(executor, items):
+            taker = self._ready[0][0]
+            if await self._is_callable(taker):
+                if not await self._call(taker):
                     return
                 if self._quarantine is not None:
                     self._quarantine.settled_below(self._process_queue.commit_offset)
@@ -128,9 +242,9 @@ class OrderlyDelivery(SerialDelivery):
                 await asyncio.sleep(0)
                 turn_end = self._loop.time() + _TURN
 
-    async def _has_more(self, until: float | None) -> bool:
-        """Wait for messages; False when the delivery was ended, or the time is over."""
-        while not self._ready and not self._ended.done():
+    async def _has_more(self, until: float | None, than: int = 0) -> bool:
+        """Wait for more messages than these; False when the delivery was ended, or the time is over."""
+        while len(self._ready) <= than and not self._ended.done():
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(until):
@@ -139,111 +253,140 @@ class OrderlyDelivery(SerialDelivery):
                 return False
         return not self._ended.done()
 
-    async def _items(self, executor: SerialExecutor, messages: list[Message]) -> list[Any]:
-        """The messages that follow directly for the same handler, as single messages or as batches."""
-        is_single = executor.batch is None
-        most, until = executor.batch or executor.most, self._loop.time() + executor.handler.subscription.batch_wait
-        self._in_turn = None
-        if self._quarantine and executor.handler.runs_here:
-            if rest := messages[1:]:
-                self._ready.appendleft((executor, rest))
-            most, messages = 1, await self._without_dead(executor.handler, messages[0])
-            if not messages:
-                return []
-        while len(messages) < most:
-            if self._ready:
-                following, more = self._ready[0]
-                if following is not executor or (is_single and len(messages) + len(more) > most):
-                    break
-                self._ready.popleft()
-                messages += more
-            elif is_single or not await self._has_more(until):
+    # The next item.
+
+    async def _is_callable(self, taker: SerialTaker) -> bool:
+        """Whether the first item may be called; False when it was a dead letter, or the delivery ended before."""
+        if not (self._quarantine or self._retries.earlier or taker.executor.batch is not None):
+            return True
+        quarantined = self._quarantine if self._quarantine and taker.handler.runs_here else None
+        if (most := taker.executor.batch) is not None and quarantined is None:
+            await self._form_batch(taker, most)
+        item = self._ready[0][1]
+        if last_of(item).offset <= self._checked and (most is None or not isinstance(item, Message)):
+            return True
+        self._checked, self._in_turn = last_of(item).offset, None
+        messages = [one for one in messages_of(item) if not await self._is_dead(taker.handler, one, quarantined)]
+        if self._ended.done():
+            return False
+        if len(messages) < len(messages_of(item)):
+            self._ready.popleft()
+            if messages:
+                self._ready.appendleft((taker, messages))
+        elif most is not None and item is messages[0]:
+            self._ready[0] = taker, messages
+        return bool(messages)
+
+    async def _form_batch(self, taker: SerialTaker, most: int) -> None:
+        """Put the messages in front that follow directly for the same handler, perhaps after a wait for more."""
+        if not isinstance(self._ready[0][1], Message):
+            self._put_back(taker, self._ready.popleft()[1])
+            return
+        until = self._loop.time() + taker.handler.subscription.batch_wait
+        count = 0
+        while count < most:
+            if count == len(self._ready) and not await self._has_more(until, count):
                 break
-        if self._retries.earlier:
-            messages = await self._retries.without_exhausted(executor.handler, messages)
-        return messages if is_single else cut(messages, most)
+            following, item = self._ready[count]
+            if following is not taker or not isinstance(item, Message):
+                break
+            count += 1
+        batch = [self._ready.popleft()[1] for _ in range(count)]
+        self._ready.appendleft((taker, batch))
 
-    async def _without_dead(self, handler: Handler, message: Message) -> list[Message]:
-        """Quarantined messages are handled one at a time; those that are known as the cause are dead letters."""
-        quarantine = self._quarantine
-        if quarantine is None or message not in quarantine:
-            return [message]
-        self._in_turn = message
-        if message.offset in self._retries.earlier:
-            return [message]
-        if (dead := quarantine.dead_letter_of(message, handler)) is None:
-            self._retries.count_from_here(message)
-            return [message]
-        if await self._retries.store_dead_letter(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
-            quarantine.settled(message.offset)
-        return []
+    def _put_back(self, taker: SerialTaker, messages: Sequence[Message]) -> None:
+        """They come next; those of a batch as batches, for which nothing is waited any more."""
+        most = taker.executor.batch
+        self._ready.extendleft((taker, item) for item in reversed(messages if most is None else cut(messages, most)))
 
-    def _to_note(self, items: list[Any]) -> list[Any]:
-        """The same items: while they run it is noted down that they are in hand."""
-        if self._context.journal is not None and items:
-            first, last = first_of(items[0]), last_of(items[-1])
-            group = self._context.member.name
-            self._record = self._context.journal.record(group, self.queue, first.offset, last.offset)
-        return items
-
-    async def _handle(self, executor: SerialExecutor, items: deque[Any]) -> bool:
-        """See these items through; False when the delivery ended, or its lock was lost, before the last."""
-        completion = self._completion(executor)
-        rest = upcoming = iter(items.popleft, None)
-        self._executor = executor
-        while True:
-            if upcoming is rest and len(items) <= 1:  # its mark
+    async def _is_dead(self, handler: Handler, message: Message, quarantine: QueueQuarantine | None) -> bool:
+        """Whether it has no attempt left; then it is stored as a dead letter, unless the delivery ended before."""
+        retries = self._retries
+        if quarantine is not None and message in quarantine:
+            self._in_turn = message
+            if message.offset not in retries.earlier:
+                if (dead := quarantine.dead_letter_of(message, handler)) is None:
+                    retries.count_from_here(message)
+                    return False
+                if await retries.store_dead_letter(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
+                    quarantine.settled(message.offset)
+                self._in_turn = None
                 return True
-            if not (self._starts_at_once(executor) or await self._may_start(executor)):
-                return False
-            is_trial, self._is_trial = self._is_trial, False
-            try:
-                is_noted = self._note is not None and executor.handler.runs_here
-                run = self._run_noted if is_noted else self._run_items
-                stopped = await run(executor, upcoming, completion, only_one=is_trial)
-            finally:
-                executor.free_calls.release()
-            if stopped is not NOT_STARTED or len(items) <= 1:
-                # A long call ends a run: nothing of it is left then, and the run has not failed either.
-                self._turn_over()
-            if stopped is None:
-                upcoming = rest  # a retried item is done
-            elif stopped.item is not None:
-                if not await self._is_valid(stopped.item):
-                    return False
-                failures = completion.settle(*stopped)
-                # The traceback of an exception keeps the handler's frames alive, and the pause may be long.
-                stopped = None
-                if (retried := await self._retries.see_to(executor.handler, failures)) is None:
-                    return False
-                if completion.rolled_back:
-                    self._handle_again(executor, retried, items)
-                    return True
-                upcoming = _again(executor, retried, items) if retried else rest
-                failures, retried = [], []
+        if not (retries.earlier and retries.is_exhausted(handler, message)):
+            return False
+        reason = f"the lock of its queue was lost during the last of {message.reconsume_times} attempts"
+        await retries.store_dead_letter(handler, message, Failure("LockLost", reason))
+        return True
 
-    def _handle_again(self, executor: SerialExecutor, messages: list[Message], items: deque[Any]) -> None:
-        """What is not committed, then these messages, then the items that were not started."""
-        rest = [message for item in items if item is not None for message in messages_of(item)]
-        runs = [*self._uncommitted.take(), (executor, messages), (executor, rest)]
-        self._ready.extendleft(reversed([run for run in runs if run[1]]))
+    # The call.
 
-    def _starts_at_once(self, executor: SerialExecutor) -> bool:
+    async def _call(self, taker: SerialTaker) -> bool:
+        """Call for the first items, and see to their outcome; False when the delivery ended, or its lock was lost."""
+        if not (self._starts_at_once(taker) or await self._may_start(taker)):
+            return False
+        stopped = await self._run_items(taker)
+        if stopped is not NOT_STARTED or not self._ready or first_of(self._ready[0][1]) is not self._in_turn:
+            # A long call ends a run: the message was called then, and the run has not failed either.
+            self._turn_over()
+        if stopped is None or stopped.item is None:
+            return True
+        if not await self._is_valid(stopped.item):
+            return False
+        last = self._permit.taker or taker
+        completion = self._completions[id(last.executor)]
+        failures = completion.settle(*stopped)
+        # The traceback of an exception keeps the handler's frames alive, and the pause may be long.
+        stopped = None
+        if (retried := await self._retries.see_to(last.handler, failures)) is None:
+            return False
+        if completion.rolled_back:
+            for executor, messages in reversed([*self._uncommitted.take(), (last.executor, retried)]):
+                self._put_back(self._taker(executor), messages)
+        else:
+            self._put_back(last, retried)
+        return True
+
+    async def _run_items(self, taker: SerialTaker) -> Stopped | None:
+        """Run through the first items with the free call that was taken for the first one."""
+        permit, note = self._permit, self._note if taker.handler.runs_here else None
+        most = 1 if self._is_probe or self._quarantine or self._retries.earlier else taker.executor.most
+        permit.taker = taker
+        if self._is_probe:
+            permit.withheld = self._ended.done()
+        if note is not None:
+            note.write(self._record(min(most, len(self._ready))))
+        try:
+            return await run(self._ready, most, permit)
+        finally:
+            self._is_probe = False
+            permit.withheld = self._held or self._ended.done()
+            if note is not None:
+                note.clear()
+            if permit.taker is not None:
+                permit.taker.free_calls.release()
+
+    def _record(self, count: int) -> bytes:
+        """What is noted down of the first items."""
+        assert self._context.journal is not None
+        first, last = first_of(self._ready[0][1]), last_of(self._ready[count - 1][1])
+        return self._context.journal.record(self._context.member.name, self.queue, first.offset, last.offset)
+
+    def _starts_at_once(self, taker: SerialTaker) -> bool:
         """Take a free call, if nothing is to be waited for."""
         if self._in_turn is not None or self._held or self._ended.done():
             return False
-        return self._loop.time() < self._permit.lease.certain_until and executor.free_calls.take()
+        return self._loop.time() < self._permit.lease.certain_until and taker.free_calls.take()
 
-    async def _may_start(self, executor: SerialExecutor) -> bool:
+    async def _may_start(self, taker: SerialTaker) -> bool:
         """Wait for all that a call needs; False when there will be none. A free call comes last: others use it."""
-        return await self._has_turn(executor) and await self._is_time() and await self._take_call(executor)
+        return await self._has_turn(taker) and await self._is_time(taker) and await self._take_call(taker.executor)
 
-    async def _has_turn(self, executor: SerialExecutor) -> bool:
+    async def _has_turn(self, taker: SerialTaker) -> bool:
         """Wait for the turn of the next message, if it is quarantined; False when the delivery ended before."""
         message, quarantine = self._in_turn, self._quarantine
         if message is None or quarantine is None or quarantine.has_turn(message):
             return True
-        return await quarantine.turn(message, executor.handler, self._ended)
+        return await quarantine.turn(message, taker.handler, self._ended)
 
     def _turn_over(self) -> None:
         """The message was called, or is left to the next owner of the queue."""
@@ -251,46 +394,12 @@ class OrderlyDelivery(SerialDelivery):
             self._quarantine.turn_over(self._in_turn)
             self._in_turn = None
 
-    async def _run_noted(
-        self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool
-    ) -> Stopped | None:
-        """The same with a record of what is in flight."""
-        assert self._note is not None
-        try:
-            self._note.write(self._record)
-            return await self._run_items(executor, items, completion, only_one=only_one)
-        finally:
-            self._note.clear()
-
-    async def _run_items(
-        self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool
-    ) -> Stopped | None:
-        if not only_one:
-            return await executor.run(items, self._permit, completion)
-        self._permit.withheld = self._ended.done()
-        try:
-            return await executor.run(islice(items, 1), self._permit, completion)
-        finally:
-            self._permit.withheld = self._held or self._ended.done()
-
-    def _completion(self, executor: SerialExecutor) -> ByOffset:
-        known = self._completions.get(id(executor))
-        if known is None:
-            queue, handler, prompt = self._process_queue, executor.handler, self._context.prompt
-            if handler.decisions is None:
-                known = Prompting(queue, handler, prompt)
-            else:
-                known = ManualCommits(queue, executor, handler.decisions, self._uncommitted, prompt)
-            self._completions[id(executor)] = known
-        return known
-
-    async def _is_time(self) -> bool:
+    async def _is_time(self, taker: SerialTaker) -> bool:
         """Wait for the end of a pause and for a lock that is certain; False when there will be none."""
         while not self._ended.done():
-            if self._held and not self._is_trial:
-                executor = self._executor
-                if executor is not None and self._take is not None and self._take(executor.handler.name):
-                    self._is_trial = True
+            if self._held and not self._is_probe:
+                if self._take is not None and self._take(taker.handler.name):
+                    self._is_probe = True
                 else:
                     self._changed.clear()
                     await self._changed.wait()
@@ -312,18 +421,68 @@ class OrderlyDelivery(SerialDelivery):
                 self._retries.count_attempt(message)
         return False
 
+    def in_hand(self) -> tuple[Handler, Any] | None:
+        """The running call: its handler, and what it works on."""
+        taker, item = self._permit.taker, self._permit.item
+        return None if item is None or taker is None else (taker.handler, item)
 
-def _given_out(items: list[Any]) -> deque[Any]:
-    """The items, to be taken from the front up to the mark of their end; an item that was given out is not kept."""
-    left = deque(items)
-    left.append(None)
-    return left
+    # Pauses.
 
+    def _look_at_pauses(self) -> None:
+        pauses, topic = self._way.context.member.pauses, self.queue.topic
+        self._held, self._take = pauses.is_paused(topic), pauses.leave(topic)
+        self._permit.withheld = self._held or self._ended.done()
+        self._changed.set()
 
-def _again(executor: SerialExecutor, messages: list[Message], items: deque[Any]) -> Iterator[Any]:
-    """What comes next of these messages; batches of them that have to wait for it go before the other items."""
-    if executor.batch is None:
-        return iter(messages)
-    batch, *others = cut(messages, executor.batch)
-    items.extendleft(reversed(others))
-    return iter([batch])
+    # The end.
+
+    def end(self, *, start_no_more: bool = False) -> None:
+        """Start nothing more; the running call goes on with what it has."""
+        self._permit.withheld = True
+        self._changed.set()
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def drained(self) -> None:
+        """Returns when the running call has ended. Call `end` first."""
+        await asyncio.wait([self._runner])
+
+    def discard(self) -> None:
+        """The session is void: acknowledge nothing of it any more."""
+        self._process_queue.close()
+        self.abandon_soon()
+
+    async def abandon(self) -> bool:
+        """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
+        self.abandon_soon()
+        running = None if (call := self.in_hand()) is None else f"handler {call[0].name}"
+        await self._way.tasks.end([self._runner], running)
+        return self._permit.item is None
+
+    def abandon_soon(self) -> None:
+        """Start nothing more; a cancellation of the running call is ours from now on."""
+        self._permit.abandoned = True
+        self.end()
+
+    # What a call needs.
+
+    async def _take_call(self, executor: SerialExecutor) -> bool:
+        """Take a free call of its handler, perhaps after a wait; False, with none taken, when ended before."""
+        free_calls, stalls = executor.free_calls, self._way.context.member.stalls
+        if not free_calls.locked():
+            return await free_calls.acquire()
+        reason = f"waits for a free call of handler {executor.handler.name} (concurrency {free_calls.most})"
+        stalls.blocked(self.queue, reason, patience=_CALL_PATIENCE, place=OF_CALL)
+        try:
+            return await call_before(free_calls, self._ended)
+        finally:
+            stalls.moving(self.queue, place=OF_CALL)
+
+    async def _is_usable(self) -> bool:
+        """Wait until the lock is certain: True; or is lost, or the delivery ended before: False."""
+        asking = self._way.tasks.start(self._lock.usable(), f"lock {self.queue}")
+        await asyncio.wait([asking, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            return bool(asking.result())
+        asking.cancel()
+        return False

@@ -50,6 +50,8 @@ class PopWay(ConcurrentWay):
 class PopDelivery(ConcurrentDelivery):
     """The messages of one popped queue on their way to workers."""
 
+    mixes = False  # each work draws through `Fresh`
+
     def __init__(
         self, queue: PopQueue[Message], way: PopWay, new_completion: NewCompletion, invisibility: GivesBack
     ) -> None:

@@ -21,22 +21,24 @@ from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.state.pauses import Pauses
 from rocketapp.tasks import Tasks
 
-_CHUNK = 32
+CHUNK = 32
 """Items that a worker takes before it looks at the clock."""
 
-_TURN = 0.005
+TURN = 0.005
 """Seconds that workers may keep the loop before they let other tasks run."""
 
 
-class _InHand:
+class Hand:
     """What one worker works on."""
 
-    __slots__ = ("item", "note", "task")
+    __slots__ = ("item", "note", "task", "workers")
 
     def __init__(self, note: Note | None) -> None:
         self.item: Any = None
         self.task: asyncio.Task[None] | None = None
-        self.note = note
+        self.note: Note | None = note
+        self.workers: AsyncWorkers | None = None
+        """Those that it is one of; None: it walks through mixed runs."""
 
 
 class AsyncWorkers:
@@ -45,11 +47,11 @@ class AsyncWorkers:
     def __init__(self, handler: Handler, tasks: Tasks, pauses: Pauses, journal: Journal | None = None) -> None:
         """`journal`: where workers note down what they have in hand."""
         self._journal = journal
-        self._pauses = PausesOfHandler(handler, pauses, self._pauses_changed)
+        self.pauses: PausesOfHandler = PausesOfHandler(handler, pauses, self._pauses_changed)
         subscription = handler.subscription
         self.handler = handler
         self._tasks = tasks
-        self._call = limited(handler)
+        self.call: Callable[[Any], Awaitable[object]] = limited(handler)
         self.batch: tuple[int, float] | None = (
             None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
         )
@@ -59,7 +61,7 @@ class AsyncWorkers:
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Work] = deque()
         self._idle: list[asyncio.Future[None]] = []
-        self._workers: list[_InHand] = []
+        self._workers: list[Hand] = []
         self._spreading = False
         self._yielding = False
         self._turn_end = 0.0
@@ -67,6 +69,8 @@ class AsyncWorkers:
         self._can_probe = False
         """Its topic is paused, and one message may start."""
         self._running: dict[asyncio.Task[None], None] = {}
+        self.is_quick: bool = self._single
+        """Nothing waits, and no call has suspended for long: its messages may be walked through beside others."""
 
     def __repr__(self) -> str:
         return f"<AsyncWorkers {self._name}: {len(self._workers)} workers, {len(self._idle)} idle>"
@@ -74,17 +78,18 @@ class AsyncWorkers:
     @property
     def is_paused(self) -> bool:
         """Its topic is paused: what is handed over waits."""
-        return self._pauses.is_paused
+        return self.pauses.is_paused
 
     def submit(self, work: Work) -> None:
         """Hand over work; it starts at the loop's next turn. An endless one may be handed over again at any time."""
+        self.is_quick = False
         while self._ready and not self._ready[-1].left:
             self._ready.pop().is_queued = False  # withdrawn, perhaps while all workers are busy
         if not work.is_queued:
             work.is_queued = True
             self._ready.append(work)
         # One worker is enough as long as no call suspends; it is awake already when others are to be looked for.
-        if not (self._spreading or self._yielding or self._pauses.is_paused):
+        if not (self._spreading or self._yielding or self.pauses.is_paused):
             self._wake(1)
         self._ask_to_spread()
 
@@ -95,12 +100,16 @@ class AsyncWorkers:
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on; what runs beyond that ends, with what it has taken."""
         self._most = most
-        while self._idle and len(self._workers) > most:
+        self._end_idle()
+        self._ask_to_spread()
+
+    def _end_idle(self) -> None:
+        surplus = len(self._workers) - self._most
+        while self._idle and surplus > 0:
             waiter = self._idle.pop()
             if not waiter.done():
                 waiter.set_result(None)  # it sees that it is one too many
-                most += 1
-        self._ask_to_spread()
+                surplus -= 1
 
     def change_batch(self, most: int) -> None:
         """Another most of messages in a batch holds from now on."""
@@ -109,7 +118,7 @@ class AsyncWorkers:
     async def stop(self) -> None:
         """Cancel the running calls. A cancelled call is not a failed one: its message is not acknowledged."""
         self._cancelled = True
-        self._pauses.close()
+        self.pauses.close()
         for work in self._ready:
             work.withdraw()
         self._ready.clear()
@@ -135,14 +144,34 @@ class AsyncWorkers:
                     continue
                 waiter.set_result(None)
             elif len(workers) < self._most and not self._cancelled:
-                hand = _InHand(None if self._journal is None else self._journal.note())
-                workers.append(hand)
-                task = hand.task = self._tasks.start(self._work(hand), f"handler {self._name}")
-                self._running[task] = None
-                task.add_done_callback(self._running.pop)
+                hand = Hand(None if self._journal is None else self._journal.note())
+                hand.task = self._tasks.start(self.go_on(hand), f"handler {self._name}")
+                self._add(hand)
             else:
                 return
             count -= 1
+
+    def _add(self, hand: Hand) -> None:
+        assert hand.task is not None
+        hand.workers = self
+        self._workers.append(hand)
+        self._running[hand.task] = None
+        hand.task.add_done_callback(self._running.pop)
+
+    def adopt(self, hand: Hand) -> None:
+        """The call of this handler that a walk through mixed runs has begun is one of ours: it has suspended."""
+        self.is_quick = False
+        self._add(hand)
+        self._end_idle()
+
+    def leave(self, hand: Hand) -> None:
+        """This worker ends. Another one takes its place when there is work."""
+        hand.workers = None
+        self._workers.remove(hand)
+        if hand.note is not None:
+            hand.note.close()
+        if self._ready and not self._cancelled:
+            self._ask_to_spread()
 
     def _ask_to_spread(self) -> None:
         # A callback behind those of the workers just woken: it sees what they left because a call suspended.
@@ -152,15 +181,17 @@ class AsyncWorkers:
 
     def _spread(self) -> None:
         self._spreading = False
-        if self._pauses.is_paused:
-            if left_of(self._ready, 1) and (self._can_probe or self._pauses.may_probe()):
+        if self.pauses.is_paused:
+            if left_of(self._ready, 1) and (self._can_probe or self.pauses.may_probe()):
                 self._can_probe = True
                 self._wake(1)
         elif self._ready and not self._yielding:
             free = len(self._idle) + self._most - len(self._workers)
             self._wake(left_of(self._ready, free))
+        self.is_quick = self._single and not self._ready and all(hand.item is None for hand in self._workers)
 
-    async def _work(self, hand: _InHand) -> None:
+    async def go_on(self, hand: Hand) -> None:
+        """What one worker does, until there are too many of them."""
         try:
             while True:
                 if not self._yielding:  # otherwise another worker lets the loop run, and goes on after that
@@ -175,30 +206,25 @@ class AsyncWorkers:
                 self._idle.append(waiter)
                 await waiter
         finally:
-            # A cancellation ends this worker: by its own handler, or by a loop that is being closed. Another worker
-            # takes its place when there is work.
-            self._workers.remove(hand)
-            if hand.note is not None:
-                hand.note.close()
-            if self._ready and not self._cancelled:
-                self._ask_to_spread()
+            # A cancellation ends this worker: by its own handler, or by a loop that is being closed.
+            self.leave(hand)
 
-    async def _drain(self, hand: _InHand) -> None:
+    async def _drain(self, hand: Hand) -> None:
         """Work until nothing is left to start."""
-        ready, call, single, note, pauses = self._ready, self._call, self._single, hand.note, self._pauses
+        ready, call, single, note, pauses = self._ready, self.call, self._single, hand.note, self.pauses
         now = self._loop.time
-        self._turn_end = now() + _TURN
+        self._turn_end = now() + TURN
         while ready and len(self._workers) <= self._most:
             work = ready[0]
             if pauses.is_paused and work.startable and not self._takes_probe():
                 return
             done, judge = work.completion.done, work.completion.judge
-            for item in islice(work.items if note is None else work.noted(note), 1 if pauses.is_paused else _CHUNK):
+            for item in islice(work.items if note is None else work.noted(note), 1 if pauses.is_paused else CHUNK):
                 hand.item = item
                 try:
                     result = await call(item)
                 except BaseException as error:
-                    self._raised(work, item, error)
+                    failed(judge, item, error, self._loop, is_ours=self._cancelled)
                 else:
                     if result is None and single:
                         done(item)
@@ -229,23 +255,30 @@ class AsyncWorkers:
             await asyncio.sleep(0)
         finally:
             self._yielding = False
-        self._turn_end = self._loop.time() + _TURN
+        self._turn_end = self._loop.time() + TURN
         # This worker may suspend next, so others are asked again behind it.
         self._ask_to_spread()
 
-    def _raised(self, work: Work, item: Any, error: BaseException) -> None:
-        if isinstance(error, GeneratorExit) and not self._loop.is_running():
-            raise error  # not the handler's: this coroutine is being closed
-        if isinstance(error, asyncio.CancelledError):
-            if self._cancelled:
-                raise error
-            # We did not cancel it, so it is a failure: a handler may let a cancellation of its own escape.
-            work.completion.judge(item, error, True)
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise error
-            return
-        work.completion.judge(item, error, True)
+
+def failed(
+    judge: Callable[[Any, object, bool], None],
+    item: Any,
+    error: BaseException,
+    loop: asyncio.AbstractEventLoop,
+    *,
+    is_ours: bool,
+) -> None:
+    """See to what a call has raised; raises it again when it ends the worker. `is_ours`: we cancel what runs."""
+    if isinstance(error, GeneratorExit) and not loop.is_running():
+        raise error  # not the handler's: this coroutine is being closed
+    is_cancelled = isinstance(error, asyncio.CancelledError)
+    if is_cancelled and is_ours:
+        raise error
+    # We did not cancel it, so it is a failure: a handler may let a cancellation of its own escape.
+    judge(item, error, True)
+    task = asyncio.current_task() if is_cancelled else None
+    if task is not None and task.cancelling():
+        raise error
 
 
 def limited(handler: Handler) -> Callable[[Any], Awaitable[object]]:

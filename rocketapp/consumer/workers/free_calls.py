@@ -3,64 +3,86 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 
 from rocketapp.tasks import scope
 
 
 class FreeCalls:
-    """Like a semaphore, whose size can be changed. Those that wait get a call in the order of their coming."""
+    """Like a semaphore, whose size can be changed. Those that wait get a call in the order of their coming.
+
+    Threads may take a call and give one back: each does so in one step, without a lock.
+    """
 
     def __init__(self, most: int) -> None:
         self.most: int = most
-        self._taken = 0
+        self._free = deque(range(most))
+        self._surplus = 0
+        """Calls that run beyond a smaller size: they are not given back."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def __repr__(self) -> str:
-        return f"<FreeCalls: {self._taken} of {self.most} taken, {len(self._waiting)} waiting>"
+        return f"<FreeCalls: {len(self._free)} of {self.most} free, {len(self._waiting)} waiting>"
 
     def locked(self) -> bool:
         """Whether `acquire` has to wait."""
-        return self._taken >= self.most or bool(self._waiting)
+        return not self._free or bool(self._waiting)
 
     def take(self) -> bool:
         """Take a call, if one is free."""
-        if self.locked():
+        if self._waiting:
             return False
-        self._taken += 1
+        try:
+            self._free.pop()
+        except IndexError:
+            return False
         return True
 
     async def acquire(self) -> bool:
         """Take a call, as soon as one is free."""
-        if self.take():
-            return True
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
+        self._give()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.release()  # it was ours already
-            elif turn in self._waiting:
-                self._waiting.remove(turn)
             raise
         return True
 
     def release(self) -> None:
         """Give a call back."""
-        self._taken -= 1
-        self._give()
+        if self._surplus > 0:
+            self._surplus -= 1
+            return
+        self._free.append(0)
+        if self._waiting:
+            with contextlib.suppress(RuntimeError, IndexError):  # the loop is closed, or has seen to it
+                self._waiting[0].get_loop().call_soon_threadsafe(self._give)
 
     def resize(self, most: int) -> None:
         """At most this number at once from now on; what runs beyond that ends first."""
-        self.most = most
+        more, self.most = most - self.most, most
+        for _ in range(-more):
+            try:
+                self._free.pop()
+            except IndexError:
+                self._surplus += 1
+        for _ in range(more):
+            self.release()
         self._give()
 
     def _give(self) -> None:
-        while self._waiting and self._taken < self.most:
+        while self._waiting and (self._free or self._waiting[0].done()):
             turn = self._waiting.popleft()
             if not turn.done():
-                self._taken += 1
+                try:
+                    self._free.pop()
+                except IndexError:
+                    self._waiting.appendleft(turn)  # a thread was faster
+                    return
                 turn.set_result(None)
 
 

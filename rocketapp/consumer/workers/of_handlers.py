@@ -10,6 +10,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
+from rocketapp.consumer.workers.mixed import MixedWorker
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.consumer.workers.work import Workers
@@ -28,6 +29,8 @@ class WorkersOfHandlers:
         self._observe, self._pauses = member.observe, member.pauses
         self._threads, self._journal = threads, journal
         self.tasks: Tasks = Tasks(member.observe)
+        self.mixed: MixedWorker = MixedWorker(self.tasks, journal)
+        """Walks through messages of many of them."""
         self._all: list[Workers] = []
         self._rated: list[RatedWorkers] = []
         """Those among them that have a rate."""
@@ -75,11 +78,14 @@ class WorkersOfHandlers:
 
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
+        self.mixed.halt()
         await asyncio.gather(*(workers.stop() for workers in self._all))
+        await self.mixed.stop()
         await self.tasks.close()
 
     def halt(self) -> None:
         """In a forked child: start nothing more."""
+        self.mixed.halt()
         for workers in self._all:
             workers.halt()
 

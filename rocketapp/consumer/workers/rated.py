@@ -1,4 +1,4 @@
-"""Workers and executors of a handler with `rate=`: they start no more messages a second than that.
+"""Workers of a handler with `rate=`: they start no more messages a second than that.
 
 Without a token, a work is dry: it gives workers no item, as if it had none left. It is handed over again when there is
 a token. So no call sleeps, messages stay where they can be withdrawn, and pulls stop by the limits of their queue.
@@ -13,15 +13,11 @@ from operator import length_hint
 from typing import Any
 
 from rocketapp.consumer.handler import Handler, Tokens
-from rocketapp.consumer.workers.free_calls import FreeCalls
-from rocketapp.consumer.workers.serial import NOT_STARTED, Permit, SerialExecutor, Stopped
-from rocketapp.consumer.workers.work import Acknowledge, Work, Workers
+from rocketapp.consumer.workers.work import Work, Workers
 from rocketapp.wire.record import Message
 
-_SHORTEST_WAIT, _LONGEST_SLEEP = 0.02, 0.1
-"""Seconds that tokens gather before messages start again, and after which an orderly queue without a token looks
-whether it is to end.
-"""
+_SHORTEST_WAIT = 0.02
+"""Seconds that tokens gather before messages start again."""
 
 
 class Metered(Iterator[Any]):
@@ -29,7 +25,7 @@ class Metered(Iterator[Any]):
 
     __slots__ = ("_items", "_who", "is_dry")
 
-    def __init__(self, items: Iterator[Any], who: RatedWorkers | RatedSerial) -> None:
+    def __init__(self, items: Iterator[Any], who: RatedWorkers) -> None:
         """Tells `who` when a message could not start, and when the last item was drawn; in the thread that draws."""
         self._items, self._who = items, who
         self.is_dry: bool = False
@@ -63,9 +59,12 @@ class Metered(Iterator[Any]):
 class RatedWorkers:
     """Hands works over again when they went dry."""
 
+    is_quick = False
+
     def __init__(self, workers: Workers, tokens: Tokens) -> None:
         self._workers = workers
         self.handler: Handler = workers.handler
+        self.call: Callable[[Any], Any] = workers.call
         self.tokens: Tokens = tokens
         self._loop = asyncio.get_running_loop()
         self.now: Callable[[], float] = self._loop.time
@@ -106,6 +105,9 @@ class RatedWorkers:
     def in_hand(self) -> list[Any]:
         """Per worker what it works on, or None."""
         return self._workers.in_hand()
+
+    def adopt(self, hand: Any) -> None:
+        """No other worker begins calls of theirs."""
 
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on."""
@@ -170,55 +172,3 @@ class RatedWorkers:
         # Endless ones take turns; others go first until they are used up, as they came.
         works.extendleft(reversed([work for work in given if not work.is_endless]))
         works.extend(work for work in given if work.is_endless)
-
-
-class RatedSerial:
-    """Ends a run when it went dry, and waits for a token."""
-
-    def __init__(self, executor: SerialExecutor, tokens: Tokens) -> None:
-        self._executor = executor
-        self.handler: Handler = executor.handler
-        self.free_calls: FreeCalls = executor.free_calls
-        self.most: int = executor.most
-        self.tokens: Tokens = tokens
-        self.now: Callable[[], float] = asyncio.get_running_loop().time
-
-    @property
-    def batch(self) -> int | None:
-        """Most messages of a batch; None for a handler of single messages."""
-        return self._executor.batch
-
-    def change_rate(self, rate: float) -> None:
-        """Another rate holds from now on."""
-        self.tokens.change(rate, self.now())
-
-    async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
-        """See SerialExecutor."""
-        metered = Metered(items, self)
-        stopped = await self._executor.run(metered, permit, completion)
-        if stopped is None and metered.is_dry:
-            await asyncio.sleep(min(max(self.tokens.wait(self.now()), _SHORTEST_WAIT), _LONGEST_SLEEP))
-            return NOT_STARTED
-        return stopped
-
-    def dry(self) -> None:
-        """A message could not start: a run that ends early is followed by another one."""
-
-    def ended(self) -> None:
-        """Nothing waits behind a run."""
-
-    def resize(self, most: int) -> None:
-        """See SerialExecutor."""
-        self._executor.resize(most)
-
-    def change_batch(self, most: int) -> None:
-        """See SerialExecutor."""
-        self._executor.change_batch(most)
-
-    def stop(self) -> None:
-        """See SerialExecutor."""
-        self._executor.stop()
-
-    def halt(self) -> None:
-        """See SerialExecutor."""
-        self._executor.halt()

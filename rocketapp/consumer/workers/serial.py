@@ -1,23 +1,25 @@
-"""Executors of one orderly or polled handler: on the loop, or in threads a run of items at a time.
+"""Calls of orderly and polled handlers: one item of a queue after the other, on the loop or in a thread.
 
-Both call the handler for one item after the other, and acknowledge every message whose
-call returned None. They stop at the first item that needs a judgement, and as soon as
-their permit is withheld or its lease is over.
+A run goes through the items of one queue, each with its taker, and acknowledges every message whose call returned None.
+It may pass from handler to handler: each call needs a free call of its own handler. A run stops at the first item that
+needs a judgement, and as soon as its permit is withheld or its lease is over.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.handler import Handler, Tokens
 from rocketapp.consumer.workers.async_workers import limited
 from rocketapp.consumer.workers.free_calls import FreeCalls
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.consumer.workers.work import Acknowledge
 from rocketapp.state.lease import Lease
 from rocketapp.tasks import forget_cancellation
+from rocketapp.wire.record import Message
 
 RUN = 32
 """Most single items of one run on the loop, and finished items after which a thread wakes the loop."""
@@ -30,12 +32,15 @@ _LONGEST_TURN = 1.0
 lets a queue run on for 60 s."""
 _FIRST_COLLECT, _LONGEST_COLLECT = 0.002, 0.25
 """Seconds until the loop first collects what a thread has finished, and the longest time between later collections."""
+_SHORTEST_WAIT, _LONGEST_SLEEP = 0.02, 0.1
+"""Seconds that tokens gather before messages start again, and after which a queue without a token looks whether it is
+to end."""
 
 
 class Permit:
-    """What one delivery allows its executor, and what the executor works on."""
+    """What one delivery allows its runs, and what they work on."""
 
-    __slots__ = ("abandoned", "item", "lease", "withheld")
+    __slots__ = ("abandoned", "item", "lease", "taker", "withheld")
 
     def __init__(self, lease: Lease) -> None:
         self.lease: Lease = lease
@@ -44,12 +49,15 @@ class Permit:
         """No further item may start."""
         self.abandoned: bool = False
         """The running call was cancelled by us."""
+        self.taker: SerialTaker | None = None
+        """Whose free call the run has: that of the first item is taken before the run, and the last is given back
+        after it."""
         self.item: Any = None
         """What the handler works on."""
 
 
 class Stopped(NamedTuple):
-    """Why an executor stopped before the last item."""
+    """Why a run stopped before the last item."""
 
     item: Any
     """The item that needs a judgement; None when no item was started."""
@@ -59,166 +67,180 @@ class Stopped(NamedTuple):
 
 
 NOT_STARTED = Stopped(None)
-"""The executor stopped between two items."""
+"""The run stopped between two items: the permit was withheld, its lease was over, there was no free call or no token,
+or others shall have their turn."""
+_DRY = Stopped(None)
+"""There was no token."""
 
 
-def _is_plain(handler: Handler) -> bool:
-    """Whether a call that returned None is done, without a judgement."""
-    return handler.subscription.batch is None and handler.decisions is None
+class SerialExecutor:
+    """How one orderly or polled handler is called, and by how many queues at once."""
 
-
-class SerialExecutor(Protocol):
-    """Calls one handler for one item after the other."""
-
-    handler: Handler
-    free_calls: FreeCalls
-    """Limits how many queues call the handler at once."""
-    most: int
-    """Most items of one run."""
-
-    @property
-    def batch(self) -> int | None:
+    def __init__(self, handler: Handler, threads: ThreadPool | None) -> None:
+        """`threads`: those of sync handlers; None: it is called on the loop."""
+        self.handler: Handler = handler
+        self.batch: int | None = handler.subscription.batch
         """Most messages of a batch; None for a handler of single messages."""
-        ...
-
-    async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
-        """Call for every item; None after the last. Items that were not started stay in the iterator.
-
-        NOT_STARTED asks for another run: the permit was withheld, its lease was over, or others shall have their turn.
-        The lease is compared with the clock after a call: an item that ends when the lease is over needs a judgement.
-        """
-        ...
-
-    def resize(self, most: int) -> None:
-        """At most this number of queues call it at once from now on; what runs beyond that ends first."""
-        ...
-
-    def change_batch(self, most: int) -> None:
-        """Another most of messages in a batch holds from now on; only for a handler that takes batches."""
-        ...
-
-    def stop(self) -> None:
-        """No call will follow."""
-        ...
-
-    def halt(self) -> None:
-        """In a forked child: no call will follow; a thread that forked ends the child."""
-        ...
-
-
-class SerialOnLoop:
-    """Calls an async handler."""
-
-    def __init__(self, handler: Handler) -> None:
-        self.handler: Handler = handler
-        self.batch: int | None = handler.subscription.batch
-        self.most: int = RUN
+        self.threads: ThreadPool | None = threads
+        self.most: int = RUN if threads is None else THREAD_RUN
+        """Most single items of one run."""
         self.free_calls: FreeCalls = FreeCalls(handler.subscription.concurrency)
-        self._single = _is_plain(handler)
-        self._call = limited(handler)
-        self._loop = asyncio.get_running_loop()
+        """Limits how many queues call the handler at once."""
+        self.call: Callable[[Any], Any] = limited(handler) if threads is None else handler.call
+        self.tokens: Tokens | None = handler.tokens
+        self._now = asyncio.get_running_loop().time
 
-    async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
-        """See SerialExecutor."""
-        call, now, single, lease, done = self._call, self._loop.time, self._single, permit.lease, completion.done
-        if permit.withheld or (at := now()) >= lease.certain_until:
-            return NOT_STARTED
-        until = at + _LONGEST_TURN
-        for item in items:
-            permit.item = item
-            raised = False
-            try:
-                result = await call(item)
-            except BaseException as error:
-                result, raised = self._failure(permit, error), True
-            permit.item = None
-            # One look at the clock says whether this item may be acknowledged and whether the next one may start.
-            at = now()
-            if result is not None or not single or permit.withheld or at >= lease.certain_until:
-                return Stopped(item, result, raised)
-            done(item)
-            if at >= until:
-                return NOT_STARTED
-        return None
+    def __repr__(self) -> str:
+        return f"<SerialExecutor {self.handler.name}: {self.free_calls!r}>"
 
-    def _failure(self, permit: Permit, error: BaseException) -> BaseException:
-        """The handler's own failure; raises when we ended the call."""
-        if isinstance(error, GeneratorExit) and not self._loop.is_running():
-            raise error  # this coroutine is being closed
-        if isinstance(error, asyncio.CancelledError):
-            if permit.abandoned:
-                permit.item = None
-                raise error
-            forget_cancellation()
-        return error
+    def change_rate(self, rate: float) -> None:
+        """Start this many messages a second from now on."""
+        if self.tokens is not None:
+            self.tokens.change(rate, self._now())
 
-    def resize(self, most: int) -> None:
-        """See SerialExecutor."""
-        self.free_calls.resize(most)
+    def has_token(self, item: Any) -> bool:
+        """Take a token for each message, if there is one for the first."""
+        if self.tokens is None:
+            return True
+        if not self.tokens.take(self, self._now()):
+            return False
+        if not isinstance(item, Message):
+            self.tokens.spend(len(item) - 1)
+        return True
 
-    def change_batch(self, most: int) -> None:
-        """See SerialExecutor."""
-        self.batch = most
-
-    def stop(self) -> None:
-        """See SerialExecutor."""
-
-    def halt(self) -> None:
-        """See SerialExecutor."""
+    async def token(self) -> None:
+        """Wait until a message may start, but no longer than a moment."""
+        if self.tokens is not None:
+            await asyncio.sleep(min(max(self.tokens.wait(self._now()), _SHORTEST_WAIT), _LONGEST_SLEEP))
 
 
-class SerialInThreads:
-    """Calls a sync handler. A thread takes a whole run of items, so that going there costs little per item."""
+class SerialTaker:
+    """One handler as the items of one queue meet it."""
 
-    def __init__(self, handler: Handler, threads: MakeThreads = Threads) -> None:
-        """`threads(name, most)` makes the threads."""
-        self.handler: Handler = handler
-        self.batch: int | None = handler.subscription.batch
-        self.most: int = THREAD_RUN
-        self.free_calls: FreeCalls = FreeCalls(handler.subscription.concurrency)
-        self._threads = threads(f"orderly handler {handler.name}", handler.subscription.concurrency)
+    __slots__ = (
+        "call",
+        "done",
+        "done_all",
+        "executor",
+        "free_calls",
+        "give_back",
+        "handler",
+        "is_plain",
+        "is_rated",
+        "runs_with",
+        "take",
+    )
 
-    async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
-        """See SerialExecutor."""
-        run = _ThreadRun(self.handler, items, permit, completion)
+    def __init__(self, executor: SerialExecutor, completion: Acknowledge) -> None:
+        self.executor: SerialExecutor = executor
+        self.handler: Handler = executor.handler
+        self.free_calls: FreeCalls = executor.free_calls
+        self.call: Callable[[Any], Any] = executor.call
+        self.done: Callable[[Any], None] = completion.done
+        self.done_all: Callable[[Any], None] = completion.done_all
+        self.is_plain: bool = self.handler.subscription.batch is None and self.handler.decisions is None
+        """A call that returned None is done, without a judgement."""
+        self.is_rated: bool = executor.tokens is not None
+
+        self.take: Callable[[], bool] = executor.free_calls.take
+        self.give_back: Callable[[], None] = executor.free_calls.release
+        goes_along = executor.batch is None and self.handler.runs_here
+        self.runs_with: object = (executor.threads or _ON_LOOP) if goes_along else self
+        """A run passes only between takers for which it is the same."""
+
+
+_ON_LOOP = "on the loop"
+Items = deque[tuple[SerialTaker, Any]]
+"""Items of one queue in their order."""
+
+
+async def run(items: Items, most: int, permit: Permit) -> Stopped | None:
+    """Call for at most `most` items from the front; None after the last.
+
+    NOT_STARTED asks for another run. The lease is compared with the clock after each call: an item that ends when the
+    lease is over needs a judgement.
+    """
+    taker = permit.taker
+    assert taker is not None, "its free call is taken"
+    if taker.executor.threads is None:
+        stopped = await _on_loop(items, most, permit)
+    else:
+        in_thread = _ThreadRun(items, most, permit)
         try:
-            self._threads.run(run.work)
-            await run.over
+            taker.executor.threads.run(in_thread.work)
+            await in_thread.over
+        except asyncio.CancelledError:
+            in_thread.leave()
+            raise
         finally:
             # Also when this run is cancelled: what was finished before is acknowledged.
-            run.close()
-        return run.stopped
+            in_thread.close()
+        stopped = in_thread.stopped
+    if stopped is not _DRY:
+        return stopped
+    await items[0][0].executor.token()
+    return NOT_STARTED
 
-    def resize(self, most: int) -> None:
-        """See SerialExecutor."""
-        self._threads.resize(most)
-        self.free_calls.resize(most)
 
-    def change_batch(self, most: int) -> None:
-        """See SerialExecutor."""
-        self.batch = most
+async def _on_loop(items: Items, most: int, permit: Permit) -> Stopped | None:
+    loop, lease, current = asyncio.get_running_loop(), permit.lease, items[0][0]
+    now, kind = loop.time, current.runs_with
+    if permit.withheld or (at := now()) >= lease.certain_until:
+        return NOT_STARTED
+    until = at + _LONGEST_TURN
+    while items and most:
+        taker, item = items[0]
+        if taker is not current:
+            if taker.runs_with is not kind or not taker.take():
+                return NOT_STARTED
+            current.give_back()
+            permit.taker = current = taker
+        if taker.is_rated and not taker.executor.has_token(item):
+            return _DRY
+        items.popleft()
+        most -= 1
+        permit.item = item
+        raised = False
+        try:
+            result = await taker.call(item)
+        except BaseException as error:
+            result, raised = _failure(permit, error, loop), True
+        permit.item = None
+        # One look at the clock says whether this item may be acknowledged and whether the next one may start.
+        at = now()
+        if result is not None or not taker.is_plain or permit.withheld or at >= lease.certain_until:
+            return Stopped(item, result, raised)
+        taker.done(item)
+        if at >= until:
+            return NOT_STARTED
+    return None
 
-    def stop(self) -> None:
-        """See SerialExecutor."""
-        self._threads.stop()
 
-    def halt(self) -> None:
-        """See SerialExecutor."""
-        self._threads.halt()
+def _failure(permit: Permit, error: BaseException, loop: asyncio.AbstractEventLoop) -> BaseException:
+    """The handler's own failure; raises when we ended the call."""
+    if isinstance(error, GeneratorExit) and not loop.is_running():
+        raise error  # this coroutine is being closed
+    if isinstance(error, asyncio.CancelledError):
+        if permit.abandoned:
+            permit.item = None
+            raise error
+        forget_cancellation()
+    return error
 
 
 class _ThreadRun:
     """Items that one thread works on, one after the other."""
 
-    def __init__(self, handler: Handler, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> None:
-        self._call, self._single = handler.call, _is_plain(handler)
-        self._items, self._permit, self._completion = items, permit, completion
+    def __init__(self, items: Items, most: int, permit: Permit) -> None:
+        self._items, self._most, self._permit = items, most, permit
         self._loop = asyncio.get_running_loop()
-        self._finished: list[Any] = []
+        self._finished: deque[tuple[SerialTaker, list[Any]]] = deque()
+        """Messages that the loop has not acknowledged, by their taker where that changes."""
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.stopped: Stopped | None = None
         """Valid once `over` is done."""
         self._is_waking = self._is_closed = False
+        self._left: SerialTaker | None = None
         self._timer = self._loop.call_later(_FIRST_COLLECT, self._collect, 2 * _FIRST_COLLECT)
 
     def work(self) -> None:
@@ -231,31 +253,45 @@ class _ThreadRun:
             return  # the loop is closed
 
     def _call_all(self) -> Stopped | None:
-        permit, call, now, single = self._permit, self._call, self._loop.time, self._single
-        lease, append, items = permit.lease, self._finished.append, self._items
-        if permit.withheld or now() >= lease.certain_until:
+        permit, items, now, current = self._permit, self._items, self._loop.time, self._items[0][0]
+        lease, kind, append = permit.lease, current.runs_with, self._part(current)
+        if permit.withheld or (began := now()) >= lease.certain_until:
             return NOT_STARTED
-        began, left = now(), RUN
         until, latest = began + _TURN, began + _LONGEST_TURN
-        for item in items:
-            permit.item = item
-            try:
-                result = call(item)
-            except BaseException as error:
-                return Stopped(item, error, True)
-            at = now()
-            if result is not None or not single or permit.withheld or at >= lease.certain_until:
-                return Stopped(item, result)
-            append(item)
-            if at >= latest:
-                return NOT_STARTED
-            left -= 1
-            if not left:
-                if now() >= until:
+        for number in range(1, self._most + 1):
+            if not items:
+                break
+            taker, item = items[0]
+            if taker is not current:
+                if taker.runs_with is not kind or not taker.take():
                     return NOT_STARTED
-                left = RUN
+                current.give_back()
+                permit.taker = current = taker
+                append = self._part(taker)
+            if taker.is_rated and not taker.executor.has_token(item):
+                return _DRY
+            items.popleft()
+            permit.item = item
+            raised = False
+            try:
+                result = taker.call(item)
+            except BaseException as error:
+                result, raised = error, True
+            at = now()
+            if result is not None or not taker.is_plain or permit.withheld or at >= lease.certain_until:
+                return Stopped(item, result, raised)
+            append(item)
+            is_round = not number % RUN
+            if at >= latest or (is_round and at >= until):
+                return NOT_STARTED
+            if is_round:
                 self._wake()
         return None
+
+    def _part(self, taker: SerialTaker) -> Callable[[Any], None]:
+        part: list[Any] = []
+        self._finished.append((taker, part))
+        return part.append
 
     def _wake(self) -> None:
         """In the thread: have acknowledged what is finished; a wake that is pending is enough."""
@@ -281,10 +317,24 @@ class _ThreadRun:
         self._timer = self._loop.call_later(wait, self._collect, min(2 * wait, _LONGEST_COLLECT))
 
     def _acknowledge(self) -> None:
-        if count := len(self._finished):
-            self._completion.done_all(self._finished[:count])
-            del self._finished[:count]
+        finished = self._finished
+        while finished:
+            is_last = len(finished) == 1  # the thread may add to it
+            taker, part = finished[0]
+            if count := len(part):
+                taker.done_all(part[:count])
+                del part[:count]
+            if is_last:
+                return
+            if not part:
+                finished.popleft()
+
+    def leave(self) -> None:
+        """The run is cancelled, and its thread is not: its call is free when it has ended."""
+        self._left, self._permit.taker = self._permit.taker, None
 
     def _end(self) -> None:
-        if not self.over.done():
+        if self._left is not None:
+            self._left.free_calls.release()
+        elif not self.over.done():
             self.over.set_result(None)

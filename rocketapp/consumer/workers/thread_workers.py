@@ -51,6 +51,8 @@ class _Worker:
 class ThreadWorkers:
     """Up to `concurrency` calls of one sync handler at once."""
 
+    is_quick = False
+
     def __init__(
         self,
         handler: Handler,
@@ -66,7 +68,8 @@ class ThreadWorkers:
         """Its topic is paused, and one message may start."""
         subscription = handler.subscription
         self.handler = handler
-        self._call, self._observe = handler.call, observe
+        self.call: Callable[[Any], Any] = handler.call
+        self._observe = observe
         self.batch: tuple[int, float] | None = (
             None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
         )
@@ -131,6 +134,9 @@ class ThreadWorkers:
 
     async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
         """Nothing can stop a function in its thread."""
+
+    def adopt(self, hand: Any) -> None:
+        """No other worker begins calls of theirs."""
 
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on; what runs beyond that ends, with what it has taken."""
@@ -251,7 +257,7 @@ class ThreadWorkers:
 
     def _run(self, worker: _Worker, work: Work, count: int | None) -> bool:
         """In a thread: call the handler for at most `count` items that no other thread takes; False: no loop."""
-        pauses, call, single, append = self._pauses, self._call, self._single, work.finished.append
+        pauses, call, single, append = self._pauses, self.call, self._single, work.finished.append
         items = work.items if worker.note is None else work.noted(worker.note)
         if work.is_alone and worker.note is not None:
             call = partial(self._call_alone, worker.note)
@@ -285,7 +291,7 @@ class ThreadWorkers:
     def _call_alone(self, note: Note, item: Any) -> object:
         """Nothing is noted down any more when the loop hears of it: it starts the next one, in another thread."""
         try:
-            return self._call(item)
+            return self.call(item)
         finally:
             note.clear()
 

@@ -45,6 +45,10 @@ class Workers(Protocol):
     """What calls one handler, for many works at once."""
 
     handler: Handler
+    call: Callable[[Any], Any]
+    """Calls it for one item."""
+    is_quick: bool
+    """Nothing of it waits or runs on: a worker that walks through messages of many handlers may call it at once."""
 
     @property
     def batch(self) -> tuple[int, float] | None:
@@ -66,6 +70,10 @@ class Workers(Protocol):
 
     async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
         """Cancel the running calls for these items, where they can be cancelled. They are judged as cancelled."""
+        ...
+
+    def adopt(self, hand: Any) -> None:
+        """A call that another worker has begun is one of theirs from now on; only for those that are quick."""
         ...
 
     def resize(self, most: int) -> None:

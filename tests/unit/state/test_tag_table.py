@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +28,10 @@ class Tagged:
 
     def raw_tag(self) -> bytes | None:
         return tag_of(self.raw_properties)
+
+    @staticmethod
+    def raw_tags(messages: Sequence[Tagged]) -> list[bytes | None]:
+        return [message.raw_tag() for message in messages]
 
 
 def table(*handlers: tuple[str, str]) -> TagTable[str]:

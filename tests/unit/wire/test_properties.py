@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.properties import decode, encode, from_tag_on, tag_of, unique_id_of
+from rocketapp.wire.properties import decode, encode, from_tag_on, tag_of, unique_id_of, value_of
 
 
 def test_an_entry_counts_when_name_and_value_are_both_there() -> None:
@@ -67,6 +67,13 @@ ENTRIES = st.lists(
         st.binary(max_size=3),
     )
 )
+
+
+@given(ENTRIES, st.booleans())
+def test_one_value_alone_is_that_of_all_properties(entries: list[tuple[bytes, bytes, bytes]], ends: bool) -> None:
+    raw = b"\x02".join(b"".join(entry) for entry in entries) + (b"\x02" if ends else b"")
+    found = value_of(raw, b"\x02KEYS\x01")
+    assert (None if found is None else found.decode("utf-8", "replace")) == decode(raw).get("KEYS")
 
 
 @given(ENTRIES, st.booleans())

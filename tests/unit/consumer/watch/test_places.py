@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +13,9 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.watch.slow_calls import places_of_calls
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.serial import Permit, SerialInThreads, SerialOnLoop
+from rocketapp.consumer.workers.serial import Permit, SerialExecutor, SerialTaker, run
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.threads import Threads
 from rocketapp.consumer.workers.work import Work
 from rocketapp.state.lease import Lease
 from rocketapp.state.pauses import Pauses
@@ -57,9 +59,11 @@ async def test_the_users_line_is_found_by_the_item(call: Any, offset: int, one_b
     stop: Callable[[], Any]
     handler = Handler(subscription("app:settle"), call)
     if one_by_one:
-        executor = SerialOnLoop(handler) if call is on_loop else SerialInThreads(handler)
-        tasks.start(executor.run(iter([item]), permit(), Reports()), "run")
-        stop = executor.stop
+        threads = None if call is on_loop else Threads("handler", 1)
+        taker, allowed = SerialTaker(SerialExecutor(handler, threads), Reports()), permit()
+        allowed.taker = taker
+        tasks.start(run(deque([(taker, item)]), 1, allowed), "run")
+        stop = (lambda: None) if threads is None else threads.stop
     else:
         workers = (
             AsyncWorkers(handler, tasks, Pauses()) if call is on_loop else ThreadWorkers(handler, Events(), Pauses())

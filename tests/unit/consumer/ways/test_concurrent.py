@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Keep
@@ -32,6 +33,13 @@ class Dropped(ByOffset):
         self.done_all([message for message, _ in self.settle(item, result, raised)])
 
 
+def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> ConcurrentWay:
+    """A mode that does so."""
+    way = ConcurrentWay(topics, way_context(handlers))
+    way.new_completion = Dropped
+    return way
+
+
 @in_virtual_time
 async def test_what_lies_below_a_started_message_is_finished_but_not_when_all_is_discarded() -> None:
     called: list[int] = []
@@ -48,7 +56,7 @@ async def test_what_lies_below_a_started_message_is_finished_but_not_when_all_is
         Handler(subscription("quick", tags="quick"), quick),
     ]
     topic = consumed_by(*handlers)
-    concurrently = ConcurrentWay([topic], way_context(topic.handlers, new_completion=Dropped))
+    concurrently = dropping([topic], topic.handlers)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = concurrently.open(queue)
     messages = [message(offset, "slow" if offset < 9 else "quick") for offset in range(10)]
@@ -72,7 +80,7 @@ async def test_another_completion_decides_what_becomes_of_failed_messages() -> N
             raise ValueError
 
     topic = consumed_by(Handler(subscription(), call))
-    way = ConcurrentWay([topic], way_context(topic.handlers, new_completion=Dropped))
+    way = dropping([topic], topic.handlers)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     messages = [message(offset) for offset in range(3)]
     queue.put(messages)
@@ -90,9 +98,7 @@ class Paused:
         options: dict[str, Any] = {"concurrency": 2, "batch": batch}
         handlers = [Handler(subscription(topic=topic, **options), self._call) for topic in topics or ("topic",)]
         self.process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
-        self.way = ConcurrentWay(
-            [consumed_by(handler) for handler in handlers], way_context(handlers, new_completion=Dropped)
-        )
+        self.way = dropping([consumed_by(handler) for handler in handlers], handlers)
         self.delivery = self.way.open(self.process_queue)
 
     async def _call(self, item: Any) -> None:
@@ -200,7 +206,7 @@ def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
             Handler(subscription(tag, tags=tag, batch=batch, concurrency=concurrency), call)
             for tag, concurrency in (("a", 1), ("b", 3))
         ]
-        way = ConcurrentWay([consumed_by(*handlers)], way_context(handlers, new_completion=Dropped))
+        way = dropping([consumed_by(*handlers)], handlers)
         process_queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         delivery = way.open(process_queue)
         is_held = was_held = is_given_up = is_void = False
@@ -247,3 +253,91 @@ def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
         await way.stop()
 
     run_virtual(story)
+
+
+@in_virtual_time
+async def test_messages_of_many_handlers_come_in_one_run_and_one_that_hangs_uses_up_its_own_concurrency_alone() -> None:
+    called: dict[str, list[int]] = {"quick": [], "slow": [], "other": []}
+    running = most = 0
+
+    def call_of(name: str) -> Any:
+        async def call(message: Message) -> None:
+            nonlocal running, most
+            called[name].append(message.offset)
+            if name == "slow":
+                running += 1
+                most = max(most, running)
+                await asyncio.sleep(10)
+                running -= 1
+
+        return call
+
+    handlers = [Handler(subscription(tag, tags=tag, concurrency=2), call_of(tag)) for tag in called]
+    way = dropping([consumed_by(*handlers)], handlers)
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+    delivery = way.open(queue)
+    tags = ["quick", "slow", "other"]
+    for first in range(0, 18, 6):
+        messages = [message(first + at, tags[at % 3]) for at in range(6)]
+        queue.put(messages)
+        delivery.deliver(messages)
+        await asyncio.sleep(1)
+        assert called["quick"] == list(range(0, first + 6, 3))
+        assert called["other"] == list(range(2, first + 6, 3))
+        assert called["slow"] == [1, 4]
+        assert [handler.name for handler, _ in way.in_hand()] == ["slow", "slow"]
+    await asyncio.sleep(50)
+    assert called["slow"] == [1, 4, 7, 10, 13, 16]
+    assert most == 2
+    assert queue.commit_offset == 18
+    assert [handler.stats.handled for handler in handlers] == [6, 6, 6]
+    await way.stop()
+
+
+@in_virtual_time
+async def test_a_stop_cancels_a_call_that_was_begun_beside_those_of_others_and_acknowledges_nothing_of_it() -> None:
+    cancelled: list[int] = []
+
+    async def slow(message: Message) -> None:
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            cancelled.append(message.offset)
+            raise
+
+    async def quick(message: Message) -> None:
+        """Done at once."""
+
+    handlers = [Handler(subscription("slow", tags="slow"), slow), Handler(subscription("quick", tags="quick"), quick)]
+    way = dropping([consumed_by(*handlers)], handlers)
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+    messages = [message(0, "slow"), message(1, "quick"), message(2, "slow")]
+    queue.put(messages)
+    way.open(queue).deliver(messages)
+    await asyncio.sleep(1)
+    await way.stop()
+    assert sorted(cancelled) == [0, 2]
+    assert queue.offsets() == [0, 2]
+
+
+@in_virtual_time
+async def test_a_pause_from_within_a_run_of_many_handlers_lets_no_other_of_them_start() -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        if message.offset == 1:
+            way.pauses.pause("topic", "test")
+
+    handlers = [Handler(subscription(tag, tags=tag), call) for tag in ("a", "b")]
+    way = dropping([consumed_by(*handlers)], handlers)
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+    messages = [message(offset, "ab"[offset % 2]) for offset in range(6)]
+    queue.put(messages)
+    way.open(queue).deliver(messages)
+    await asyncio.sleep(1)
+    assert called == [0, 1]
+    way.pauses.resume("topic")
+    await eventually(lambda: queue.commit_offset == 6)
+    assert sorted(called) == list(range(6))
+    await way.stop()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.workers.serial import NOT_STARTED, Permit, SerialExecutor, SerialInThreads, SerialOnLoop
+from rocketapp.consumer.workers.serial import NOT_STARTED, Permit, SerialExecutor, SerialTaker, run
+from rocketapp.consumer.workers.threads import Threads
 from rocketapp.state.lease import Lease
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
@@ -36,13 +38,16 @@ def test_a_run_of_slow_calls_gives_its_call_free_after_a_second(is_async: bool) 
 
         declared = subscription(orderly=True, is_async=is_async)
         handler = Handler(declared, slow_on_loop if is_async else slow)
-        executor: SerialExecutor = SerialOnLoop(handler) if is_async else SerialInThreads(handler)
+        threads = None if is_async else Threads("handler", 1)
+        taker = SerialTaker(SerialExecutor(handler, threads), Done())
         lease = Lease(lasts=1000.0, renew_interval=20.0)
         lease.granted(began)
-        items = iter([message(offset) for offset in range(32)])
-        stopped = await executor.run(items, Permit(lease), Done())
+        permit = Permit(lease)
+        permit.taker = taker
+        stopped = await run(deque([(taker, message(offset)) for offset in range(32)]), 32, permit)
         assert stopped == NOT_STARTED
         assert len(taken) == len(acknowledged) == 3
-        executor.stop()
+        if threads is not None:
+            threads.stop()
 
     asyncio.run(story())
