@@ -17,6 +17,10 @@ def _the_handler(_error: BaseException) -> str:
     return ""
 
 
+_LOOKS_AGAIN = 0.15
+"""Seconds after the next token within which who has waited for it looks again."""
+
+
 class Tokens:
     """The tokens of one handler with `rate=`. All that call it share them, also in threads.
 
@@ -28,8 +32,9 @@ class Tokens:
         self._lock = threading.Lock()
         self._last: object = None
         """Who took a token last."""
-        self._refused: object = None
+        self._waiting: object = None
         """Who had to wait last."""
+        self._waits_until = 0.0
 
     @property
     def most(self) -> float:
@@ -42,7 +47,7 @@ class Tokens:
             self._bucket.change(rate, now)
 
     def has_token(self, who: object, now: float) -> bool:
-        """Whether a message may start. Who took the last token lets another one that waits go first, once."""
+        """Whether a message may start. Who took the last token lets another one that waits go first."""
         with self._lock:
             return self._is_open(who, now)
 
@@ -52,15 +57,16 @@ class Tokens:
             if not self._is_open(who, now):
                 return False
             self._last = who
+            if who is self._waiting:
+                self._waiting = None
             return self._bucket.take(now)
 
     def _is_open(self, who: object, now: float) -> bool:
-        if who is self._last and self._refused not in (None, who):
-            self._refused = None
+        if who is self._last and self._waiting not in (None, who) and now < self._waits_until:
             return False
         if self._bucket.has_token(now):
             return True
-        self._refused = who
+        self._waiting, self._waits_until = who, now + self._bucket.wait(now) + _LOOKS_AGAIN
         return False
 
     def spend(self, count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tests.simulation.excuses import LOCK_LIFE, Faults, Routes
+from tests.simulation.excuses import LOCK_LIFE, NEVER, ROUTES_HEARD, Faults, Routes
 from tests.simulation.history import (
     CRASH,
     Assigned,
@@ -71,14 +71,16 @@ def two_owners(history: History, orderly: Collection[str]) -> list[str]:
 
     An orderly queue is given up before another member gets it, unless its owner crashed, or was frozen or held back in
     the last 60 s. Of a concurrent queue the owner before has 3 s to hear of it, and 60 s after a fault that reached one
-    of the two, the broker of the queue, or any connection; and 40 s after the routes changed.
+    of the two, the broker of the queue, or any connection; and 40 s after the routes changed, or after any member
+    crashed: brokers drop it from their lists at different times.
     """
     findings, owners, faults = [], dict[str, Assigned](), Faults()
-    sessions, routes = dict[str, dict[str, float]](), Routes()
+    sessions, routes, crashed = dict[str, dict[str, float]](), Routes(), NEVER
     for event in history:
         faults.see(event)
         routes.see(event)
         if isinstance(event, Fault) and event.kind == CRASH:
+            crashed = event.at
             for members in sessions.values():
                 members.pop(event.who, None)
         elif isinstance(event, Assigned):
@@ -104,7 +106,10 @@ def two_owners(history: History, orderly: Collection[str]) -> list[str]:
                 owner.member != event.member
                 and event.at > owner.at + HAND_OVER
                 and not faults.reached(who, owner.at - RECOVERY)
-                and not (topic_of(event.queue) not in orderly and routes.differ(event.at))
+                and not (
+                    topic_of(event.queue) not in orderly
+                    and (routes.differ(event.at) or event.at <= crashed + ROUTES_HEARD)
+                )
             ):
                 findings.append(
                     f"{event.queue}: {event.member} started #{event.offset} at {event.at:.3f}, "

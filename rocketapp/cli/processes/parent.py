@@ -106,7 +106,8 @@ class Parent:
         self._use(settings, told)
 
     def _use(self, settings: Settings, told: dict[str, Any] | None = None) -> None:
-        self._settings, self.drain_timeout = settings, settings.app.drain_timeout
+        self._settings = settings
+        self.drain_timeout: float = settings.app.drain_timeout
         # Workers watch their own drain; the parent is watched for the case that it cannot end them.
         self._stop.drain_timeout = self.drain_timeout + 2 * SLACK
         self._run.go_by(settings, told)

@@ -352,7 +352,7 @@ class Assignment(Owned):
                 await committer.commit_finally(session)
             at_rest = await self._drained(delivery, _COMMIT_AGAIN)
         at_rest = at_rest or await self._drained(delivery)
-        self.is_clean = await committer.commit_finally(session) and self.is_clean
+        self.is_clean: bool = await committer.commit_finally(session) and self.is_clean
         committer.end(session)
         # When it was cut, some works below a started one are left: they are another member's now.
         delivery.discard()

@@ -45,7 +45,7 @@ class PopAssignment(Owned):
         """Done when no handler is waited for any more."""
         self._acks = Acknowledging(member)
         self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(member.epochs))
-        self.popped = self._queue
+        self.popped: PopQueue[Message] | None = self._queue
         self._invisibility = Invisibility(self._queue, member)
         self._consuming: tuple[Popper, PopDelivery, QueueFlow] | None = None
 
@@ -96,7 +96,8 @@ class PopAssignment(Owned):
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())
         popper = Popper(member, queue, delivery=delivery, flow=flow, invisibility=self._invisibility)
-        self._consuming, self.process_queue = (popper, delivery, flow), queue
+        self._consuming = popper, delivery, flow
+        self.process_queue: PopQueue[Message] | None = queue
         member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
         member.pauses.watch(self.queue.topic, self._look_at_pauses)
         self._look_at_pauses()
@@ -156,7 +157,7 @@ class PopAssignment(Owned):
         await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
             drained.cancel()
-            self.is_clean = False
+            self.is_clean: bool = False
         acknowledging.cancel()
         await asyncio.wait([acknowledging])
         self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean

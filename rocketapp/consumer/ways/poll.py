@@ -57,7 +57,7 @@ class PolledMode(Pulled):
     def __init__(self, topics: Sequence[ConsumedTopic], context: WayContext) -> None:
         """`topics`: one, which has one handler."""
         (topic,) = topics
-        (self.handler,) = topic.handlers
+        self.handler: Handler = topic.handlers[0]
         self.context: WayContext = context
         self.needs_lock: bool = topic.needs_lock
         self.tasks: Tasks = Tasks(context.member.observe)

@@ -143,7 +143,7 @@ class SinkMode(Pulled):
     def __init__(self, topics: Sequence[ConsumedTopic], context: WayContext) -> None:
         """`topics`: one, which has one handler."""
         (topic,) = topics
-        (self.handler,) = topic.handlers
+        self.handler: Handler = topic.handlers[0]
         self.sink: Sink = topic.sink
         self.context: WayContext = context
         self.needs_lock: bool = self.sink.locked
