@@ -187,30 +187,32 @@ async def _on_loop(items: Items, most: int, permit: Permit) -> Stopped | None:
     now, kind = loop.time, current.runs_with
     if permit.withheld or (at := now()) >= lease.certain_until:
         return NOT_STARTED
-    until = at + _LONGEST_TURN
+    until, popleft = at + _LONGEST_TURN, items.popleft
+    call, done, is_plain, is_rated = current.call, current.done, current.is_plain, current.is_rated
     while items and most:
-        taker, item = items[0]
-        if taker is not current:
+        if items[0][0] is not current:
+            taker = items[0][0]
             if taker.runs_with is not kind or not taker.take():
                 return NOT_STARTED
             current.give_back()
             permit.taker = current = taker
-        if taker.is_rated and not taker.executor.has_token(item):
+            call, done, is_plain, is_rated = taker.call, taker.done, taker.is_plain, taker.is_rated
+        if is_rated and not current.executor.has_token(items[0][1]):
             return _DRY
-        items.popleft()
+        item = permit.item = popleft()[1]
         most -= 1
-        permit.item = item
-        raised = False
         try:
-            result = await taker.call(item)
+            result = await call(item)
         except BaseException as error:
-            result, raised = _failure(permit, error, loop), True
+            stopped = Stopped(item, _failure(permit, error, loop), True)
+            permit.item = None
+            return stopped
         permit.item = None
         # One look at the clock says whether this item may be acknowledged and whether the next one may start.
         at = now()
-        if result is not None or not taker.is_plain or permit.withheld or at >= lease.certain_until:
-            return Stopped(item, result, raised)
-        taker.done(item)
+        if result is not None or not is_plain or permit.withheld or at >= lease.certain_until:
+            return Stopped(item, result)
+        done(item)
         if at >= until:
             return NOT_STARTED
     return None
