@@ -15,15 +15,15 @@ from random import Random
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.ways.delivery import Way
-from rocketapp.consumer.ways.table import Modes
+from rocketapp.consumer.modes.delivery import Way
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from tests.unit.consumer.fake_cluster import subscription
-from tests.unit.consumer.ways.contexts import way_context
+from tests.unit.consumer.modes.contexts import way_context
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 PULL, AT_ONCE = 32, 4

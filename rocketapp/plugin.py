@@ -11,8 +11,8 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
+from rocketapp.consumer.modes.sink import NewWriter, QueueSession, QueueWriter, Sink
 from rocketapp.consumer.offsets.stores import OffsetStore, Taken
-from rocketapp.consumer.ways.sink import NewWriter, QueueSession, QueueWriter, Sink
 from rocketapp.errors import AllocationError, PluginError, RocketAppError
 from rocketapp.hooks.answers import (
     Answered,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rocketapp.consumer.member import Member, Owned
-from rocketapp.consumer.ways.table import Modes
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.model.event import Adjusted
 from rocketapp.tasks import repeat
 

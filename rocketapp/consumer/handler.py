@@ -133,7 +133,7 @@ class ConsumedTopic:
     data: SubscriptionData
     """The union of the handlers' tags, as brokers hear it."""
     sink: Any = None
-    """The `ways.sink.Sink` by which a plugin consumes it, or None; then it has one handler."""
+    """The `modes.sink.Sink` by which a plugin consumes it, or None; then it has one handler."""
     broadcast: bool = False
     """Every member gets every message; all topics of the group agree in it."""
 
@@ -154,7 +154,7 @@ class ConsumedTopic:
 
     @property
     def needs_lock(self) -> bool:
-        """Its queues are consumed under locks of their broker (`Way.needs_lock` of its way)."""
+        """Its queues are consumed under locks of their broker (`Mode.needs_lock` of its mode)."""
         if self.sink is not None:
             return bool(self.sink.locked)
         return self.kind.in_order and not self.broadcast

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.queues.assignment import Assignments
@@ -32,8 +34,6 @@ from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.rollout.forward import Forwarding, Taking
 from rocketapp.consumer.watch.figures import Figures, IdleReport
 from rocketapp.consumer.watch.slow_calls import SlowCalls
-from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.table import Modes
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, TopicMissing
@@ -105,7 +105,7 @@ class PushConsumer:
         in_turn = [topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast]
         attempts = FailedAttempts(member, in_turn)
 
-        context = WayContext(
+        context = ModeContext(
             member=member,
             redelivery=self._redelivery,
             stopping=self._stopping,

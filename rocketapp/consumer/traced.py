@@ -15,7 +15,7 @@ from typing import Any
 
 from rocketapp.client.traces import Traces
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.ways.outcomes import failure_of
+from rocketapp.consumer.modes.outcomes import failure_of
 from rocketapp.model.outcome import Outcome, outcomes_by_message
 from rocketapp.model.subscription import Subscription, kind_of
 from rocketapp.wire.message import Message, Stub, stub_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rocketapp.consumer.ways.outcomes import failure_of
+from rocketapp.consumer.modes.outcomes import failure_of
 from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop, outcomes_by_message
 from rocketapp.model.subscription import Subscription, kind_of
 

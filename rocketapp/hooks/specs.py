@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pluggy
 
 if TYPE_CHECKING:
+    from rocketapp.consumer.modes.sink import NewWriter, Sink
     from rocketapp.consumer.offsets.stores import OffsetStore
-    from rocketapp.consumer.ways.sink import NewWriter, Sink
     from rocketapp.hooks.answers import Calling, Codec, Predicate, PublishWrapper, ReadMetrics, Wrapper
     from rocketapp.hooks.idempotency import IdempotencyStore
     from rocketapp.hooks.surface import Surface

@@ -114,7 +114,7 @@ class SubscriptionData:
 class HandlerKind:
     """One kind of handler, and what differs wherever a handler is checked, described or called.
 
-    A new kind is one more constant here, a case of `kind_of`, and a way of consuming (`consumer/ways/table.py`). One
+    A new kind is one more constant here, a case of `kind_of`, and a consume mode (`consumer/modes/table.py`). One
     with a decorator of its own, such as `poll`, also needs its options (`app/declare`) and arguments (`app/call`).
     """
 

@@ -14,7 +14,7 @@ import msgspec
 
 from rocketapp.app.payloads import Payloads
 from rocketapp.app.publishing import PLAIN
-from rocketapp.consumer.ways.outcomes import failure_of, failures_of
+from rocketapp.consumer.modes.outcomes import failure_of, failures_of
 from rocketapp.hooks.answers import PublishCall, PublishWrapper, Sending, Wrapper
 from rocketapp.hooks.specs import hookimpl
 from rocketapp.hooks.surface import Surface

@@ -17,15 +17,8 @@ OF_THE_FIELD = ("round robin",)
 """Names that everybody uses, although they hold a replaced word."""
 NOT_YET_RENAMED = {
     "Completion",
-    "ConcurrentWay",
     "Item",
-    "KeyedWay",
     "Lane",
-    "OrderlyWay",
-    "PopWay",
-    "Way",
-    "WayByWorkers",
-    "WayContext",
     "Work",
     "_Lane",
 }

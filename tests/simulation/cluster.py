@@ -22,9 +22,9 @@ from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member as GroupMember
+from rocketapp.consumer.modes.poll import PolledBatch
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.consumer.ways.poll import PolledBatch
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
 from rocketapp.model.outcome import COMMIT, Decisions, Stop

@@ -28,8 +28,8 @@ RECOVERY = 60.0
 def overlaps(history: History, orderly: Collection[str], keyed: Collection[str] = ()) -> list[str]:
     """At most one handler at once per orderly queue, and per key of a keyed queue, in the whole group.
 
-    What a crashed member had in hand ended with it; a handler that was frozen in the middle does not count: no program
-    can stop its lock from running out.
+    What a crashed member had in flight ended with it; a handler that was frozen in the middle does not count: no
+    program can stop its lock from running out.
     """
     findings, active = [], dict[tuple[str, str], Started]()
     keys = {event.number: event.key for event in history if isinstance(event, Sent)}
@@ -40,7 +40,7 @@ def overlaps(history: History, orderly: Collection[str], keyed: Collection[str] 
                 if other := active.get(line):
                     findings.append(
                         f"{queue}: {event.member} started #{event.offset} at {event.at:.3f} "
-                        f"while {other.member} had #{other.offset} in hand"
+                        f"while {other.member} had #{other.offset} in flight"
                     )
                 active[line] = event
             case Finished(queue=queue, number=number) | Cancelled(queue=queue, number=number):

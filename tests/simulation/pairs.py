@@ -16,8 +16,8 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.modes.sink import Sink
 from rocketapp.consumer.rollout.check import digest
-from rocketapp.consumer.ways.sink import Sink
 from rocketapp.model.outcome import DeadLetter, Retry, Stop
 from rocketapp.model.policy import Breaker
 from rocketapp.model.subscription import ALL_TAGS

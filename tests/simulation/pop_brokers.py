@@ -32,7 +32,7 @@ class PopBroker(NamedBroker, PopCluster):
     """One broker with the popped topics of the world."""
 
     def __init__(self, world: World, *, invisible: float) -> None:
-        """`invisible`: seconds for which members want messages in hand to be hidden."""
+        """`invisible`: seconds for which members want messages in flight to be hidden."""
         NamedBroker.__init__(self, world)
         PopCluster.__init__(self, network=world.network)
         self._invisible, self._why = invisible, _POPPED

@@ -1,4 +1,4 @@
-"""What must hold of popped topics: hidden while in hand, acknowledged when handled, and dead in the end."""
+"""What must hold of popped topics: hidden while in flight, acknowledged when handled, and dead in the end."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class _Watch:
         self._cut: set[_Copy] = set()
         """Whose call was cancelled, as its member left: it comes again when its time is over."""
         self._over: dict[_Copy, float] = {}
-        """When its time was over last while it was in hand."""
+        """When its time was over last while it was in flight."""
 
     def _find(self, text: str) -> None:
         self.findings.append(text)
@@ -154,7 +154,7 @@ class _Watch:
         is_explained = is_leaving or is_disturbed or _copy(hidden) in self._cut
         if hidden.member not in self._gone and not is_explained:
             self._find(
-                f"message {hidden.number}, attempt {hidden.attempt}: in hand of {hidden.member}, and its time was over "
+                f"message {hidden.number}, attempt {hidden.attempt}: in flight of {hidden.member} when its time ended "
                 f"at {event.at:.3f} ({hidden.why} at {hidden.at:.3f} for {hidden.seconds:g} s)"
             )
 
@@ -186,7 +186,7 @@ class _Watch:
             popped = self._got[_copy(other)]
             is_over = self._over.get(_copy(other), float("-inf")) >= min(popped.at, other.at)
             if event.number not in self._twice | self._run_on and other.member not in self._gone and not is_over:
-                self._find(f"{about}, while {other.member} had it in hand since {other.at:.3f}")
+                self._find(f"{about}, while {other.member} had it in flight since {other.at:.3f}")
         self._running[event.number].append(event)
         self._started[_copy(event)] = event
 

@@ -170,7 +170,7 @@ DEFECTS = {
         says="after a kill the quarantined messages of all handlers run one at a time, and nothing else starts",
         changes={
             "state.quarantine:Turns.add": _all_apart,
-            "consumer.ways.concurrent:ConcurrentWay.open": _nothing_beside,
+            "consumer.modes.concurrent:ConcurrentMode.open": _nothing_beside,
         },
         needs=frozenset({QUARANTINE}),
         seeds=(3, 5, 11),
@@ -213,7 +213,7 @@ DEFECTS = {
     ),
     "A.7": Defect(
         says="the deaths of a forwarded message are not counted where it is called",
-        changes={"consumer.ways.concurrent:ConcurrentDelivery.__init__": _taken_without_quarantine},
+        changes={"consumer.modes.concurrent:ConcurrentDelivery.__init__": _taken_without_quarantine},
         needs=frozenset({ROLL_OUT, QUARANTINE}),
         seeds=(40, 66, 90),
     ),

@@ -104,7 +104,7 @@ def test_a_message_is_dead_after_its_attempts_or_when_its_handler_says_so() -> N
         pytest.param(
             [*FAILED, Acked(2, A, "h1")], "acknowledged by member-a at 2.000, and not handled", id="not handled"
         ),
-        pytest.param(LATE, "in hand of member-a, and its time was over at 11.000", id="not hidden for longer"),
+        pytest.param(LATE, "in flight of member-a, and its time was over at 11.000", id="not hidden for longer"),
         pytest.param(
             [*HANDLED, hidden(20, "h2", member=B), begun(20, member=B), over(21, member=B), Acked(21, B, "h2")],
             "done or dead at 2.000, and again at 21.000",

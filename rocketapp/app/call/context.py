@@ -22,7 +22,7 @@ from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
     from rocketapp.app.publishing import Publishing
-    from rocketapp.consumer.ways.poll import PolledBatch  # declaring an app does not import what runs it
+    from rocketapp.consumer.modes.poll import PolledBatch  # declaring an app does not import what runs it
 
 T = TypeVar("T")
 Options = Callable[[type[Any]], Any]

@@ -39,7 +39,7 @@ from rocketapp.transport.watched import NewConnection, Told, Watch, WatchedConne
 from rocketapp.wire.command import Command
 
 if TYPE_CHECKING:
-    from rocketapp.consumer.ways.sink import Sink
+    from rocketapp.consumer.modes.sink import Sink
 
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
@@ -169,7 +169,7 @@ def sink_of(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Sink | N
     found = [(one, answer) for one in subscriptions for answer in plugins.ask("sink", subscription=one)]
     if not found:
         return None
-    from rocketapp.consumer.ways.sink import Sink
+    from rocketapp.consumer.modes.sink import Sink
 
     subscription, answer = found[0]
     where = f"topic {subscription.topic!r} of {subscription.handler_name} ({subscription.place})"

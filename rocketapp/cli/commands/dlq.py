@@ -344,7 +344,7 @@ async def call_handler(handler: Handler, message: Message) -> tuple[Any, bool]:
 
 def judge(handler: Handler, message: Message, result: Any, raised: bool) -> tuple[str, str, bool]:
     """The outcome in a word, its reason, and whether the message would be done."""
-    from rocketapp.consumer.ways.outcomes import failures_of
+    from rocketapp.consumer.modes.outcomes import failures_of
     from rocketapp.model.outcome import Skip
 
     (failure,) = failures_of(result, raised, [message], handler.subscription)

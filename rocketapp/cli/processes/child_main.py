@@ -121,7 +121,7 @@ class Lifeline:
         return fields
 
     def end_with_parent(self) -> None:
-        """Until `watch`: end this process, which has nothing in hand yet, when the parent is gone.
+        """Until `watch`: end this process, which has nothing in flight yet, when the parent is gone.
 
         What it is busy with, an app that is imported, may never come to an end by itself.
         """

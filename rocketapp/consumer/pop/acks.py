@@ -19,11 +19,11 @@ from typing import Any
 from rocketapp.client.calls import pop
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.by_offset import ByOffset
+from rocketapp.consumer.modes.delivery import Keep
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
 from rocketapp.consumer.stalls import OF_ACK, OF_NACK
-from rocketapp.consumer.ways.by_offset import ByOffset
-from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue

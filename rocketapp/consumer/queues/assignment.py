@@ -13,14 +13,14 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from rocketapp.consumer.member import Member, Owned
+from rocketapp.consumer.modes.delivery import Delivery, Mode
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits, Session
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.consumer.rollout.forward import Forwarding
-from rocketapp.consumer.ways.delivery import Delivery, Way
-from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
@@ -76,10 +76,10 @@ class Assignments:
         """An assignment that does not run yet. `handed_over`: another member may still work on the queue."""
         mode = self._modes.of(queue.topic)
         if queue.topic in self.member.popped:
+            from rocketapp.consumer.modes.popped import PopMode
             from rocketapp.consumer.queues.popped import PopAssignment
-            from rocketapp.consumer.ways.popped import PopWay
 
-            assert isinstance(mode, PopWay)
+            assert isinstance(mode, PopMode)
             # Whoever else pops the queue, nothing has to be handed over.
             return PopAssignment(queue, mode, starts=self.starts, flow_control=self.flow_control)
         return Assignment(self, queue, mode, handed_over=handed_over)
@@ -99,7 +99,7 @@ class _Consuming(NamedTuple):
 class Assignment(Owned):
     """Consumes one queue."""
 
-    def __init__(self, group: Assignments, queue: MessageQueue, mode: Way, *, handed_over: bool) -> None:
+    def __init__(self, group: Assignments, queue: MessageQueue, mode: Mode, *, handed_over: bool) -> None:
         """`handed_over`: another member lives, and may still be finishing what it started."""
         super().__init__(queue)
         self._group, self._member, self._mode = group, group.member, mode
@@ -132,7 +132,7 @@ class Assignment(Owned):
         super().end()
 
     def handover(self) -> None:
-        """Give it to another living member; running calls get the time that their way says."""
+        """Give it to another living member; running calls get the time that their mode says."""
         self.end()
         if self._mode.run_on is not None:
             self._cutting = self._loop.call_later(self._mode.run_on, self._wait_no_longer, False)

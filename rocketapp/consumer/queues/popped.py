@@ -14,12 +14,12 @@ from functools import partial
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Owned
+from rocketapp.consumer.modes.delivery import Keep
+from rocketapp.consumer.modes.popped import PopDelivery, PopMode
 from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, ByHandle, Invisibility
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.queues.start import Starts
-from rocketapp.consumer.ways.delivery import Keep
-from rocketapp.consumer.ways.popped import PopDelivery, PopWay
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
@@ -37,7 +37,7 @@ _LAST_ACKS = 2 * REQUEST_TIMEOUT
 class PopAssignment(Owned):
     """Consumes what one broker hands out of one topic."""
 
-    def __init__(self, queue: MessageQueue, mode: PopWay, *, starts: Starts, flow_control: FlowControl) -> None:
+    def __init__(self, queue: MessageQueue, mode: PopMode, *, starts: Starts, flow_control: FlowControl) -> None:
         super().__init__(queue)
         self._mode, self._member, self._starts, self._flow_control = mode, mode.member, starts, flow_control
         member = mode.member

@@ -20,10 +20,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from rocketapp.consumer.items import first_of
 from rocketapp.consumer.member import Member, Owned
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.assignment import Assignments
 from rocketapp.consumer.rollout.check import SubscriptionCheck
-from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.event import DrainCut, LoopFailed
 from rocketapp.model.message_queue import MessageQueue

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.consumer.retry.attempts import FailedAttempts
-from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue, QueueStart
 from rocketapp.state.handover import LOOK_INTERVAL, MOMENT, may_begin, next_look

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, replace
 
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.member import Member, Owned
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.watch.slow_calls import SlowCalls, stacks
-from rocketapp.consumer.ways.table import Modes
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Handled, LoopFailed, Unmatched
 from rocketapp.model.message_queue import MessageQueue
@@ -304,7 +304,7 @@ class Figures:
         """By queue that is consumed under a lock the offsets of the messages whose handler runs."""
         found: dict[MessageQueue, set[int]] = {}
         for mode in self._modes.all:
-            for _, item in mode.in_hand() if mode.needs_lock else ():
+            for _, item in mode.in_flight() if mode.needs_lock else ():
                 for message in messages_of(item):
                     if message.queue is not None:
                         found.setdefault(message.queue, set()).add(message.offset)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import Item, first_of
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.ways.table import Modes
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.mixed import MixedWorker
 from rocketapp.consumer.workers.serial import _on_loop, _ThreadRun
@@ -88,7 +88,7 @@ class SlowCalls:
     def look(self) -> None:
         """Once a second: warn of what has run for too long since the last look."""
         if self._send_back is not None:
-            self._send_back.end(item for _, item in self._modes.concurrent.in_hand())
+            self._send_back.end(item for _, item in self._modes.concurrent.in_flight())
         now = self._now()
         if now >= self._next_sweep:
             self._next_sweep = now + min(_SWEEP_INTERVAL, self._warning / 2)
@@ -121,7 +121,7 @@ class SlowCalls:
         for handler, item, seconds in late:
             self._member.observe(self._slow(handler, item, seconds, places))
         if expired and self._send_back is not None:
-            self._send_back.sweep(expired, self._member.owned, [item for _, item in self._modes.concurrent.in_hand()])
+            self._send_back.sweep(expired, self._member.owned, [item for _, item in self._modes.concurrent.in_flight()])
 
     def _slow(self, handler: Handler, item: Item, seconds: float, places: Mapping[int, str]) -> HandlerSlow:
         message, place = first_of(item), places.get(id(item), "")

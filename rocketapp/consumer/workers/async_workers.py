@@ -45,7 +45,7 @@ class AsyncWorkers:
     """Up to `concurrency` calls of one async handler at once."""
 
     def __init__(self, handler: Handler, tasks: Tasks, pauses: Pauses, journal: Journal | None = None) -> None:
-        """`journal`: where workers note down what they have in hand."""
+        """`journal`: where workers note down what they have in flight."""
         self._journal = journal
         self.pauses: PausesOfHandler = PausesOfHandler(handler, pauses, self._pauses_changed)
         subscription = handler.subscription
@@ -93,7 +93,7 @@ class AsyncWorkers:
             self._wake(1)
         self._ask_to_spread()
 
-    def in_hand(self) -> list[Any]:
+    def in_flight(self) -> list[Any]:
         """Per worker what it works on, or None."""
         return [hand.item for hand in self._workers]
 

@@ -1,4 +1,4 @@
-"""The workers of all handlers that one way of consuming calls: made once per group, stopped together."""
+"""The workers of all handlers that one consume mode calls: made once per group, stopped together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WorkersOfHandlers:
     """Makes the workers of handlers, and owns them."""
 
     def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
-        """`threads(name, most)` makes threads. `journal`: where workers note down what they have in hand."""
+        """`threads(name, most)` makes threads. `journal`: where workers note down what they have in flight."""
         self._observe, self._pauses = member.observe, member.pauses
         self._threads, self._journal = threads, journal
         self.tasks: Tasks = Tasks(member.observe)
@@ -49,9 +49,9 @@ class WorkersOfHandlers:
             for topic in topics
         }
 
-    def in_hand(self) -> list[tuple[Handler, Any]]:
+    def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
-        return [(each.handler, item) for each in self._all for item in each.in_hand() if item is not None]
+        return [(each.handler, item) for each in self._all for item in each.in_flight() if item is not None]
 
     def grow(self, times: int) -> None:
         """Run that many times as many calls at once as declared, up to the most of each handler."""
@@ -90,7 +90,7 @@ class WorkersOfHandlers:
             workers.halt()
 
     def one(self, handler: Handler) -> Workers:
-        """Workers of one more async handler, which runs no code of the user: what it has in hand ends no process."""
+        """Workers of one more async handler, which runs no code of the user: what it has in flight ends no process."""
         self._all.append(AsyncWorkers(handler, self.tasks, self._pauses))
         return self._all[-1]
 

@@ -102,9 +102,9 @@ class RatedWorkers:
             # Otherwise it waits for its turn: a queue whose messages come first would have every token.
             self._workers.submit(work)
 
-    def in_hand(self) -> list[Any]:
+    def in_flight(self) -> list[Any]:
         """Per worker what it works on, or None."""
-        return self._workers.in_hand()
+        return self._workers.in_flight()
 
     def adopt(self, hand: Any) -> None:
         """No other worker begins calls of theirs."""

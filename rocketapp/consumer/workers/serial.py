@@ -201,17 +201,16 @@ async def _on_loop(items: Items, most: int, permit: Permit) -> Stopped | None:
             return _DRY
         item = permit.item = popleft()[1]
         most -= 1
+        raised = False
         try:
             result = await call(item)
         except BaseException as error:
-            stopped = Stopped(item, _failure(permit, error, loop), True)
-            permit.item = None
-            return stopped
+            result, raised = _failure(permit, error, loop), True
         permit.item = None
         # One look at the clock says whether this item may be acknowledged and whether the next one may start.
         at = now()
         if result is not None or not is_plain or permit.withheld or at >= lease.certain_until:
-            return Stopped(item, result)
+            return Stopped(item, result, raised)
         done(item)
         if at >= until:
             return NOT_STARTED

@@ -61,7 +61,7 @@ class ThreadWorkers:
         threads: MakeThreads = Threads,
         journal: Journal | None = None,
     ) -> None:
-        """`threads(name, most)` makes the threads; `journal`: where they note down what they have in hand."""
+        """`threads(name, most)` makes the threads; `journal`: where they note down what they have in flight."""
         self._journal = journal
         self._pauses = PausesOfHandler(handler, pauses, self._pauses_changed)
         self._can_probe = False
@@ -128,7 +128,7 @@ class ThreadWorkers:
         if self._looking is None and self._open:
             self._looking = self._loop.call_later(0.0, self._look)
 
-    def in_hand(self) -> list[Any]:
+    def in_flight(self) -> list[Any]:
         """Per thread what it works on, or None."""
         return [worker.item if worker.active else None for worker in self._workers]
 

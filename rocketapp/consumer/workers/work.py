@@ -5,7 +5,7 @@ message costs no queue operation, no tuple and no future. A list's iterator is a
 one step under the interpreter's lock, so threads may share it too.
 
 Workers run items and report to the work's completion. They know neither offsets nor
-counters: how a message is acknowledged belongs to the way of consuming.
+counters: how a message is acknowledged belongs to the consume mode.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Workers(Protocol):
         """Hand over work; an endless one may be handed over again at any time."""
         ...
 
-    def in_hand(self) -> list[Any]:
+    def in_flight(self) -> list[Any]:
         """Per worker what it works on, or None."""
         ...
 
@@ -187,7 +187,7 @@ class Work:
 
 
 class _OneByOne(Iterator[Any]):
-    """Items of which the one in hand is noted down."""
+    """Items of which the one in flight is noted down."""
 
     __slots__ = ("_items", "_note", "_record_of")
 

@@ -125,7 +125,7 @@ class LeasedStore:
             asked = zip(long_held, answers, strict=True)
             lost = [claim for claim, answer in asked if answer != CLAIMED and claim in self._held]
             if lost:
-                log.warning("%d leases are lost: copies of messages in hand are or were handled elsewhere", len(lost))
+                log.warning("%d leases are lost: copies of messages in flight are or were handled elsewhere", len(lost))
                 self._let_go(lost)
 
 

@@ -320,7 +320,7 @@ class Tracing:
         return traced
 
     def _dropped_carrier(self) -> dict[str, str]:
-        """The trace of the message in hand goes on, and stays one that is not kept."""
+        """The trace of the message in flight goes on, and stays one that is not kept."""
         carrier: dict[str, str] = {}
         propagate.inject(carrier)
         current = handling.CURRENT.get()

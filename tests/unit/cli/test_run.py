@@ -54,7 +54,7 @@ UNUSED = (
     "consumer.pop",
     "consumer.queues.popped",
     "consumer.traced",
-    *(f"consumer.ways.{way}" for way in ("keyed", "orderly", "poll", "popped")),
+    *(f"consumer.modes.{way}" for way in ("keyed", "orderly", "poll", "popped")),
 )
 
 

@@ -1,4 +1,4 @@
-"""What a process has in hand, and what others learn of it when it dies."""
+"""What a process has in flight, and what others learn of it when it dies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rocketapp.model.message_queue import MessageQueue
 
 journal = Journal(Path(sys.argv[1]), SystemClock(), print)
 journal.note().write(journal.record("group", MessageQueue("topic", "broker-a", 0), 4, 6))
-print("in hand", flush=True)
+print("in flight", flush=True)
 sys.stdin.readline()
 os._exit(9)
 """
@@ -43,7 +43,7 @@ def test_a_queue_that_begins_right_after_a_death_knows_what_is_quarantined(tmp_p
     dying = [sys.executable, "-c", DYING, str(tmp_path)]
     with subprocess.Popen(dying, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
-        assert process.stdout.readline() == "in hand\n"
+        assert process.stdout.readline() == "in flight\n"
         journal = opened(tmp_path)
         assert journal.quarantined("group", QUEUE, 0) == {}
         process.communicate("\n")

@@ -194,7 +194,7 @@ def test_a_handler_in_threads_gets_more_of_them() -> None:
         workers.submit(Work([message(offset) for offset in range(3)], done))
         workers.resize(3)
         await asyncio.wait_for(done.all.wait(), 10)
-        assert len(workers.in_hand()) == 3
+        assert len(workers.in_flight()) == 3
         await workers.stop()
 
     asyncio.run(story())

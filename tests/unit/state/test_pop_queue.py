@@ -1,4 +1,4 @@
-"""What is in hand of a popped topic: what is acknowledged together, what is hidden anew, and never both at once."""
+"""What is in flight of a popped topic: what is acknowledged together, what is hidden anew, and never both at once."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_one_whose_call_lasts_long_is_not_blamed_for_the_death_beside_it() -> No
 
 
 def test_deaths_of_other_causes_blame_no_message() -> None:
-    """A process that is killed again and again with the same messages in hand."""
+    """A process that is killed again and again with the same messages in flight."""
     found = after_crash({}, [Span(QUEUE, 4, 6)], 1.0)
     for _ in range(50):
         found = after_crash(found, [Span(QUEUE, 4, 6)], 2.0)

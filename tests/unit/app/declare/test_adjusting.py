@@ -12,7 +12,7 @@ from rocketapp.app.declare.changes import LimitChange, of_groups
 from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.run.extensions import own_limits
 from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.ways.sink import Sink
+from rocketapp.consumer.modes.sink import Sink
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.testing import TestApp
 from tests.unit.app.parts import Diary, Looking, container_of, lifecycle_of

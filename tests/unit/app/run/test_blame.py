@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp import Message, RocketApp, Wrapper, hookimpl
 from rocketapp.app.run.container import handler_of
-from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.hooks.manager import Plugins
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing import TestApp

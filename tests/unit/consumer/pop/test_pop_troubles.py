@@ -158,8 +158,8 @@ async def test_popped_messages_count_against_the_memory_of_the_process() -> None
     config = replace(TIMES, pop_batch_size=1)
     member = await cluster.member(popped(seen, concurrency=1), config=config, cache_bytes=50_000).start()
     await asyncio.sleep(20)
-    in_hand = left(cluster)
-    assert 3 <= in_hand <= 12, in_hand
+    in_flight = left(cluster)
+    assert 3 <= in_flight <= 12, in_flight
     assert any("cache_max_bytes 50000" in one for one in member.consumer.blocked().values())
     await member.stop(drain_timeout=1.0)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.ways.sink import Sink
+from rocketapp.consumer.modes.sink import Sink
 from rocketapp.model.event import DeadLettered, Moving, QueueBlocked, Retried, SendBackFailed
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.snapshot import HandlerStats

@@ -25,14 +25,12 @@ class Calls:
     def __init__(self, running: list[tuple[Handler, Message]]) -> None:
         self._running = running
 
-    def in_hand(self) -> list[tuple[Handler, Message]]:
+    def in_flight(self) -> list[tuple[Handler, Message]]:
         return self._running
 
     @property
     def concurrent(self) -> Calls:
         return self
-
-    in_flight = in_hand
 
 
 def slow_calls(

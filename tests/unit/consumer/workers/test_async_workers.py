@@ -102,7 +102,7 @@ async def test_handlers_that_go_on_after_their_cancellation_hold_up_a_stop_for_a
 
     bench = Bench(call, concurrency=3)
     bench.submit(0, 1, 2)
-    await eventually(lambda: len(bench.workers.in_hand()) == 3)
+    await eventually(lambda: len(bench.workers.in_flight()) == 3)
     began = asyncio.get_running_loop().time()
     await bench.workers.stop()
     await bench.tasks.close()
@@ -112,7 +112,7 @@ async def test_handlers_that_go_on_after_their_cancellation_hold_up_a_stop_for_a
     assert told.loop == "handler handler"
     assert "left behind" in told.error
     release.set()
-    await eventually(lambda: not bench.workers.in_hand())
+    await eventually(lambda: not bench.workers.in_flight())
 
 
 @in_virtual_time

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.by_offset import FailedMessages, SentBack
+from rocketapp.consumer.modes.delivery import Keep, Prompt, no_prompt
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.forward import Forwarding
-from rocketapp.consumer.ways.by_offset import FailedMessages, SentBack
-from rocketapp.consumer.ways.delivery import Keep, Prompt, no_prompt
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayContext:
+class ModeContext:
     """The parts of a group that its consume modes use."""
 
     member: Member

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Retry, Skip
-from rocketapp.consumer.ways.outcomes import failure_of, failures_of
+from rocketapp.consumer.modes.outcomes import failure_of, failures_of
 from rocketapp.model.outcome import Outcome
 from tests.unit.app.given import message
 from tests.unit.consumer.fake_cluster import subscription

@@ -1,6 +1,6 @@
-"""The keyed way: messages of one queue in order per key, many keys at once, under a lock that a broker holds.
+"""The keyed mode: messages of one queue in order per key, many keys at once, under a lock that a broker holds.
 
-One `KeyedWay` per group owns the workers of all its handlers. Each session gets a delivery, with a lane for each
+One `KeyedMode` per group owns the workers of all its handlers. Each session gets a delivery, with a lane for each
 handler: the completion of one endless work, which the handler's workers draw from. Before each start and after each
 call the lease is compared with the clock.
 """
@@ -15,13 +15,13 @@ from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.journal import Note
+from rocketapp.consumer.modes.by_offset import ByOffset
+from rocketapp.consumer.modes.by_workers import ModeByWorkers
+from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import QueueLock, lock_for
+from rocketapp.consumer.modes.outcomes import text_of
+from rocketapp.consumer.modes.retries_in_place import RetriesInPlace
 from rocketapp.consumer.quarantine import QueueQuarantine
-from rocketapp.consumer.ways.by_offset import ByOffset
-from rocketapp.consumer.ways.by_workers import WayByWorkers
-from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import QueueLock, lock_for
-from rocketapp.consumer.ways.outcomes import text_of
-from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.workers.mixed import MixedWorker, Taker
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Work, Workers
@@ -38,13 +38,13 @@ from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 
-class KeyedWay(WayByWorkers):
+class KeyedMode(ModeByWorkers):
     """Calls the handlers with `order_by=` of one group."""
 
     run_on: float | None = None
 
-    def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
-        self.context: WayContext = context
+    def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext) -> None:
+        self.context: ModeContext = context
         self.needs_lock: bool = not context.member.broadcast
         workers = WorkersOfHandlers(context.member, context.threads, context.journal)
         super().__init__(workers, context.forwarding)
@@ -63,12 +63,12 @@ class KeyedDelivery:
     """The messages of one session on their way, one at a time per key."""
 
     def __init__(
-        self, process_queue: ProcessQueue[Message], lock: QueueLock, table: TagTable[Workers], way: KeyedWay
+        self, process_queue: ProcessQueue[Message], lock: QueueLock, table: TagTable[Workers], mode: KeyedMode
     ) -> None:
         self.process_queue: ProcessQueue[Message] = process_queue
         self.lease: Lease = lock.lease
-        self._way = way
-        self.context: WayContext = way.context
+        self._mode = mode
+        self.context: ModeContext = mode.context
         self._lock, self._table = lock, table
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self.loop.create_future()
@@ -76,9 +76,9 @@ class KeyedDelivery:
         self.ended: asyncio.Future[None] = self.loop.create_future()
         self.abandoned: bool = False
         """Cancellations of running calls are ours."""
-        self.key_watches: KeyWatches = way.key_watches
-        self.retries: RetriesInPlace = RetriesInPlace(process_queue, self.ended, way.context)
-        journal, group = way.context.journal, way.context.member.name
+        self.key_watches: KeyWatches = mode.key_watches
+        self.retries: RetriesInPlace = RetriesInPlace(process_queue, self.ended, mode.context)
+        journal, group = mode.context.journal, mode.context.member.name
         self.record_of: Callable[[Message], bytes] | None = None
         """What workers note down of each message in flight; None: nothing."""
         self.record: Callable[[int, int], bytes] | None = None
@@ -86,7 +86,7 @@ class KeyedDelivery:
         if journal is not None:
             self.record_of = journal.recorder(group, process_queue.message_queue)
             self.record = partial(journal.record, group, process_queue.message_queue)
-            self.quarantine = QueueQuarantine(journal, way.context.member, process_queue) or None
+            self.quarantine = QueueQuarantine(journal, mode.context.member, process_queue) or None
         self._lanes: dict[int, Lane] = {}
         """By the identity of their workers."""
         self._run = _RunOfMany(self)
@@ -112,7 +112,7 @@ class KeyedDelivery:
 
     def _add_unmatched(self, messages: Sequence[Message]) -> None:
         topic = self.process_queue.message_queue.topic
-        for workers, share in self._way.unmatched(topic, messages):
+        for workers, share in self._mode.unmatched(topic, messages):
             if workers is None:
                 self.process_queue.finish_all(share)
                 self.context.member.stats.count_unmatched(topic, len(share))
@@ -196,7 +196,7 @@ class KeyedDelivery:
     def ask(self) -> None:
         """The lease is over: wait until the lock is certain again, or lost."""
         if self._asking is None and not self.ended.done():
-            self._asking = self._way.tasks.start(self._ask(), f"lock {self.process_queue.message_queue}")
+            self._asking = self._mode.tasks.start(self._ask(), f"lock {self.process_queue.message_queue}")
 
     def check_drained(self) -> None:
         """After an end: nothing runs any more, and nothing is about to start."""
@@ -232,7 +232,7 @@ class KeyedDelivery:
             quick = [lane for lane in lanes if lane.workers.is_quick]
             lanes = [lane for lane in lanes if not lane.workers.is_quick]
             if self._run.begins(quick):
-                self._way.mixed.submit(self._run)
+                self._mode.mixed.submit(self._run)
         for lane in lanes:
             lane.hand_over()
 

@@ -17,14 +17,14 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import Pulled, QueueLock, lock_for
+from rocketapp.consumer.modes.outcomes import failure_of
+from rocketapp.consumer.modes.sink import SinkDelivery, decode_wanted
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.consumer.stalls import OF_CALL
-from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import Pulled, QueueLock, lock_for
-from rocketapp.consumer.ways.outcomes import failure_of
-from rocketapp.consumer.ways.sink import SinkDelivery, decode_wanted
 from rocketapp.consumer.workers.async_workers import limited
 from rocketapp.consumer.workers.free_calls import FreeCalls
 from rocketapp.consumer.workers.threads import ThreadPool
@@ -54,11 +54,11 @@ class PolledMode(Pulled):
 
     run_on: float | None = None
 
-    def __init__(self, topics: Sequence[ConsumedTopic], context: WayContext) -> None:
+    def __init__(self, topics: Sequence[ConsumedTopic], context: ModeContext) -> None:
         """`topics`: one, which has one handler."""
         (topic,) = topics
         self.handler: Handler = topic.handlers[0]
-        self.context: WayContext = context
+        self.context: ModeContext = context
         self.needs_lock: bool = topic.needs_lock
         self.tasks: Tasks = Tasks(context.member.observe)
         self.deliveries: dict[PolledDelivery, None] = {}
@@ -79,7 +79,7 @@ class PolledMode(Pulled):
         """The delivery of a new session under this lock."""
         return PolledDelivery(process_queue, lock_for(process_queue, lock, needs_lock=self.needs_lock), flow, self)
 
-    def in_hand(self) -> list[tuple[Handler, Any]]:
+    def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call that has pulled something: the handler, and the messages."""
         return [(self.handler, each.running) for each in self.deliveries if each.running]
 

@@ -8,20 +8,20 @@ from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
-from rocketapp.consumer.ways.context import WayContext
 from tests.unit.consumer.members import member_alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged(WayContext):
+class Judged(ModeContext):
     """Parts of a group with a judge of their own."""
 
     new_completion: Any = None
 
 
-def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> WayContext:
+def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> ModeContext:
     """`dead_letters` takes messages that failed for good."""
     member = member_alone(handlers, config=ConsumerConfig(suspend=1.0))
     values: dict[str, Any] = {
@@ -30,4 +30,4 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "stopping": Stopping(member),
         "attempts": FailedAttempts(member),
     }
-    return (Judged if "new_completion" in others else WayContext)(**{**values, **others})
+    return (Judged if "new_completion" in others else ModeContext)(**{**values, **others})

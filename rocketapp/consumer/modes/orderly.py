@@ -1,4 +1,4 @@
-"""The orderly way: messages of one queue one by one, under a lock that a broker holds for the group.
+"""The orderly mode: messages of one queue one by one, under a lock that a broker holds for the group.
 
 Each session has one runner, so two calls of a queue never overlap; under its lock this holds across the group. When the
 lease of the lock is over, nothing starts before the lock is certain again.
@@ -14,14 +14,14 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
+from rocketapp.consumer.modes.by_offset import ByOffset, Prompting
+from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import Pulled, QueueLock, lock_for
+from rocketapp.consumer.modes.manual_commits import ManualCommits, Uncommitted
+from rocketapp.consumer.modes.retries_in_place import RetriesInPlace
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.rollout.forward import Unmatched
 from rocketapp.consumer.stalls import OF_CALL
-from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
-from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import Pulled, QueueLock, lock_for
-from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted
-from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.workers.free_calls import call_before
 from rocketapp.consumer.workers.serial import NOT_STARTED, Items, Permit, SerialExecutor, SerialTaker, Stopped, run
 from rocketapp.consumer.workers.threads import ThreadPool
@@ -42,13 +42,13 @@ _CALL_PATIENCE = 10.0
 """Seconds of waiting for a free call after which a queue is said to be blocked."""
 
 
-class OrderlyWay(Pulled):
+class OrderlyMode(Pulled):
     """Calls the orderly handlers of one group, one call of a queue at a time."""
 
     run_on: float | None = None
 
-    def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
-        self.context: WayContext = context
+    def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext) -> None:
+        self.context: ModeContext = context
         self.needs_lock: bool = not context.member.broadcast
         self.tasks: Tasks = Tasks(context.member.observe)
         self.deliveries: dict[OrderlyDelivery, None] = {}
@@ -91,9 +91,9 @@ class OrderlyWay(Pulled):
             topic_bytes=config.topic_max_bytes,
         )
 
-    def in_hand(self) -> list[tuple[Handler, Any]]:
+    def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call that has messages: its handler, and what it works on."""
-        return [hand for delivery in self.deliveries if (hand := delivery.in_hand()) is not None]
+        return [hand for delivery in self.deliveries if (hand := delivery.in_flight()) is not None]
 
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
@@ -130,11 +130,11 @@ class OrderlyDelivery:
         lock: QueueLock,
         table: TagTable[SerialExecutor],
         unmatched: Unmatched[SerialExecutor],
-        way: OrderlyWay,
+        mode: OrderlyMode,
     ) -> None:
         """`unmatched`: who takes messages that no handler of the table wants."""
         self.queue: MessageQueue = process_queue.message_queue
-        self._process_queue, self._lock, self._way = process_queue, lock, way
+        self._process_queue, self._lock, self._mode = process_queue, lock, mode
         self._loop = asyncio.get_running_loop()
         self._permit = Permit(lock.lease)
         self._changed = asyncio.Event()
@@ -145,7 +145,7 @@ class OrderlyDelivery:
         """Asked during a pause whether one call may start all the same."""
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost, or after `end`. With an exception when it has failed."""
-        self._unmatched, self._context = unmatched, way.context
+        self._unmatched, self._context = unmatched, mode.context
         self._ready: Items = deque()
         """What was not started: messages, and batches that were formed already."""
         self._uncommitted = Uncommitted(process_queue)
@@ -166,10 +166,10 @@ class OrderlyDelivery:
         """Up to this offset it is counted what dead processes and earlier sessions have done: once for each message."""
         if journal is not None:
             self._quarantine = QueueQuarantine(journal, self._context.member, process_queue) or None
-        way.deliveries[self] = None
-        way.context.member.pauses.watch(self.queue.topic, self._look_at_pauses)
+        mode.deliveries[self] = None
+        mode.context.member.pauses.watch(self.queue.topic, self._look_at_pauses)
         self._look_at_pauses()
-        self._runner = way.tasks.start(self._run(), f"orderly {self.queue}")
+        self._runner = mode.tasks.start(self._run(), f"orderly {self.queue}")
         self._runner.add_done_callback(self._close)
 
     def __repr__(self) -> str:
@@ -216,8 +216,8 @@ class OrderlyDelivery:
         self._turn_over()
         if self._note is not None:
             self._note.close()
-        self._way.deliveries.pop(self, None)
-        self._way.context.member.pauses.unwatch(self.queue.topic, self._look_at_pauses)
+        self._mode.deliveries.pop(self, None)
+        self._mode.context.member.pauses.unwatch(self.queue.topic, self._look_at_pauses)
         error = None if runner.cancelled() else runner.exception()
         if error is None:
             self.over.set_result(None)
@@ -421,7 +421,7 @@ class OrderlyDelivery:
                 self._retries.count_attempt(message)
         return False
 
-    def in_hand(self) -> tuple[Handler, Any] | None:
+    def in_flight(self) -> tuple[Handler, Any] | None:
         """The running call: its handler, and what it works on."""
         taker, item = self._permit.taker, self._permit.item
         return None if item is None or taker is None else (taker.handler, item)
@@ -429,7 +429,7 @@ class OrderlyDelivery:
     # Pauses.
 
     def _look_at_pauses(self) -> None:
-        pauses, topic = self._way.context.member.pauses, self.queue.topic
+        pauses, topic = self._mode.context.member.pauses, self.queue.topic
         self._held, self._take = pauses.is_paused(topic), pauses.leave(topic)
         self._permit.withheld = self._held or self._ended.done()
         self._changed.set()
@@ -455,8 +455,8 @@ class OrderlyDelivery:
     async def abandon(self) -> bool:
         """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
         self.abandon_soon()
-        running = None if (call := self.in_hand()) is None else f"handler {call[0].name}"
-        await self._way.tasks.end([self._runner], running)
+        running = None if (call := self.in_flight()) is None else f"handler {call[0].name}"
+        await self._mode.tasks.end([self._runner], running)
         return self._permit.item is None
 
     def abandon_soon(self) -> None:
@@ -468,7 +468,7 @@ class OrderlyDelivery:
 
     async def _take_call(self, executor: SerialExecutor) -> bool:
         """Take a free call of its handler, perhaps after a wait; False, with none taken, when ended before."""
-        free_calls, stalls = executor.free_calls, self._way.context.member.stalls
+        free_calls, stalls = executor.free_calls, self._mode.context.member.stalls
         if not free_calls.locked():
             return await free_calls.acquire()
         reason = f"waits for a free call of handler {executor.handler.name} (concurrency {free_calls.most})"
@@ -480,7 +480,7 @@ class OrderlyDelivery:
 
     async def _is_usable(self) -> bool:
         """Wait until the lock is certain: True; or is lost, or the delivery ended before: False."""
-        asking = self._way.tasks.start(self._lock.usable(), f"lock {self.queue}")
+        asking = self._mode.tasks.start(self._lock.usable(), f"lock {self.queue}")
         await asyncio.wait([asking, self._ended], return_when=asyncio.FIRST_COMPLETED)
         if asking.done():
             return bool(asking.result())

@@ -1,4 +1,4 @@
-"""The way of popped topics: handlers run as in the concurrent way, and each message is acknowledged by itself."""
+"""Popped topics: handlers run as in the concurrent mode, and each message is acknowledged by itself."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.concurrent import ConcurrentDelivery, ConcurrentMode
+from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import NewCompletion
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.ways.concurrent import ConcurrentDelivery, ConcurrentWay
-from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import NewCompletion
 from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pop_queue import PopQueue
@@ -33,14 +33,14 @@ class GivesBack(Protocol):
         ...
 
 
-class PopWay(ConcurrentWay):
+class PopMode(ConcurrentMode):
     """Calls the handlers of one group's popped topics.
 
     A message that has ended a process comes again with another offset, and brokers count its attempts: nothing is noted
     down of what is in flight.
     """
 
-    def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
+    def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext) -> None:
         super().__init__(topics, replace(context, journal=None, released=None))
         self.member: Member = context.member
         self.redelivery: Redelivery = context.redelivery
@@ -53,9 +53,9 @@ class PopDelivery(ConcurrentDelivery):
     mixes = False  # each work draws through `Fresh`
 
     def __init__(
-        self, queue: PopQueue[Message], way: PopWay, new_completion: NewCompletion, invisibility: GivesBack
+        self, queue: PopQueue[Message], mode: PopMode, new_completion: NewCompletion, invisibility: GivesBack
     ) -> None:
-        super().__init__(queue, way, new_completion)
+        super().__init__(queue, mode, new_completion)
         self._invisibility, self._popped = invisibility, queue
 
     def deliver(self, messages: Sequence[Message]) -> None:

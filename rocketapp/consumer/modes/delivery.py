@@ -1,8 +1,8 @@
-"""The seam between one owned queue and a way of consuming it.
+"""The seam between one owned queue and a consume mode it.
 
-A way of consuming is one file of this room: it runs handlers through executors of
+A consume mode is one file of this room: it runs handlers through executors of
 `consumer.workers`, judges what came of their calls, and acknowledges messages: by offset,
-by handle, or when a table has stored them. The owner of a queue knows `Way` and `Delivery`
+by handle, or when a table has stored them. The owner of a queue knows `Mode` and `Delivery`
 alone.
 """
 
@@ -95,8 +95,8 @@ class NewQueue(Protocol):
     def __call__(self, message_queue: MessageQueue, first_offset: int, epoch: int, /) -> ProcessQueue[Any]: ...
 
 
-class Way(Protocol):
-    """One way of consuming, made once per group."""
+class Mode(Protocol):
+    """One consume mode, made once per group."""
 
     needs_lock: bool
     """Its queues are consumed under a lock of the broker."""
@@ -121,17 +121,17 @@ class Way(Protocol):
         ...
 
     def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None, flow: QueueFlow, /) -> Delivery:
-        """The delivery of a new session; `lock` is given when the way needs one. `flow` says when its queue is full."""
+        """The delivery of a new session; `lock` is given when the mode needs one. `flow` says when it is full."""
         ...
 
-    def in_hand(self) -> list[tuple[Handler, Any]]:
+    def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
         ...
 
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate.
 
-        `batch`: most messages of a batch, if it takes batches. Nothing happens if this way does not call it.
+        `batch`: most messages of a batch, if it takes batches. Nothing happens if this mode does not call it.
         """
         ...
 

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.ways.orderly import OrderlyDelivery, OrderlyWay
+from rocketapp.consumer.modes.orderly import OrderlyDelivery, OrderlyMode
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
@@ -21,8 +21,8 @@ from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.simulation.threads import SimulatedThreads, block
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
+from tests.unit.consumer.modes.contexts import way_context
 from tests.unit.consumer.reports import QUEUE, message
-from tests.unit.consumer.ways.contexts import way_context
 from tests.unit.scripted import eventually, in_virtual_time
 
 RETRIES = 2
@@ -80,7 +80,7 @@ class Bench:
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
             threads=threads,
         )
-        self.way = OrderlyWay([consumed_by(self.handler)], context)
+        self.way = OrderlyMode([consumed_by(self.handler)], context)
         self.process_queue: ProcessQueue[Message]
         self.lock: ScriptedLock
         self.delivery: OrderlyDelivery

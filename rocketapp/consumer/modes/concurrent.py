@@ -1,6 +1,6 @@
 """Pulled messages → works for the handlers that want them, many at once.
 
-One `ConcurrentWay` per group owns the workers of all its handlers. Each session gets a
+One `ConcurrentMode` per group owns the workers of all its handlers. Each session gets a
 delivery of its own, which remembers the works it has given out: when the queue is given
 up, works that were not started are withdrawn, except those that lie below a started one.
 So the committed offset passes everything that was ever started.
@@ -19,11 +19,11 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import GroupStats
+from rocketapp.consumer.modes.by_workers import ModeByWorkers
+from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import NewCompletion, QueueLock
 from rocketapp.consumer.quarantine import AckInTurn, QueueQuarantine
 from rocketapp.consumer.retry.slow import SlowSendBack
-from rocketapp.consumer.ways.by_workers import WayByWorkers
-from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import NewCompletion, QueueLock
 from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.mixed import MixedRun, MixedWorker, Taker
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
@@ -39,13 +39,13 @@ from rocketapp.wire.record import Message
 _POLLED = "it came back for a retry, and its topic is polled by now"
 
 
-class ConcurrentWay(WayByWorkers):
+class ConcurrentMode(ModeByWorkers):
     """Calls the handlers of one group, many messages at once."""
 
     needs_lock = False
     run_on: float | None = RUN_ON
 
-    def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
+    def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext) -> None:
         """Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
 
         So are polled ones, whose messages may come back from a time when the group subscribed them.
@@ -80,7 +80,7 @@ class ConcurrentWay(WayByWorkers):
         return ConcurrentDelivery(process_queue, self, new_completion)
 
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
-        """See WayByWorkers. Batches that were not started obey as well."""
+        """See ModeByWorkers. Batches that were not started obey as well."""
         super().pace(handler, concurrency, rate, batch)
         if batch is not None:
             for delivery in self.deliveries:
@@ -105,7 +105,7 @@ class ConcurrentDelivery:
     """Messages of many handlers may be walked through in one run."""
 
     def __init__(
-        self, process_queue: ProcessQueue[Message], way: ConcurrentWay, new_completion: NewCompletion | None = None
+        self, process_queue: ProcessQueue[Message], mode: ConcurrentMode, new_completion: NewCompletion | None = None
     ) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Never done: a concurrent delivery goes on until it is ended."""
@@ -113,18 +113,18 @@ class ConcurrentDelivery:
         self._process_queue = process_queue
         self._topic = None if is_retry_topic(topic) else topic
         """None: a retry queue, whose messages belong to any topic."""
-        self._new_completion = new_completion or way.new_completion
-        self._stats, self._unmatched_of = way.stats, way.unmatched
-        self._tables: Mapping[str, TagTable[Workers]] = way.tables
-        self._polled: Mapping[str, Handler] = way.polled
-        self._released = way.released
-        self._quarantine = way.quarantine(process_queue)
-        self._record = None if way.journal is None else partial(way.record, process_queue)
+        self._new_completion = new_completion or mode.new_completion
+        self._stats, self._unmatched_of = mode.stats, mode.unmatched
+        self._tables: Mapping[str, TagTable[Workers]] = mode.tables
+        self._polled: Mapping[str, Handler] = mode.polled
+        self._released = mode.released
+        self._quarantine = mode.quarantine(process_queue)
+        self._record = None if mode.journal is None else partial(mode.record, process_queue)
         self._takers: dict[int, Taker] = {}
         """By the identity of their workers."""
         self._takers_of: dict[str, TagTable[Taker]] = {}
         """By topic."""
-        self._mixed = way.mixed
+        self._mixed = mode.mixed
         self._works: deque[tuple[Workers | None, Work | MixedRun]] = deque()
         """None: those of many handlers."""
         self._started_to = -1
@@ -132,12 +132,12 @@ class ConcurrentDelivery:
         self._batches: dict[int, tuple[Workers, Batches]] = {}
         self._copies: list[tuple[Workers, list[Any]]] = []
         """Items that wait for the end of a call here, which was sent back."""
-        self._pauses = way.pauses
+        self._pauses = mode.pauses
         self._given_up = False
         self._left_behind = 0
         """Messages that are neither started nor withdrawn, when the queue was given up."""
         self._drained = asyncio.Event()
-        self._deliveries = way.deliveries
+        self._deliveries = mode.deliveries
         self._deliveries[self] = None
 
     def deliver(self, messages: Sequence[Message]) -> None:
@@ -245,7 +245,7 @@ class ConcurrentDelivery:
             self._drained.set()
 
     async def abandon(self) -> bool:
-        """False: the workers are shared with other queues, so running calls go on until the way is stopped."""
+        """False: the workers are shared with other queues, so running calls go on until the mode is stopped."""
         return False
 
     def discard(self) -> None:

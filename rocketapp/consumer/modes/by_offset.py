@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.modes.outcomes import failures_of
 from rocketapp.consumer.retry.breaker import Stopping
-from rocketapp.consumer.ways.outcomes import failures_of
 from rocketapp.model.outcome import Outcome
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure

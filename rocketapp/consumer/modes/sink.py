@@ -2,7 +2,7 @@
 
 The engine assigns queues, pulls, parks what is paused, commits offsets and gives queues back, as in every consume mode.
 For each session of each queue a sink makes a writer, which takes what was pulled and acknowledges it, at once or much
-later. What a polled handler takes waits in the same delivery: see `ways.poll`.
+later. What a polled handler takes waits in the same delivery: see `modes.poll`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Protocol, TypeVar
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import NewQueue, Pulled
 from rocketapp.consumer.pausing import PausesOfHandler
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stalls import OF_WRITER
-from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import NewQueue, Pulled
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import Begin, MessageQueue, QueueStart
@@ -140,12 +140,12 @@ class Sink:
 class SinkMode(Pulled):
     """Consumes one topic by a sink; its retries are concurrent."""
 
-    def __init__(self, topics: Sequence[ConsumedTopic], context: WayContext) -> None:
+    def __init__(self, topics: Sequence[ConsumedTopic], context: ModeContext) -> None:
         """`topics`: one, which has one handler."""
         (topic,) = topics
         self.handler: Handler = topic.handlers[0]
         self.sink: Sink = topic.sink
-        self.context: WayContext = context
+        self.context: ModeContext = context
         self.needs_lock: bool = self.sink.locked
         self.run_on: float | None = None if self.needs_lock else RUN_ON
         self._decode_wanted = partial(decode_wanted, self.handler, context.member)
@@ -191,7 +191,7 @@ class SinkMode(Pulled):
         """The delivery of a new session."""
         return WriterDelivery(process_queue, self)
 
-    def in_hand(self) -> list[tuple[Handler, Any]]:
+    def in_flight(self) -> list[tuple[Handler, Any]]:
         """The engine does not know what a writer works on."""
         return []
 

@@ -1,4 +1,4 @@
-"""What ways of consuming have in common that leave the calls to the workers of their handlers."""
+"""What consume modes have in common that leave the calls to the workers of their handlers."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.delivery import Pulled
 from rocketapp.consumer.rollout.forward import Forwarding, Unmatched
-from rocketapp.consumer.ways.delivery import Pulled
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.flow_control import QueueLimits
 
 
-class WayByWorkers(Pulled):
-    """A way over the workers of all handlers of one group."""
+class ModeByWorkers(Pulled):
+    """A mode over the workers of all handlers of one group."""
 
     def __init__(self, workers: WorkersOfHandlers, forwarding: Forwarding | None = None) -> None:
         """`forwarding`: what becomes of messages that no handler takes; None: they are done."""
@@ -31,9 +31,9 @@ class WayByWorkers(Pulled):
             topic_bytes=config.topic_max_bytes,
         )
 
-    def in_hand(self) -> list[tuple[Handler, Any]]:
+    def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
-        return self._workers.in_hand()
+        return self._workers.in_flight()
 
     def grow(self, times: int) -> None:
         """Run that many times as many calls at once as declared, up to the most of each handler."""

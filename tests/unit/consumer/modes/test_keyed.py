@@ -12,7 +12,7 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.ways.keyed import KeyedWay
+from rocketapp.consumer.modes.keyed import KeyedMode
 from rocketapp.model.event import OrderKeyMissing, Released, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
@@ -23,9 +23,9 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
+from tests.unit.consumer.modes.contexts import way_context
+from tests.unit.consumer.modes.test_orderly_delivery import DeadLetters, ScriptedLock
 from tests.unit.consumer.reports import QUEUE, message
-from tests.unit.consumer.ways.contexts import way_context
-from tests.unit.consumer.ways.test_orderly_delivery import DeadLetters, ScriptedLock
 from tests.unit.scripted import eventually, in_virtual_time
 
 LOCK = RequestCode.LOCK_BATCH_MQ
@@ -465,7 +465,7 @@ async def test_a_session_that_ends_as_its_lock_is_certain_again_is_drained_when_
         running.remove(message.offset)
 
     handler = Handler(subscription(order_by=lambda message: message.offset, concurrency=1), handle)
-    way = KeyedWay([consumed_by(handler)], way_context([handler], dead_letters=DeadLetters()))
+    way = KeyedMode([consumed_by(handler)], way_context([handler], dead_letters=DeadLetters()))
     lock, process_queue = ScriptedLock(), ProcessQueue[Message](QUEUE, 0)
     delivery = way.open(process_queue, lock)
     process_queue.put(messages := [message(0), message(1)])
@@ -488,7 +488,7 @@ async def test_a_queue_keeps_nothing_of_messages_that_are_dead_letters() -> None
         raise ValueError
 
     handler = Handler(subscription(order_by=lambda message: message.offset % 7, retries=1), handle)
-    way = KeyedWay([consumed_by(handler)], way_context([handler], dead_letters=DeadLetters()))
+    way = KeyedMode([consumed_by(handler)], way_context([handler], dead_letters=DeadLetters()))
     process_queue = ProcessQueue[Message](QUEUE, 0)
     delivery = way.open(process_queue, ScriptedLock())
     process_queue.put(messages := [message(offset) for offset in range(50)])

@@ -1,6 +1,6 @@
-"""Which way consumes which topic: a new way of consuming is one file of this room, and one row of this table.
+"""Which mode consumes which topic: a new consume mode is one file of this room, and one row of this table.
 
-A way is imported when a topic is consumed so: every start would pay for those that it does not use.
+A mode is imported when a topic is consumed so: every start would pay for those that it does not use.
 """
 
 from __future__ import annotations
@@ -9,51 +9,51 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.ways.concurrent import ConcurrentWay
-from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.modes.concurrent import ConcurrentMode
+from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import Mode
 from rocketapp.model.subscription import KEYED, ORDERLY, POLLED
 
 
-def _sink(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
-    from rocketapp.consumer.ways.sink import SinkMode
+def _sink(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
+    from rocketapp.consumer.modes.sink import SinkMode
 
     return SinkMode(topics, context)
 
 
-def _polled(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
-    from rocketapp.consumer.ways.poll import PolledMode
+def _polled(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
+    from rocketapp.consumer.modes.poll import PolledMode
 
     return PolledMode(topics, context)
 
 
-def _keyed(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
-    from rocketapp.consumer.ways.keyed import KeyedWay
+def _keyed(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
+    from rocketapp.consumer.modes.keyed import KeyedMode
 
-    return KeyedWay(topics, context)
-
-
-def _orderly(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
-    from rocketapp.consumer.ways.orderly import OrderlyWay
-
-    return OrderlyWay(topics, context)
+    return KeyedMode(topics, context)
 
 
-def _popped(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
-    from rocketapp.consumer.ways.popped import PopWay
+def _orderly(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
+    from rocketapp.consumer.modes.orderly import OrderlyMode
 
-    return PopWay(topics, context)
+    return OrderlyMode(topics, context)
+
+
+def _popped(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
+    from rocketapp.consumer.modes.popped import PopMode
+
+    return PopMode(topics, context)
 
 
 class Row(NamedTuple):
-    """One way of consuming."""
+    """One consume mode."""
 
     takes: Callable[[ConsumedTopic], bool]
     """Whether it consumes this topic."""
-    new: Callable[[Sequence[ConsumedTopic], WayContext], Way]
-    """Makes the way of these topics."""
+    new: Callable[[Sequence[ConsumedTopic], ModeContext], Mode]
+    """Makes the mode of these topics."""
     is_own: bool = False
-    """Each topic has a way of its own; otherwise all topics of a group share one."""
+    """Each topic has a mode of its own; otherwise all topics of a group share one."""
 
 
 _TABLE: tuple[Row, ...] = (
@@ -69,12 +69,12 @@ _TABLE: tuple[Row, ...] = (
 class Modes:
     """The consume modes of one group."""
 
-    def __init__(self, context: WayContext) -> None:
+    def __init__(self, context: ModeContext) -> None:
         topics = context.member.topics
-        self.concurrent: ConcurrentWay = ConcurrentWay(topics, context)
+        self.concurrent: ConcurrentMode = ConcurrentMode(topics, context)
         """Of topics without a row, and of messages that come back for a retry: they have lost their order anyway."""
-        self._of_topics: dict[str, Way] = {}
-        others: list[Way] = []
+        self._of_topics: dict[str, Mode] = {}
+        others: list[Mode] = []
         left = list(topics)
         for row in _TABLE:
             taken = [topic for topic in left if row.takes(topic)]
@@ -82,15 +82,15 @@ class Modes:
             for share in [[topic] for topic in taken] if row.is_own else [taken] if taken else []:
                 others.append(row.new(share, context))
                 self._of_topics |= {topic.topic: others[-1] for topic in share}
-        self.all: tuple[Way, ...] = self.concurrent, *others
+        self.all: tuple[Mode, ...] = self.concurrent, *others
 
     def __repr__(self) -> str:
         return f"<Modes {', '.join(type(mode).__name__ for mode in self.all)}>"
 
-    def of(self, topic: str) -> Way:
+    def of(self, topic: str) -> Mode:
         """How this topic is consumed."""
         return self._of_topics.get(topic, self.concurrent)
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
-        return [call for mode in self.all for call in mode.in_hand()]
+        return [call for mode in self.all for call in mode.in_flight()]

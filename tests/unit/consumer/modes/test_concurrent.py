@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.ways.by_offset import ByOffset
-from rocketapp.consumer.ways.concurrent import ConcurrentWay
-from rocketapp.consumer.ways.delivery import Keep
+from rocketapp.consumer.modes.by_offset import ByOffset
+from rocketapp.consumer.modes.concurrent import ConcurrentMode
+from rocketapp.consumer.modes.delivery import Keep
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
+from tests.unit.consumer.modes.contexts import way_context
 from tests.unit.consumer.reports import QUEUE, message
-from tests.unit.consumer.ways.contexts import way_context
 from tests.unit.scripted import eventually, in_virtual_time
 
 
@@ -33,9 +33,9 @@ class Dropped(ByOffset):
         self.done_all([message for message, _ in self.settle(item, result, raised)])
 
 
-def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> ConcurrentWay:
+def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> ConcurrentMode:
     """A mode that does so."""
-    way = ConcurrentWay(topics, way_context(handlers))
+    way = ConcurrentMode(topics, way_context(handlers))
     way.new_completion = Dropped
     return way
 
@@ -285,7 +285,7 @@ async def test_messages_of_many_handlers_come_in_one_run_and_one_that_hangs_uses
         assert called["quick"] == list(range(0, first + 6, 3))
         assert called["other"] == list(range(2, first + 6, 3))
         assert called["slow"] == [1, 4]
-        assert [handler.name for handler, _ in way.in_hand()] == ["slow", "slow"]
+        assert [handler.name for handler, _ in way.in_flight()] == ["slow", "slow"]
     await asyncio.sleep(50)
     assert called["slow"] == [1, 4, 7, 10, 13, 16]
     assert most == 2

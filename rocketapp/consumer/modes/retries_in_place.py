@@ -10,8 +10,8 @@ import asyncio
 from operator import attrgetter
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.retry.redelivery import count_retry
-from rocketapp.consumer.ways.context import WayContext
 from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
@@ -21,7 +21,7 @@ from rocketapp.wire.record import Message
 class RetriesInPlace:
     """The failed messages of one session."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], ended: asyncio.Future[None], context: WayContext) -> None:
+    def __init__(self, process_queue: ProcessQueue[Message], ended: asyncio.Future[None], context: ModeContext) -> None:
         """`ended`: done when the session waits for no message any more."""
         self._process_queue, self._ended, self._context = process_queue, ended, context
         self.earlier: dict[int, int] = context.attempts.take(process_queue.message_queue, process_queue.end_offset)

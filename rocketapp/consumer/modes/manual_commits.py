@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rocketapp.consumer.ways.by_offset import Prompting
+from rocketapp.consumer.modes.by_offset import Prompting
 from rocketapp.consumer.workers.serial import SerialExecutor
 from rocketapp.model.outcome import COMMIT, Decisions, Retry
 from rocketapp.state.process_queue import ProcessQueue
