@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from rocketapp.consumer.offsets.stores import GroupOffsets, OffsetStore
     from rocketapp.consumer.retry.slow import SlowSendBack
 
-__all__ = ["HandlerStats", "PushConsumer"]
-
 _JOIN_PATIENCE = 1.0
 """Seconds in which brokers are reached before a member joins without those that are dead or do not answer."""
 _JOIN_LOOK = 0.1

@@ -317,7 +317,7 @@ class Lane:
                 )
                 self._refuse(message, object(), Failure("OrderBy", problem))
                 continue
-            if retries.earlier and self._is_exhausted(message):
+            if retries.earlier and retries.is_exhausted(self._handler, message):
                 reason = f"the lock of its queue was lost during the last of {message.reconsume_times} attempts"
                 if self._refuse(message, key, Failure("LockLost", reason)):
                     continue
@@ -468,9 +468,6 @@ class Lane:
         """A broker has stored it as a dead letter."""
         self._retries.done(message)
         self.release(message)
-
-    def _is_exhausted(self, message: Message) -> bool:
-        return self._retries.is_exhausted(self._handler, message)
 
     def _refuse(self, message: Message, key: Hashable, failure: Failure) -> bool:
         """Send it to the dead letters without a call; False when another one of its key comes first."""

@@ -92,18 +92,6 @@ class RetriesInPlace:
             message.reconsume_times = self.failed[message.offset] = times
         return times > 0 and retries != UNLIMITED and times > retries
 
-    async def without_exhausted(self, handler: Handler, messages: list[Message]) -> list[Message]:
-        """Go on counting where earlier sessions ended; a message without further retries becomes a dead letter."""
-        left = []
-        for message in messages:
-            if self.is_exhausted(handler, message):
-                reason = f"the lock of its queue was lost during the last of {message.reconsume_times} attempts"
-                if not await self.store_dead_letter(handler, message, Failure("LockLost", reason)):
-                    return []
-            else:
-                left.append(message)
-        return left
-
     def count_attempt(self, message: Message) -> None:
         """This message was tried once more, and is not done."""
         message.reconsume_times += 1
