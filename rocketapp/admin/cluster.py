@@ -28,11 +28,11 @@ class AdminError(RocketAppError):
 class AdminCluster:
     """Asks the brokers of one cluster. Every method raises TransportError or BrokerError when an answer fails."""
 
-    def __init__(self, client: ClientInstance, masters: dict[str, str], *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, client: ClientInstance, masters: dict[str, str]) -> None:
         self.client: ClientInstance = client
         self.masters: dict[str, str] = masters
         """Address of each master by the name of its broker."""
-        self.timeout: float = timeout
+        self.timeout: float = TIMEOUT
         self.silent: dict[str, RocketAppError] = {}
         """Brokers that a look went without, and why."""
 
@@ -40,13 +40,13 @@ class AdminCluster:
         return f"<AdminCluster {', '.join(f'{name} at {address}' for name, address in self.masters.items())}>"
 
     @classmethod
-    async def of(cls, client: ClientInstance, *, timeout: float = TIMEOUT) -> AdminCluster:
+    async def of(cls, client: ClientInstance) -> AdminCluster:
         """Look at the cluster of a started client. Raises TransportError when it has no broker with a master."""
         brokers = await client.brokers()
         masters = {broker.broker_name: broker.master for broker in brokers if broker.master is not None}
         if not masters:
             raise TransportError("name server", "knows no broker: is one running, and registered there?")
-        return cls(client, dict(sorted(masters.items())), timeout=timeout)
+        return cls(client, dict(sorted(masters.items())))
 
     async def connection(self, broker_name: str) -> Connection:
         """To the master of this broker. Raises NoRouteError without one."""

@@ -11,12 +11,9 @@ from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.messages import UNIQUE, QueryRequest, ViewRequest
 
 
-async def view(connection: Connection, physical_offset: int, timeout: float, *, topic: str = "") -> bytes | None:
-    """The record at this position of the broker's commit log; None when none begins there.
-
-    `topic` is for the broker's check of permissions.
-    """
-    command = Command(RequestCode.VIEW_MESSAGE_BY_ID, ViewRequest(topic, physical_offset).to_fields())
+async def view(connection: Connection, physical_offset: int, timeout: float) -> bytes | None:
+    """The record at this position of the broker's commit log; None when none begins there."""
+    command = Command(RequestCode.VIEW_MESSAGE_BY_ID, ViewRequest("", physical_offset).to_fields())
     response = await ask_unless(ResponseCode.SYSTEM_ERROR, connection, command, timeout)
     return None if response is None else response.body
 

@@ -15,7 +15,6 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import (
-    Boundary,
     CommitRequest,
     OffsetResponse,
     QueryOffsetRequest,
@@ -80,16 +79,11 @@ def _offset_of(response: Command, connection: Connection, group: str, queue: Mes
     return offset
 
 
-async def commit(
-    connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float, *, one_way: bool = False
-) -> None:
-    """Commit: everything below `offset` is done. With `one_way` the broker does not confirm it."""
+async def commit(connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float) -> None:
+    """Commit: everything below `offset` is done."""
     request = CommitRequest(group, queue.topic, queue.queue_id, offset)
     command = Command(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
-    if one_way:
-        connection.send_one_way(command)
-    else:
-        await ask(connection, command, timeout)
+    await ask(connection, command, timeout)
 
 
 async def max_offset(connection: Connection, queue: MessageQueue, timeout: float) -> int:
@@ -102,11 +96,9 @@ async def min_offset(connection: Connection, queue: MessageQueue, timeout: float
     return await _limit(connection, RequestCode.GET_MIN_OFFSET, queue, timeout)
 
 
-async def search(
-    connection: Connection, queue: MessageQueue, timestamp: float, timeout: float, *, boundary: Boundary = "lower"
-) -> int:
+async def search(connection: Connection, queue: MessageQueue, timestamp: float, timeout: float) -> int:
     """The offset of the first message that was stored at `timestamp` (seconds since 1970) or later."""
-    request = SearchOffsetRequest(queue.topic, queue.queue_id, int(timestamp * 1000), boundary)
+    request = SearchOffsetRequest(queue.topic, queue.queue_id, int(timestamp * 1000))
     command = Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request.to_fields())
     return OffsetResponse.from_fields((await ask(connection, command, timeout)).fields).offset
 

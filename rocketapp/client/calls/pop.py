@@ -68,9 +68,7 @@ async def assigned(connection: Connection, question: AssignmentQuestion, timeout
     return decode_assigned(response.body)
 
 
-async def set_mode(
-    connection: Connection, topic: str, group: str, mode: str, timeout: float, *, share_queues: int = 0
-) -> None:
-    """Have members of the group pop, or pull, this topic at this broker."""
-    body = encode_mode(topic, group, mode, share_queues)
+async def set_mode(connection: Connection, topic: str, group: str, mode: str, timeout: float) -> None:
+    """Have members of the group pop, or pull, this topic at this broker. All of them pop all of its queues."""
+    body = encode_mode(topic, group, mode, share_queues=0)
     await ask(connection, Command(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body), timeout)

@@ -23,7 +23,7 @@ from rocketapp.wire.requests.messages import QueryRequest
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, SearchOffsetRequest
 from rocketapp.wire.requests.pull import PullRequest, PullResponse
 from rocketapp.wire.requests.send_back import SendBackRequest
-from tests.unit.scripted import ScriptedServer, eventually, in_virtual_time, ok, outcome, refuse
+from tests.unit.scripted import ScriptedServer, in_virtual_time, ok, outcome, refuse
 
 QUEUE = MessageQueue("t", "broker-a", 3)
 ADDRESS = "10.0.0.1:10911"
@@ -97,14 +97,12 @@ async def test_only_code_22_means_that_a_group_has_no_offset() -> None:
 
 
 @in_virtual_time
-async def test_a_commit_is_confirmed_or_one_way() -> None:
+async def test_a_commit_is_confirmed() -> None:
     server, connection = await conversation()
     server.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = ok
     await offsets.commit(connection, "g", QUEUE, 42, 1.0)
-    await offsets.commit(connection, "g", QUEUE, 43, 1.0, one_way=True)
-    await eventually(lambda: len(server.asked) == 2)
-    assert [each.is_one_way for each in server.asked] == [False, True]
-    assert [CommitRequest.from_fields(each.fields).offset for each in server.asked] == [42, 43]
+    (asked,) = server.asked
+    assert not asked.is_one_way and CommitRequest.from_fields(asked.fields).offset == 42
 
 
 @in_virtual_time
@@ -115,10 +113,8 @@ async def test_the_limits_of_a_queue_and_the_offset_of_a_time() -> None:
     server.answers[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = offset_of(5)
     assert await offsets.max_offset(connection, QUEUE, 1.0) == 9
     assert await offsets.min_offset(connection, QUEUE, 1.0) == 2
-    assert await offsets.search(connection, QUEUE, 1_795_000_000.25, 1.0, boundary="upper") == 5
-    assert SearchOffsetRequest.from_fields(server.asked[-1].fields) == SearchOffsetRequest(
-        "t", 3, 1_795_000_000_250, "upper"
-    )
+    assert await offsets.search(connection, QUEUE, 1_795_000_000.25, 1.0) == 5
+    assert SearchOffsetRequest.from_fields(server.asked[-1].fields) == SearchOffsetRequest("t", 3, 1_795_000_000_250)
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, "found"), (19, "no_new"), (20, "no_match"), (21, "illegal")])
