@@ -34,7 +34,6 @@ from rocketapp.wire.record import Message
 if TYPE_CHECKING:
     from rocketapp.producer.producer import Producer
     from rocketapp.producer.transactions import Transactions
-    from rocketapp.wire.record import Message
 
 
 _QUEUES = "a MessageQueue, a function that chooses one of several, or None"
@@ -230,9 +229,7 @@ class Sender(Protocol):
 class Replying(Protocol):
     """What sends replies."""
 
-    async def reply(
-        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
-    ) -> None: ...
+    async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None: ...
 
 
 class Running(Protocol):

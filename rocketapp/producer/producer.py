@@ -209,9 +209,7 @@ class Producer:
         choose = InTurn(self._turns, prefer=broker_name)
         return result_of(message_id, await self._attempts.send(prepared, choose, timeout or self._config.send_timeout))
 
-    async def reply(
-        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
-    ) -> None:
+    async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None:
         """Answer a request; returns when the client that asked has the answer.
 
         SendRefused: it is not a request. SendUnknown: no broker said that the client has it, which may be gone or have
@@ -229,7 +227,7 @@ class Producer:
         # The client that asked is connected to the broker that took its request.
         broker_name = None if request.queue is None else request.queue.broker_name
         choose = InTurn(self._turns, prefer=broker_name)
-        await self._attempts.send(prepared._replace(reply=True), choose, timeout or self._config.send_timeout)
+        await self._attempts.send(prepared._replace(reply=True), choose, self._config.send_timeout)
 
     async def recall(self, topic: str, handle: str, timeout: float) -> str:
         """Take back a message that waits for a broker's timer, and return its id. Raises NotRecalled.

@@ -196,9 +196,7 @@ class _Keeping:
     async def send_one_way(self, message: Outgoing) -> None:
         await self.send(message)
 
-    async def reply(
-        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
-    ) -> None:
+    async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None:
         to = reply_to(request.properties)
         topic = request.topic if to is None else to.topic
         await self.send(Outgoing(topic=topic, body=body, properties=properties))

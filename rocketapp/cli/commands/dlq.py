@@ -30,7 +30,7 @@ from rocketapp.cli.options import (
     refuse_empty,
 )
 from rocketapp.cli.output import Column, print_json, print_table, printable, say, show, show_items
-from rocketapp.errors import did_you_mean
+from rocketapp.errors import RocketAppError, did_you_mean
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
@@ -194,7 +194,6 @@ class _One:
     async def run(self, cluster: AdminCluster, group: str, rate: float, *, to_group: bool, again: bool) -> ReplayState:
         from rocketapp.admin.dead_letters import groups_with
         from rocketapp.admin.replay import Replay, begin
-        from rocketapp.errors import RocketAppError
 
         state = await begin(cluster, self._file, group=group, named=self._named, to_group=to_group, again=again)
         self._state = state

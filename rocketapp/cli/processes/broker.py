@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.settings import DEVELOPMENT
+from rocketapp.app.settings import DEFAULT, DEVELOPMENT
 from rocketapp.cli.failure import CommandError, problem_of
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
@@ -54,8 +54,6 @@ STEADY = 5.0
 
 def names_of(settings: Settings, **options: str) -> dict[str, str]:
     """How the user gave each option of [broker]: by the command's own option, or somewhere in the settings."""
-    from rocketapp.app.settings import DEFAULT
-
     sources = {key: settings.source_of("broker", key) for key in options}
     own = ("command line", DEFAULT)
     return {key: option if sources[key] in own else f"{sources[key]}: broker.{key}" for key, option in options.items()}

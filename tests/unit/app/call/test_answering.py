@@ -32,9 +32,7 @@ class Replies(NotRunning):
         replies = self
 
         class Replying:
-            async def reply(
-                self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
-            ) -> None:
+            async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None:
                 if replies.problem is not None:
                     raise replies.problem
                 replies.sent.append((request, body, cluster))
