@@ -284,8 +284,8 @@ def queries() -> list[str]:
     return [rule["expr"] for rule in rules] + rows
 
 
-def test_every_query_asks_for_metrics_that_there_are() -> None:
-    asked = {name for query in queries() for name in re.findall(r"\b(?:rocketapp|messaging)_\w+", query)}
+def test_the_page_names_metrics_that_there_are_in_queries_and_beside_them() -> None:
+    asked = set(re.findall(r"\b(?:rocketapp|messaging)_\w+", WATCHING.read_text()))
     labels = {name for name in asked if any(f"by ({name}" in one or f", {name})" in one for one in queries())}
     assert len(asked - labels) > 10
     assert asked - labels <= samples()
