@@ -162,7 +162,7 @@ def _queues(app: AppSnapshot) -> Iterator[str]:
         )
         for group, one in owned[:MOST_QUEUES]
     ]
-    heads = ("Queue", "Group", "Lag", "In hand", "Committed", "Lock", "Stands still because")
+    heads = ("Queue", "Group", "Lag", "Unfinished", "Committed", "Lock", "Stands still because")
     yield from _table(QUEUES, heads, rows, "No queue is owned.")
     if len(owned) > MOST_QUEUES:
         yield f"<p>and {len(owned) - MOST_QUEUES} more queues with less to do</p>"

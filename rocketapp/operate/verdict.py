@@ -129,7 +129,7 @@ def _stalls(now: Now, views: Sequence[View]) -> Iterator[Finding]:
 def _changes(views: Sequence[View]) -> Iterator[Finding]:
     """Groups whose members subscribe differently, and limits that are not as they were declared or set: each once."""
     groups = [group for view in views for group in view.snapshot.groups]
-    mend = "it ends by itself when all members run one version; what they do not take is handed over meanwhile"
+    mend = "it ends by itself when all members run one version; what they do not take is forwarded meanwhile"
     for name, text in {group.group: group.roll_out for group in reversed(groups) if group.roll_out}.items():
         yield Finding(text=line_of(RollOut(name, text)).text, mend=mend)
     mend = "app.adjust changed it; a restart brings back what is declared and set"
