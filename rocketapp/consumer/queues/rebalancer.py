@@ -46,7 +46,7 @@ _LEAST_PER_TOPIC = 0.0005
 _GRACE, _LEAST_GRACE = 0.35, 0.05
 """Seconds that all brokers get, and that others get after the first good answer.
 
-Members hear of a change that much apart, so it has to fit between `RUN_ON` and `LONGEST_WAIT` of a hand-over.
+Members hear of a change that much apart, so it has to fit between `RUN_ON` and `LONGEST_WAIT` of a handover.
 """
 
 _Question = asyncio.Task[list[str] | RocketAppError]
@@ -148,8 +148,8 @@ class Rebalancer:
             await self.rebalance()
             await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._topics)))
 
-    async def rebalance(self) -> bool:
-        """Look once; whether every topic could be decided on."""
+    async def rebalance(self) -> None:
+        """Look once at every topic, and act on what is found."""
         self._lists.begin()
         look = self._take_all if self._member.broadcast else self._look
         problems = await asyncio.gather(*map(look, self._topics))
@@ -160,7 +160,6 @@ class Rebalancer:
         self.is_complete = all(problem is None for problem in problems)
         self.has_been_complete |= self.is_complete
         self._check.look(self.members)
-        return self.is_complete
 
     async def _look(self, topic: str) -> str | None:
         """Decide on one topic; otherwise why it was not possible, empty when it is too early."""
