@@ -50,7 +50,7 @@ class BreakerState:
         self.circuit = Circuit.OPEN
         return now - since
 
-    def try_one(self) -> None:
+    def probe(self) -> None:
         """The pause is over: the next outcome decides."""
         self.circuit = Circuit.HALF_OPEN
 

@@ -3,7 +3,7 @@
 A child lives in a session of its own, so that Ctrl-C reaches only the parent. Its
 stdin is its lifeline: the parent writes what the child must know and then keeps the
 pipe open; when the parent is gone, even by kill -9, the child reads the end of it.
-It answers with JSON lines on a second pipe. Its stdout and stderr are the parent's.
+It answers with reports on a second pipe, one a line. Its stdout and stderr are the parent's.
 """
 
 from __future__ import annotations

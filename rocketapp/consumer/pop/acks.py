@@ -306,7 +306,7 @@ class Invisibility:
                 is_ending = self._ending.done()
                 is_over = is_ending or not change.is_last or self._loop.time() >= change.hand_out.expires
                 if not is_over:
-                    self._still(str(error))
+                    self._blocked(str(error))
                     await asyncio.sleep(_AGAIN)
                     continue
                 self._queue.changed(change.hand_out, None, self._loop.time())
@@ -335,7 +335,7 @@ class Invisibility:
         try:
             await asyncio.wait(either, timeout=REQUEST_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
             if not coming.done() and change.is_last and not self._ending.done():
-                self._still(f"{self._about.broker_name} has not answered yet")
+                self._blocked(f"{self._about.broker_name} has not answered yet")
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not (await asyncio.wait([coming], timeout=REQUEST_TIMEOUT))[0]:
                 raise RequestTimeoutError(self._about.broker_name, f"no answer within {REQUEST_TIMEOUT:g} s of the end")
@@ -355,7 +355,7 @@ class Invisibility:
     def _failed(self, error: Exception) -> None:
         self._member.observe(LoopFailed(f"hide messages of {self._about}", f"{type(error).__name__}: {error}"))
 
-    def _still(self, problem: str) -> None:
+    def _blocked(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"
         self._member.stalls.blocked(self._about, text, kind="nack", patience=5.0, place=OF_NACK)
 

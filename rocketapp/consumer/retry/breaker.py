@@ -98,7 +98,7 @@ class CircuitBreaker:
 
     def _probe(self) -> None:
         """Let one message through; another one when that gives no answer within a pause."""
-        self._state.try_one()
+        self._state.probe()
         self._leave, self._until = Leave(self._handler.name, self._handler.stats), self._loop.time() + self._about.pause
         self._pauses.probe(self._topic, self._reason, self._leave)
         self._look()

@@ -35,9 +35,9 @@ def test_while_it_is_open_failures_of_earlier_calls_change_nothing() -> None:
 def test_half_open_one_failure_opens_it_again_and_a_success_closes_it() -> None:
     state = BreakerState(Breaker(failures=2, within=10, pause=5))
     opened(state, (0, 0), (0, 0))
-    state.try_one()
+    state.probe()
     assert opened(state, (5, 9)) == [5]
-    state.try_one()
+    state.probe()
     state.close()
     assert state.circuit is Circuit.CLOSED
     assert opened(state, (6, 9)) == [None]
