@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import http.client
 import json
 import os
@@ -98,9 +97,6 @@ class Browser:
         """What the browser's console says since the last call."""
         lines = self._ask("POST", f"{self._session}/se/log", {"type": "browser"})
         return [line["message"] for line in lines]
-
-    def picture(self, file: Path) -> None:
-        file.write_bytes(base64.b64decode(self._ask("GET", f"{self._session}/screenshot")))
 
     def _element(self, css: str) -> str:
         found = self._ask("POST", f"{self._session}/element", {"using": "css selector", "value": css})

@@ -16,8 +16,6 @@ from rocketapp.model.event import Connected, Disconnected, Event
 from rocketapp.producer.producer import Producer
 from tests.unit.scripted import Cluster, Events
 
-CLIENT_ID = "10.0.0.5@7"
-
 
 @asynccontextmanager
 async def producing(
