@@ -8,6 +8,7 @@ call the lease is compared with the clock.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
@@ -442,6 +443,8 @@ class Lane:
             stored.add_done_callback(partial(self._dead_letter_stored, message))
         elif failure.stop:
             self.keyed.start_again(message)
+            # Its work may have been taken from the workers as empty while the call ran.
+            delivery.look_soon()
         elif not delivery.ended.done():
             self._timers[message.offset] = delivery.loop.call_later(delay, self._again, message)
         delivery.check_drained()
@@ -501,6 +504,7 @@ class _RunOfMany(Iterator[tuple[Taker, Message]]):
         while lanes and self._now() < self._lease.certain_until:
             lane = lanes[0]
             if lane.keyed.startable:
+                lanes.rotate(-1)  # a handler with a backlog holds up no other one
                 return lane.taker, lane.keyed.startable.popleft()
             lanes.popleft()
         raise StopIteration
@@ -513,9 +517,9 @@ class _RunOfMany(Iterator[tuple[Taker, Message]]):
             yield taker, message
 
     @property
-    def is_paused(self) -> bool:
-        """The topic is paused."""
-        return bool(self._lanes) and self._lanes[0].workers.is_paused
+    def may_go_on(self) -> bool:
+        """The topic is not paused, and no handler has begun calls of its own meanwhile."""
+        return all(lane.workers.is_quick and not lane.workers.is_paused for lane in self._lanes)
 
     @property
     def left(self) -> int:
@@ -551,4 +555,10 @@ class _Startable(Iterator[Message]):
             raise StopIteration from None
 
     def __length_hint__(self) -> int:
-        return len(self._startable) if self._now() < self._lease.certain_until else 0
+        if self._now() < self._lease.certain_until:
+            return len(self._startable)
+        if self._startable:
+            # Workers leave it alone, as if it were empty: it is handed over again when the lease is certain.
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._delivery.loop.call_soon_threadsafe(self._delivery.look_soon)
+        return 0

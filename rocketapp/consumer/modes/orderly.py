@@ -431,6 +431,7 @@ class OrderlyDelivery:
     def _look_at_pauses(self) -> None:
         pauses, topic = self._mode.context.member.pauses, self.queue.topic
         self._held, self._take = pauses.is_paused(topic), pauses.leave(topic)
+        self._is_probe = False
         self._permit.withheld = self._held or self._ended.done()
         self._changed.set()
 

@@ -69,8 +69,9 @@ class FailedAttempts:
             number = await self._member.brokers.committed(at, exact=True, timeout=_TIMEOUT, dial=False)
             if number:
                 offset, times = decode(number)
-                known = self._times.setdefault(queue, {})
-                known[offset] = max(times, known.get(offset, 0))
+                if times:  # otherwise it is done; its queue would be called for one message at a time until it comes
+                    known = self._times.setdefault(queue, {})
+                    known[offset] = max(times, known.get(offset, 0))
 
     def tell(self, queue: MessageQueue, offset: int, times: int) -> None:
         """For the next owner: the message has failed this often; 0: it is done."""

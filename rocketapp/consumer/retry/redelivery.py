@@ -368,7 +368,16 @@ _LASTING = frozenset(
 _PERHAPS_REMARKS = ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "perhaps stored")
 _TOO_LARGE_REMARKS = ("MESSAGE_ILLEGAL", "PROPERTIES_SIZE_EXCEEDED")
 _LASTING_REMARKS = ("look message by offset failed", *_TOO_LARGE_REMARKS)
-_PASSING_REMARKS = ("OS_PAGE_CACHE_BUSY", "SERVICE_NOT_AVAILABLE", "CREATE_MAPPED_FILE_FAILED")
+_PASSING_REMARKS = (
+    "OS_PAGE_CACHE_BUSY",
+    "SERVICE_NOT_AVAILABLE",
+    "CREATE_MAPPED_FILE_FAILED",
+    "create mapped file failed",
+    "IN_SYNC_REPLICAS_NOT_ENOUGH",
+    "in-sync replicas not enough",
+    "PUT_TO_REMOTE_BROKER_FAIL",
+    "put to remote broker fail",
+)
 
 
 class UnsendableError(RocketAppError):

@@ -52,8 +52,8 @@ class Run(Protocol):
     """Makes what is noted down of the offsets in flight."""
 
     @property
-    def is_paused(self) -> bool:
-        """Its topic is paused."""
+    def may_go_on(self) -> bool:
+        """Its topic is not paused, and its handlers have begun no calls of their own since it was handed over."""
         ...
 
     @property
@@ -73,7 +73,17 @@ class Run(Protocol):
 class MixedRun:
     """Messages of one queue in offset order, each with its taker."""
 
-    __slots__ = ("_count", "_first", "_give", "_source", "finish", "first_offset", "items", "last_offset", "record_of")
+    __slots__ = (
+        "_count",
+        "_give",
+        "_source",
+        "_workers",
+        "finish",
+        "first_offset",
+        "items",
+        "last_offset",
+        "record_of",
+    )
 
     def __init__(
         self,
@@ -84,7 +94,7 @@ class MixedRun:
     ) -> None:
         """`finish` takes messages that are done and counted, `give` what the walk has left."""
         self._source, self._count = iter(takers), len(takers)
-        self._first = takers[0].workers
+        self._workers = list({id(taker): taker.workers for taker in takers}.values())
         self.items: Iterator[tuple[Taker, Message]] = zip(self._source, messages, strict=True)
         """Taking a message starts it."""
         self.first_offset: int = messages[0].offset
@@ -96,9 +106,9 @@ class MixedRun:
         self._give = give
 
     @property
-    def is_paused(self) -> bool:
-        """Their topic is paused: they are of one topic."""
-        return self._first.is_paused
+    def may_go_on(self) -> bool:
+        """Their topic is not paused, they are of one topic; and no handler has begun calls of its own meanwhile."""
+        return not self._workers[0].is_paused and all(each.is_quick for each in self._workers)
 
     @property
     def left(self) -> int:
@@ -221,11 +231,14 @@ class MixedWorker:
     async def _walk(self, hand: Hand) -> AsyncWorkers | None:
         """Call for one message after the other. When a call has suspended: the workers that the hand belongs to now."""
         now, runs, append = self._loop.time, self._runs, self._finished.append
+        assert hand.task is not None
+        is_cancelling = hand.task.cancelling
         turn_end = now() + TURN
         while runs and now() < turn_end:
             run = runs[0]
             finish, items = run.finish, run.items if hand.note is None else run.noted(hand.note)
-            for taker, item in islice(items, 0 if run.is_paused else CHUNK):
+            # A run that has waited for its turn must not exceed the concurrency of a handler that was called meanwhile.
+            for taker, item in islice(items, CHUNK if (may_go_on := run.may_go_on) else 0):
                 hand.item = item
                 self._taker = taker
                 try:
@@ -243,11 +256,14 @@ class MixedWorker:
                 if hand.workers is not None:
                     hand.item = None
                     return hand.workers
+                if is_cancelling():
+                    # The handler has cancelled the task in which it ran: that must end no call of another one.
+                    raise asyncio.CancelledError
                 if taker.workers.is_paused:
                     break
             hand.item = None
             self._acknowledge()
-            if run.is_paused or not run.left:
+            if not may_go_on or not run.left or not run.may_go_on:
                 runs.popleft()
                 run.give_back()
         return None
