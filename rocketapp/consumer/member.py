@@ -122,6 +122,11 @@ class Owned:
         self._ended: asyncio.Future[None] = self._loop.create_future()
 
     @property
+    def ended(self) -> asyncio.Future[None]:
+        """Done when it is to be given back."""
+        return self._ended
+
+    @property
     def is_ending(self) -> bool:
         """It is being given back."""
         return self._ended.done()

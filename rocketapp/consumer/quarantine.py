@@ -20,6 +20,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.stalls import OF_TURN
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
+from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.quarantine import Turn, Turns
 from rocketapp.wire.record import Message
@@ -67,6 +68,8 @@ class QueueQuarantine:
         """Of the whole process."""
         self._turns: dict[int, _Turn] = {}
         """By offset, those of this session that wait, have their turn, or are late."""
+        self._dead: list[Message] = []
+        """Those whose dead letter is not stored yet."""
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -95,6 +98,23 @@ class QueueQuarantine:
         for one in [one for one in self._open if one < offset]:
             self.settled(one)
 
+    def settled_when_finished(self, message: Message) -> None:
+        """Its dead letter is under way: until that is stored, the next owner must not call its handler either."""
+        self._dead.append(message)
+        self._process_queue.watch(self._look_at_dead)
+        self._look_at_dead()
+
+    def _look_at_dead(self) -> None:
+        if self._process_queue.closed:
+            return
+        left = [message for message in self._dead if self._process_queue.holds(message)]
+        for message in self._dead:
+            if message not in left:
+                self.settled(message.offset)
+        self._dead = left
+        if not left:
+            self._process_queue.unwatch(self._look_at_dead)
+
     # Turns.
 
     def add(self, message: Message, handler: Handler, start: Callable[[], None]) -> None:
@@ -102,6 +122,7 @@ class QueueQuarantine:
         turn = _Turn(self, message, handler, start, is_apart=self._open[message.offset].beside)
         self._turns[message.offset] = turn
         self._all.add(turn)
+        self._pauses.watch(EVERY, self._go_on)
         self._go_on()
         self._tell()
 
@@ -126,6 +147,8 @@ class QueueQuarantine:
         """Its call has ended, or it waits no more. Nothing happens the second time."""
         if (turn := self._turns.pop(message.offset, None)) is not None:
             self._leave(turn)
+            if not self._turns:
+                self._pauses.unwatch(EVERY, self._go_on)
             self._go_on()
             self._tell()
 
@@ -137,7 +160,9 @@ class QueueQuarantine:
 
     def give_up(self) -> list[Message]:
         """The queue is given back: those that have not had their turn. Others run on."""
+        self._dead.clear()  # from now on messages leave the queue without an end
         turns, self._turns = self._turns, {}
+        self._pauses.unwatch(EVERY, self._go_on)
         waiting = [turn.message for turn in turns.values() if turn.is_waiting]
         for turn in turns.values():
             self._leave(turn)

@@ -122,18 +122,19 @@ class Turns(Generic[T]):
     def __init__(self) -> None:
         self._waiting: dict[int, deque[T]] = {}
         """By handler."""
-        self._apart: deque[T] = deque()
+        self._apart: dict[int, deque[T]] = {}
+        """The same for those that were in flight together; the handler whose turn was longest ago comes first."""
         self._running: dict[int, T] = {}
         """By handler the one that has its turn."""
 
     def __repr__(self) -> str:
-        waiting = sum(map(len, [self._apart, *self._waiting.values()]))
+        waiting = sum(map(len, [*self._apart.values(), *self._waiting.values()]))
         return f"<Turns: {len(self._running)} have theirs, {waiting} wait>"
 
     @property
     def are_apart(self) -> bool:
         """All handlers together get one at a time."""
-        return bool(self._apart) or any(turn.is_apart for turn in self._running.values())
+        return self._next_apart() is not None or any(turn.is_apart for turn in self._running.values())
 
     def add(self, turn: T) -> None:
         """It waits from now on."""
@@ -149,15 +150,16 @@ class Turns(Generic[T]):
     def next(self) -> T | None:
         """One that has its turn from now on."""
         if self.are_apart:
-            if self._running or not self._apart:
+            handler = self._next_apart()
+            if self._running or handler is None:
                 return None
-            turn = next((one for one in self._apart if not one.is_paused), self._apart[0])
-            self._apart.remove(turn)
+            line = self._apart[handler] = self._apart.pop(handler)
         else:
             lines = (line for handler, line in self._waiting.items() if line and handler not in self._running)
-            if (line := next(lines, None)) is None:
+            if (found := next(lines, None)) is None:
                 return None
-            turn = line.popleft()
+            line = found
+        turn = line.popleft()
         self._running[turn.handler], turn.is_waiting = turn, False
         return turn
 
@@ -167,4 +169,9 @@ class Turns(Generic[T]):
         return first if turn.is_apart or self.are_apart else self._running.get(turn.handler)
 
     def _line(self, turn: T) -> deque[T]:
-        return self._apart if turn.is_apart else self._waiting.setdefault(turn.handler, deque())
+        return (self._apart if turn.is_apart else self._waiting).setdefault(turn.handler, deque())
+
+    def _next_apart(self) -> int | None:
+        """The handler that gets the next one of them; those of a paused one would start together when it is resumed."""
+        lines = self._apart.items()
+        return next((handler for handler, line in lines if line and not line[0].is_paused), None)

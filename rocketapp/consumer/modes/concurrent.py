@@ -359,7 +359,7 @@ class ConcurrentDelivery:
             item = message if workers.batch is None else [message]
             if (dead := quarantine.dead_letter_of(message, workers.handler)) is not None:
                 self._completion(workers).judge(item, dead, True)
-                quarantine.settled(message.offset)
+                quarantine.settled_when_finished(message)
             else:
                 quarantine.add(message, workers.handler, partial(self._submit, workers, [item]))
         return others

@@ -340,7 +340,6 @@ class Lane:
             if quarantine is None:
                 return
             if (dead := quarantine.dead_letter_of(message, self._handler)) is not None:
-                quarantine.settled(message.offset)
                 failure = Failure("DeadLetter", dead.reason, dead=True)
                 stored = retries.send_to_dlq(self._handler, message, failure)
                 stored.add_done_callback(partial(self._dead_letter_stored, message))
@@ -469,6 +468,8 @@ class Lane:
 
     def _dead_letter_stored(self, message: Message, _stored: object) -> None:
         """A broker has stored it as a dead letter."""
+        if self._quarantine is not None:
+            self._quarantine.ended(message)
         self._retries.done(message)
         self.release(message)
 

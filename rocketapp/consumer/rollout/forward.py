@@ -32,6 +32,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
+from rocketapp.consumer.workers.free_calls import FreeCalls, call_before
 from rocketapp.consumer.workers.work import Completion
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
@@ -101,7 +102,7 @@ class Forwarding:
         """By queue the messages that were not done at once."""
         self._at: dict[_Place, str] = {}
         """The member that has taken a message, or may have, until its answer says what became of it."""
-        self._turns: WeakValueDictionary[tuple[str, bytes | None], asyncio.Semaphore] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[tuple[str, bytes | None], FreeCalls] = WeakValueDictionary()
         """By topic and tag: those who take one tag may be paused, and hold up no other one."""
         self._questions: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By member: one that does not answer holds up no other one."""
@@ -145,14 +146,25 @@ class Forwarding:
     async def _forward(self, message: Message) -> None:
         """Return when a member has done the message, or when none wants it any more."""
         place = _place_of(message)
-        turn = self._turns.setdefault((message.topic, message.raw_tag()), asyncio.Semaphore(AT_ONCE))
+        turn = self._turns.setdefault((message.topic, message.raw_tag()), FreeCalls(AT_ONCE))
         if turn.locked():
             self._wait(place, f"{AT_ONCE} others of tag {message.tag!r} are not done yet")
         try:
-            async with turn:
+            if not await self._has_turn(turn, place):
+                raise Stop("its queue is given back")  # no attempt: the next owner of the queue has it
+            try:
                 await self._offer(message, place)
+            finally:
+                turn.release()
         finally:
             self._wait_no_more(place)
+
+    async def _has_turn(self, turn: FreeCalls, place: _Place) -> bool:
+        """Wait for its turn; False when its queue is given back before: turns may be those of other queues."""
+        owned = self._member.owned.get(place.queue)
+        if owned is None or place in self._at:  # the end of what runs there is to be known
+            return await turn.acquire()
+        return turn.take() or await call_before(turn, owned.ended)
 
     async def _offer(self, message: Message, place: _Place) -> None:
         pause, turn = _FIRST_PAUSE, message.offset
