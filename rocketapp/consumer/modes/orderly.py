@@ -354,7 +354,9 @@ class OrderlyDelivery:
         if self._is_probe:
             permit.withheld = self._ended.done()
         if note is not None:
-            note.write(self._record(min(most, len(self._ready))))
+            # What comes while a call is suspended is not in the note: it belongs to the next run.
+            most = min(most, len(self._ready))
+            note.write(self._record(most))
         try:
             return await run(self._ready, most, permit)
         finally:

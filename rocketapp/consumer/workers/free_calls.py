@@ -88,11 +88,13 @@ class FreeCalls:
 
 async def call_before(free_calls: FreeCalls, ended: asyncio.Future[None]) -> bool:
     """Wait for a free call and take it; False, with no call taken, when `ended` is done before."""
-    async with scope(free_calls.acquire()) as (acquiring,):
-        try:
+    try:
+        async with scope(free_calls.acquire()) as (acquiring,):
             await asyncio.wait([acquiring, ended], return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            if acquiring.done():
-                free_calls.release()
-            raise
-        return acquiring.done()
+            is_taken = acquiring.done()
+    except asyncio.CancelledError:
+        # Also at the end of the scope, which takes a turn of the loop.
+        if acquiring.done() and not acquiring.cancelled():
+            free_calls.release()
+        raise
+    return is_taken

@@ -184,7 +184,7 @@ class MixedWorker:
     def _look(self) -> None:
         self._looks = False
         hand, taker = self._hand, self._taker
-        if hand is None or taker is None or hand.item is None:
+        if hand is None or taker is None or hand.item is None or self._is_halted:
             return
         self._hand = self._taker = None
         if hand.note is not None and (record_of := self._runs[0].record_of) is not None:

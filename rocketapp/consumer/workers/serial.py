@@ -241,7 +241,9 @@ class _ThreadRun:
         self.stopped: Stopped | None = None
         """Valid once `over` is done."""
         self._is_waking = self._is_closed = False
-        self._left: SerialTaker | None = None
+        self._current: SerialTaker = items[0][0]
+        """Whose free call the thread has."""
+        self._is_left = False
         self._timer = self._loop.call_later(_FIRST_COLLECT, self._collect, 2 * _FIRST_COLLECT)
 
     def work(self) -> None:
@@ -254,8 +256,8 @@ class _ThreadRun:
             return  # the loop is closed
 
     def _call_all(self) -> Stopped | None:
-        permit, items, now, current = self._permit, self._items, self._loop.time, self._items[0][0]
-        lease, kind, append = permit.lease, current.runs_with, self._part(current)
+        permit, items, now, current = self._permit, self._items, self._loop.time, self._current
+        lease, append = permit.lease, self._part(current)
         if permit.withheld or (began := now()) >= lease.certain_until:
             return NOT_STARTED
         until, latest = began + _TURN, began + _LONGEST_TURN
@@ -264,11 +266,9 @@ class _ThreadRun:
                 break
             taker, item = items[0]
             if taker is not current:
-                if taker.runs_with is not kind or not taker.take():
+                if not self._passes_to(taker):
                     return NOT_STARTED
-                current.give_back()
-                permit.taker = current = taker
-                append = self._part(taker)
+                current, append = taker, self._part(taker)
             if taker.is_rated and not taker.executor.has_token(item):
                 return _DRY
             items.popleft()
@@ -288,6 +288,15 @@ class _ThreadRun:
             if is_round:
                 self._wake()
         return None
+
+    def _passes_to(self, taker: SerialTaker) -> bool:
+        """In the thread: whether the next item, which is of this handler, may start in the same run."""
+        current = self._current
+        if taker.runs_with is not current.runs_with or not taker.take():
+            return False
+        current.give_back()
+        self._current = self._permit.taker = taker
+        return not self._permit.withheld  # otherwise it was abandoned meanwhile
 
     def _part(self, taker: SerialTaker) -> Callable[[Any], None]:
         part: list[Any] = []
@@ -332,10 +341,10 @@ class _ThreadRun:
 
     def leave(self) -> None:
         """The run is cancelled, and its thread is not: its call is free when it has ended."""
-        self._left, self._permit.taker = self._permit.taker, None
+        self._is_left, self._permit.taker = True, None
 
     def _end(self) -> None:
-        if self._left is not None:
-            self._left.free_calls.release()
+        if self._is_left:
+            self._current.free_calls.release()
         elif not self.over.done():
             self.over.set_result(None)
