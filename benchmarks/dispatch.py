@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.delivery import Way
+from rocketapp.consumer.modes.delivery import Mode
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
@@ -69,7 +69,7 @@ def _sync_call(_: Message) -> None:
     """The handler."""
 
 
-def _way(options: dict[str, Any], count: int) -> Way:
+def _way(options: dict[str, Any], count: int) -> Mode:
     call: Callable[[Message], Any] = _call if options.get("is_async", True) else _sync_call
     handlers = [Handler(subscription(f"handler{at}", tags=f"tag{at}", **options), call) for at in range(count)]
     return Modes(way_context(handlers)).of("topic")
@@ -79,8 +79,8 @@ _NONE: Any = None
 
 
 async def _measure(options: dict[str, Any], handlers: int, pulls: int, *, decodes: bool) -> float:
-    way, queue, chance = _way(options, handlers), ProcessQueue[Message](QUEUE, 0), Random(handlers)
-    delivery = way.open(queue, _Lock(), _NONE)
+    mode, queue, chance = _way(options, handlers), ProcessQueue[Message](QUEUE, 0), Random(handlers)
+    delivery = mode.open(queue, _Lock(), _NONE)
     wait = 0.0 if options.get("is_async", True) else 0.0005
     spent, count = 0.0, 0
     for at in range(-pulls // 8, pulls, AT_ONCE):  # the first ones warm up
@@ -98,7 +98,7 @@ async def _measure(options: dict[str, Any], handlers: int, pulls: int, *, decode
             count += AT_ONCE * PULL
     delivery.end()
     await delivery.drained()
-    await way.stop()
+    await mode.stop()
     return 1e6 * spent / count
 
 
