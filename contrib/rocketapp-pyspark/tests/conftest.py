@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -68,11 +69,25 @@ def java() -> None:
     pytest.skip(f"{SUITE}: {problem}")
 
 
+def _take_a_share_of_its_own() -> None:
+    """Spark gives a Python worker ten seconds to connect back, and no setting changes that.
+
+    Linux shares the processor out by session (autogroup), and all processes of a test run are one session, beside those
+    of each app and broker that tests start. So this process and Spark become a session of their own, a heavier one
+    where that is allowed.
+    """
+    with contextlib.suppress(OSError):  # it leads a group already: the tests run in one process
+        os.setsid()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text("-5")
+
+
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session, through Connect with `ROCKETAPP_TESTS_SPARK=connect`; workers run the tests' interpreter."""
     from pyspark.sql import SparkSession
 
+    _take_a_share_of_its_own()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     remote = os.environ.get("ROCKETAPP_TESTS_SPARK") == "connect"
     builder = SparkSession.builder.remote("local[2]") if remote else SparkSession.builder.master("local[2]")
