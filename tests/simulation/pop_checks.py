@@ -154,8 +154,9 @@ class _Watch:
         is_explained = is_leaving or is_disturbed or _copy(hidden) in self._cut
         if hidden.member not in self._gone and not is_explained:
             self._find(
-                f"message {hidden.number}, attempt {hidden.attempt}: in flight of {hidden.member} when its time ended "
-                f"at {event.at:.3f} ({hidden.why} at {hidden.at:.3f} for {hidden.seconds:g} s)"
+                f"message {hidden.number}, attempt {hidden.attempt}: "
+                f"in flight of {hidden.member}, and its time was over at {event.at:.3f} "
+                f"({hidden.why} at {hidden.at:.3f} for {hidden.seconds:g} s)"
             )
 
     def _acks(self, event: Acked, hidden: Hidden) -> None:

@@ -397,6 +397,10 @@ class SubscriptionCheck:
         for queue, owned in self._member.owned.items() if changed else ():
             if queue.topic in changed:
                 owned.pull_anew()
+        if any(self._kinds[name].tries for name in self._unknown()):
+            # A member that stands still filters by what brokers have heard from us, when it goes on: that must be no
+            # less than it wants, which nobody knows.
+            union = {topic: data if topic in self._fixed else SubscriptionData(topic) for topic, data in union.items()}
         told = [data for data in self.told if data not in self._retry]
         if {data.topic: shown(data) for data in told} != {topic: shown(data) for topic, data in union.items()}:
             # A broker takes the subscription of the newest version, from any member.

@@ -41,7 +41,8 @@ def test_a_broker_that_does_not_answer_is_told_and_the_command_fails(ask: Ask, m
         found = AdminCluster.of
 
         async def with_another(client: ClientInstance) -> AdminCluster:
-            cluster = await found(client, timeout=0.5)
+            cluster = await found(client)
+            cluster.timeout = 0.5
             cluster.masters["broker-b"] = f"127.0.0.1:{frozen.getsockname()[1]}"
             return cluster
 
