@@ -216,7 +216,7 @@ async def test_a_lease_that_another_copy_has_taken_is_told_and_left_to_it(caplog
         second = asyncio.gather(call(message(offset=1)))
         await asyncio.gather(first, second)
     assert taken == [b"1", b"1"]
-    assert "1 leases are lost: copies of messages in hand are or were handled elsewhere" in caplog.text
+    assert "1 leases are lost: copies of messages in flight are or were handled elsewhere" in caplog.text
     assert caplog.text.count("are lost") == 1
 
 
