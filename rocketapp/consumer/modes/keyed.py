@@ -440,11 +440,13 @@ class Lane:
         if delay is None:
             stored = retries.send_to_dlq(self._handler, message, failure)
             stored.add_done_callback(partial(self._dead_letter_stored, message))
+        elif delivery.ended.done():
+            pass  # it rests: the queue's next owner has it
         elif failure.stop:
             self.keyed.start_again(message)
             # Its work may have been taken from the workers as empty while the call ran.
             delivery.look_soon()
-        elif not delivery.ended.done():
+        else:
             self._timers[message.offset] = delivery.loop.call_later(delay, self._again, message)
         delivery.check_drained()
 
