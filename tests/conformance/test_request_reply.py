@@ -11,7 +11,7 @@ from tests.conftest import RunApp, on_apache
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, JavaError
 
-JAVA_BEGINS = 20
+JAVA_BEGINS = 60
 """Seconds within which a Java consumer has its queues and has begun to pull."""
 
 
