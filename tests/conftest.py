@@ -127,6 +127,37 @@ _WITH_SPARK = (
 """They share one session of Spark, or one broker that it reads."""
 
 
+_PROCESSES = {
+    *("apache", "cluster", "embedded", "java_classes", "own_server", "peer", "reader", "shared_server"),
+    *("spark", "start"),
+}
+"""Fixtures that start processes."""
+_FAULTS = (
+    "contrib/rocketapp-pyspark/tests/sink/test_kills",
+    "tests/faults/test_embedded_faults",
+    "tests/faults/test_faults",
+    "tests/unit/broker/store/test_kill",
+)
+"""Tests that kill processes and count what was lost."""
+_COMMANDS = ("crashes", "every_command", "forks", "replay_ends", "same_words", "send_tail", "service_manager", "stop")
+_WITH_PROCESSES = (
+    "contrib/rocketapp-pyspark/tests/pipeline/test_template",
+    "contrib/rocketapp-pyspark/tests/sink/test_imports",
+    "contrib/rocketapp-pyspark/tests/source/test_archive",
+    "contrib/rocketapp-redis/tests/test_plugin",
+    "tests/conformance/",
+    "tests/docs/test_production_pages",
+    "tests/templates/",
+    "tests/unit/app/test_start_cost",
+    "tests/unit/asyncapi/test_in_chromium",
+    *(f"tests/unit/cli/test_{name}.py" for name in _COMMANDS),
+    "tests/unit/operate/test_in_chromium",
+    "tests/unit/plugins/telemetry/test_own_provider",
+    "tests/unit/testing/test_pytest_plugin",
+)
+"""Other tests that start processes without such a fixture."""
+
+
 def mostly_waits(nodeid: str) -> bool:
     """Whether a test mostly waits."""
     return nodeid.startswith(_WAITING)
@@ -174,13 +205,22 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what needs Apache RocketMQ or the Java client, by the fixtures it takes: `-m "not java"` leaves it out."""
+    """Mark what needs Apache RocketMQ or the Java client, by the fixtures it takes: `-m "not java"` leaves it out.
+
+    What drives real processes runs a second time when it fails, because a busy machine may have kept one of them from
+    running; the end of the run shows how it failed at first. Everywhere else a failure is a fact, and so is a number
+    that a fault run has counted.
+    """
     needs = set(getattr(item, "fixturenames", ()))
     callspec = getattr(item, "callspec", None)
     if "apache" in needs or (callspec is not None and callspec.params.get("cluster") == "apache"):
         item.add_marker("apache")
     if not needs.isdisjoint({"peer", "apache", "java_classes"}):
         item.add_marker("java")
+    if item.nodeid.startswith(_FAULTS):
+        item.add_marker(pytest.mark.flaky(reruns=1, rerun_except="^AssertionError: assert "))
+    elif not needs.isdisjoint(_PROCESSES) or "postgresql" in item.nodeid or item.nodeid.startswith(_WITH_PROCESSES):
+        item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 def _needs_real_parts(item: pytest.Item) -> bool:

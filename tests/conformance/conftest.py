@@ -22,8 +22,9 @@ class _Stories:
         self._begun: dict[str, Future[LongWaits]] = {}
 
     def on(self, cluster: Cluster) -> Future[LongWaits]:
-        """What is there when they have begun; the first call begins them."""
-        if cluster.name not in self._begun:
+        """What is there when they have begun; the first call begins them, and one after they could not begin."""
+        before = self._begun.get(cluster.name)
+        if before is None or (before.done() and before.exception() is not None):
             directory = self._directories.mktemp(f"waits-{cluster.name}")
             self._begun[cluster.name] = self._pool.submit(LongWaits, cluster, self._peer, directory)
         return self._begun[cluster.name]

@@ -104,7 +104,7 @@ def test_ours_answer_as_javas_for_thousands_of_groups(java_classes: Path, tmp_pa
     command = toolchain.java_command(
         "Allocating", str(asked), str(answered), home=tmp_path, properties=("-Dfile.encoding=UTF-8",)
     )
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=300)
     theirs = json.loads(answered.read_text(encoding="utf-8"))
     differ = [
         (case, ours, java) for case, ours, java in zip(cases, map(_ours, cases), theirs, strict=True) if ours != java

@@ -13,7 +13,7 @@ from tests.peers.clusters import Cluster
 def rocketapp(*arguments: str, text: str = "") -> list[str]:
     """The lines of a command that ends with 0."""
     command = toolchain.rocketapp_command(*arguments)
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -123,7 +123,7 @@ def test_transactions_and_requests_stay_in_the_namespace(
 
     async def ask() -> str:
         async with Client(cluster.name_server, settings={"client": {"namespace": NAMESPACE}}) as client:
-            return (await client.request(f"{topic}-asked", "who", timeout=10)).text()
+            return (await client.request(f"{topic}-asked", "who", timeout=60)).text()
 
     assert asyncio.run(ask()) == "re: who"
     assert java.request(f"{wrapped}-asked", "java")["body"] == b"re: java"

@@ -64,7 +64,7 @@ def test_what_ours_publishes_arrives_unchanged_at_java(
             for number, name in enumerate({list(bodies)!r}):
                 body = Path({str(tmp_path)!r}, f"body{{number}}").read_bytes()
                 result = await app.publish(
-                    "{topic}", body, tag="标签", keys=[name, "键"], properties={PROPERTIES!r}, timeout=10
+                    "{topic}", body, tag="标签", keys=[name, "键"], properties={PROPERTIES!r}, timeout=60
                 )
                 mark("sent", name=name, id=result.message_id, offset=result.queue_offset, queue=result.queue.queue_id)
         """

@@ -41,7 +41,7 @@ broker() {
   opts=(-Xms"${HEAP:-1g}" -Xmx"${HEAP:-1g}" -XX:MaxDirectMemorySize=1g
     --add-exports=java.base/jdk.internal.ref=ALL-UNNAMED --add-exports=java.base/sun.nio.ch=ALL-UNNAMED)
   run broker org.apache.rocketmq.broker.BrokerStartup -c "$dir/conf/broker.conf"
-  await broker "boot success" 120
+  await broker "boot success" 240
 }
 
 settings() { # settings NAME: the broker's configuration. With the usual flush intervals an idle broker takes a third of a core;
@@ -95,7 +95,7 @@ start)
   printf 'listenPort=%s\nbindAddress=127.0.0.1\n' "$ns" >"$dir/conf/namesrv.conf"
   opts=(-Xms128m -Xmx128m)
   run namesrv org.apache.rocketmq.namesrv.NamesrvStartup -c "$dir/conf/namesrv.conf"
-  await namesrv "boot success" 120
+  await namesrv "boot success" 240
   settings broker-a
   broker
   echo "name server 127.0.0.1:$ns, broker 127.0.0.1:$port" ;;

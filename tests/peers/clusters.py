@@ -128,7 +128,7 @@ class Apache:
 
     def _script(self, verb: str, *arguments: str) -> None:
         command = [str(toolchain.CLUSTER_SCRIPT), verb, str(self.directory), *arguments]
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=180, check=False)
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
@@ -167,12 +167,9 @@ class Embedded:
 
     name = "embedded"
 
-    def __init__(
-        self, directory: Path, *, start_timeout: float = 15.0, options: Mapping[str, float] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, directory: Path, *, options: Mapping[str, float] = MappingProxyType({})) -> None:
         """options: of the table `[broker]`."""
         self.directory, self.store = directory, directory / "data"
-        self._start_timeout = start_timeout
         self._environment = {f"ROCKETAPP_BROKER__{name.upper()}": f"{value:g}" for name, value in options.items()}
         self._process: subprocess.Popen[bytes] | None = None
         self.seconds_to_serve = 0.0
@@ -190,7 +187,7 @@ class Embedded:
             )
         line = wait_until(
             lambda: self._first_line(out),
-            within=self._start_timeout,
+            within=20,
             what=lambda: f"the broker serves\n{self.log()}",
             every=0.005,
         )
@@ -219,11 +216,11 @@ class Embedded:
             return
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(10)
-            raise AssertionError(f"the broker did not end within 20 s of SIGTERM\n{self.log()}") from None
+            raise AssertionError(f"the broker did not end within 60 s of SIGTERM\n{self.log()}") from None
 
     def kill_broker(self) -> None:
         assert self._process is not None

@@ -39,7 +39,7 @@ class Peer:
         self._ids, self._lock = itertools.count(1), threading.Lock()
         self._reader = threading.Thread(target=self._read, daemon=True, name="java-peer")
         self._reader.start()
-        self._waiting[0].result(60)
+        self._waiting[0].result(240)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -64,7 +64,7 @@ class Peer:
             self._process.stdin.flush()
         return waiter
 
-    def call(self, do: str, *, timeout: float = 30.0, **arguments: Any) -> Any:
+    def call(self, do: str, *, timeout: float = 120.0, **arguments: Any) -> Any:
         """Give a command and wait for its answer."""
         return self.start(do, **arguments).result(timeout)
 
@@ -122,7 +122,7 @@ class JavaClient:
         self._peer, self.name_server = peer, name_server
         self._consumers: list[JavaConsumer] = []
 
-    def _call(self, do: str, *, timeout: float = 30.0, **arguments: Any) -> Any:
+    def _call(self, do: str, *, timeout: float = 120.0, **arguments: Any) -> Any:
         return self._peer.call(do, timeout=timeout, ns=self.name_server, **arguments)
 
     def send(
@@ -166,7 +166,7 @@ class JavaClient:
         self._consumers.append(consumer)
         return consumer
 
-    def request(self, topic: str, text: str, *, timeout: float = 10.0) -> dict[str, Any]:
+    def request(self, topic: str, text: str, *, timeout: float = 60.0) -> dict[str, Any]:
         """Ask, and wait for the reply: a message as `read` shows it. A missing reply is a JavaError."""
         reply: dict[str, Any] = self._call("request", topic=topic, text=text, timeout_ms=int(timeout * 1000))
         reply["body"] = base64.b64decode(reply["body"])
@@ -191,7 +191,7 @@ class JavaClient:
         return list(self._call("checked", group=group))
 
     def create_topic(self, topic: str, queues: int) -> None:
-        self._call("create_topic", topic=topic, queues=queues, timeout=120)
+        self._call("create_topic", topic=topic, queues=queues)
 
     def offsets(self, topic: str, group: str | None = None) -> dict[int, dict[str, int | None]]:
         """By queue id: `min`, `max`, and what the group `committed` (None: nothing)."""
@@ -252,7 +252,7 @@ class JavaClient:
 
     def admin(self, *arguments: str) -> str:
         """What Apache's own admin tool prints for a command."""
-        return str(self._peer.call("admin", arguments=[*arguments, "-n", self.name_server], timeout=60))
+        return str(self._peer.call("admin", arguments=[*arguments, "-n", self.name_server]))
 
     def stop_consumers(self) -> None:
         for consumer in self._consumers:

@@ -33,7 +33,7 @@ class Loader:
     """One connection to a broker on which topics are made and filled."""
 
     def __init__(self, address: str) -> None:
-        self._connection = Connection(address, Access(), timeout=10)
+        self._connection = Connection(address, Access(), timeout=60)
 
     def make_topic(self, topic: str, queues: int) -> None:
         fields = {
@@ -46,12 +46,12 @@ class Loader:
             "topicSysFlag": "0",
             "order": "false",
         }
-        reply = self._connection.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, timeout=10)
+        reply = self._connection.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, timeout=60)
         assert reply.code == 0, reply.remark
 
     def configure(self, properties: str) -> None:
         """Change properties of a running broker."""
-        reply = self._connection.call(RequestCode.UPDATE_BROKER_CONFIG, None, properties.encode(), timeout=10)
+        reply = self._connection.call(RequestCode.UPDATE_BROKER_CONFIG, None, properties.encode(), timeout=60)
         assert reply.code == 0, reply.remark
 
     def send(self, topic: str, queue_id: int, messages: Iterable[Sent], *, at_once: int = 256) -> list[int]:
@@ -72,13 +72,13 @@ class Loader:
     def end(self, topic: str, queue_id: int) -> int:
         """The offset of the queue's next message."""
         fields = QueueRequest(topic, queue_id).to_fields()
-        reply = self._connection.call(RequestCode.GET_MAX_OFFSET, fields, timeout=20)
+        reply = self._connection.call(RequestCode.GET_MAX_OFFSET, fields, timeout=60)
         return OffsetResponse.from_fields(reply.fields).offset
 
     def _send_batch(self, topic: str, queue_id: int, some: Sequence[Sent]) -> int:
         body = encode_batch((message.body, message.raw_properties(), 0) for message in some)
         request = SendRequest("loader", topic, queue_id=queue_id, properties="WAIT\x01true\x02", batch=True)
-        reply = self._connection.call(RequestCode.SEND_BATCH_MESSAGE, request.to_fields(), body, timeout=20)
+        reply = self._connection.call(RequestCode.SEND_BATCH_MESSAGE, request.to_fields(), body, timeout=60)
         assert reply.code == 0, reply.remark
         return SendResponse.from_fields(reply.fields).queue_offset
 

@@ -145,7 +145,7 @@ class RunningApp:
     def kill(self) -> None:
         """`kill -9`, and wait until it is gone."""
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def wait(self, *, within: float) -> Counts:
         """Wait for an end with exit code 0; returns the counts of its last line."""

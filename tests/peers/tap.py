@@ -52,7 +52,7 @@ class Tap:
     def door(self, member: str) -> str:
         """Listen for one member; returns the name server's address as that member must be told it."""
         local = {address: f"127.0.0.1:{free_port()}" for address in self._upstream}
-        asyncio.run_coroutine_threadsafe(self._listen(member, local), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(member, local), self._loop).result(60)
         return local[self._upstream[0]]
 
     async def _listen(self, member: str, local: dict[str, str]) -> None:
@@ -124,7 +124,7 @@ class Tap:
             self.seen.append(Seen(now, member, "commit", topic, queue, int(fields["commitOffset"])))
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()

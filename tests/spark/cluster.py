@@ -106,7 +106,7 @@ class Submitted:
 def run(home: Path, kind: str, count: int, *, apache: bool) -> dict[str, Any]:
     """One kind of job, `batch` or `stream`, both ways; its figures."""
     python = bare_python(home / "python")
-    broker: Cluster = Apache(home / "broker") if apache else Embedded(home / "broker", start_timeout=60)
+    broker: Cluster = Apache(home / "broker") if apache else Embedded(home / "broker")
     cluster, jobs = None, []
     try:
         fill(broker.broker_address, count)

@@ -76,7 +76,7 @@ class Kills(threading.Thread):
 
 def run(home: Path, count: int, *, apache: bool) -> dict[str, Any]:
     """The figures of one write with both kills."""
-    broker = Apache(home / "broker") if apache else Embedded(home / "broker", start_timeout=60)
+    broker = Apache(home / "broker") if apache else Embedded(home / "broker")
     began = time.monotonic()
     try:
         loader = Loader(broker.broker_address)

@@ -40,4 +40,4 @@ _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes
 
 
 def _openssl(*arguments: str) -> None:
-    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=300)

@@ -27,7 +27,7 @@ def _java_problem() -> str | None:
     """Why Spark cannot run here; None when it can."""
     if shutil.which("java") is None:
         return f"java is missing: install a JDK {_OLDEST} or newer"
-    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False, timeout=300).stderr
     version = shown.partition('"')[2].partition(".")[0]
     if version.isdigit() and int(version) >= _OLDEST:
         return None

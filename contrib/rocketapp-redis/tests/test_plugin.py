@@ -29,5 +29,5 @@ def test_with_a_url_it_brings_the_store() -> None:
 
 def test_an_app_without_a_url_does_not_wait_for_the_import_of_redis() -> None:
     program = "import sys, rocketapp_redis; print('redis' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     assert done.stdout == "False\n"

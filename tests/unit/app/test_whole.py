@@ -56,7 +56,7 @@ class Expect:
 
     async def wait(self) -> None:
         try:
-            await asyncio.wait_for(self.all.wait(), 20)
+            await asyncio.wait_for(self.all.wait(), 60)
         except TimeoutError:
             pytest.fail(f"expected {self.left}, seen {self.seen}")
 
@@ -89,7 +89,7 @@ async def run() -> AsyncIterator[Run]:
 
 async def settled(lifecycle: Lifecycle, wanted: HandlerStats) -> None:
     """Wait until the counters say so."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while lifecycle.counters != wanted:  # noqa: ASYNC110 - a counter has no event to wait for
             await asyncio.sleep(0.01)
 

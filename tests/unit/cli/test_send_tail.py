@@ -253,7 +253,7 @@ def test_a_reader_who_has_seen_enough_ends_tail(folder: Path, send: Send, addres
         tail.stdout.readline()
         tail.stdout.close()
         send("x")
-        assert tail.wait(20) == 0
+        assert tail.wait(LIMIT) == 0
         assert tail.stderr.read() == b""
 
 

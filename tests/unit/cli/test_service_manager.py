@@ -15,7 +15,7 @@ import pytest
 from rocketapp.cli.processes.service_manager import ServiceManager, Silence
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Send, Start
-from tests.unit.cli.processes import Command, wait_until
+from tests.unit.cli.processes import LIMIT, Command, wait_until
 
 WriteApp = Callable[[str], None]
 _NUMBERS = itertools.count()
@@ -40,7 +40,7 @@ class Manager:
         self.environment = {"NOTIFY_SOCKET": f"@{self._name}"}
         self.heard: list[dict[str, str]] = []
 
-    def hear(self, within: float = 20.0) -> dict[str, str]:
+    def hear(self, within: float = LIMIT) -> dict[str, str]:
         """The next message. Raises TimeoutError when there is none in time."""
         self._socket.settimeout(within)
         lines = self._socket.recv(4096).decode().splitlines()

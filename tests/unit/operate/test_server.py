@@ -34,7 +34,7 @@ def address(desk: Desk) -> Iterator[str]:
 def raw(address: str, sent: bytes) -> bytes:
     """Everything that comes back until the connection ends."""
     host, port = parse_address(address)
-    with socket.create_connection((host, port), timeout=10) as connection:
+    with socket.create_connection((host, port), timeout=60) as connection:
         answered = b""
         try:
             connection.sendall(sent)
@@ -47,7 +47,7 @@ def raw(address: str, sent: bytes) -> bytes:
 
 def test_it_answers_and_says_nothing_of_what_it_runs_on(address: str) -> None:
     host, port = parse_address(address)
-    connection = http.client.HTTPConnection(host, port, timeout=10)
+    connection = http.client.HTTPConnection(host, port, timeout=60)
     connection.request("GET", "/ready?verbose")
     response = connection.getresponse()
     assert (response.status, response.read().splitlines()[0]) == (503, b"not ready")
@@ -107,7 +107,7 @@ def test_a_slow_request_is_cut(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_connections_that_send_nothing_do_not_keep_others_from_an_answer(address: str) -> None:
     host, port = parse_address(address)
-    idle = [socket.create_connection((host, port), timeout=10) for _ in range(server.MOST_AT_ONCE + 4)]
+    idle = [socket.create_connection((host, port), timeout=60) for _ in range(server.MOST_AT_ONCE + 4)]
     for connection in idle[-4:]:
         connection.sendall(b"GET")
     assert all(b" 200 " in raw(address, b"GET /health HTTP/1.0\r\n\r\n") for _ in range(3))
@@ -128,7 +128,7 @@ def test_a_process_without_room_for_a_connection_does_not_try_again_at_once(
 
     with monkeypatch.context() as short:
         short.setattr(socketserver.TCPServer, "get_request", accept)
-        waiting = socket.create_connection(parse_address(address), timeout=10)
+        waiting = socket.create_connection(parse_address(address), timeout=60)
         waiting.sendall(b"GET /health HTTP/1.0\r\n\r\n")
         threading.Event().wait(3 * server.SHORT_PAUSE)
     assert 1 <= len(tried) <= 5

@@ -89,6 +89,6 @@ class Walk:
 
 def shell(line: str, folder: Path) -> str:
     command = line.replace("rocketapp", f"{sys.executable} -m rocketapp", 1)
-    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -24,7 +24,6 @@ def run(*arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_death_at_any_point_of_a_commit_or_a_compaction_loses_and_doubles_nothing() -> None:
     found = run("--points", "--compact")
     assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
@@ -32,7 +31,6 @@ def test_a_death_at_any_point_of_a_commit_or_a_compaction_loses_and_doubles_noth
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_deaths_at_random_moments_lose_and_double_nothing() -> None:
     found = run("--kills", "3")
     assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
@@ -40,7 +38,6 @@ def test_deaths_at_random_moments_lose_and_double_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_two_live_owners_of_the_same_queues_lose_and_double_nothing() -> None:
     found = run("--freezes", "3")
     assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
@@ -48,13 +45,11 @@ def test_two_live_owners_of_the_same_queues_lose_and_double_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_same_deaths_double_rows_where_a_handler_appends_its_batch() -> None:
     assert run("--kills", "3", "--naive")["duplicates"] > 0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_deaths_before_in_and_behind_a_transaction_lose_and_double_nothing(java: None) -> None:
     if postgres.driver() is None:
         pytest.skip(postgres.MISSING)
@@ -64,7 +59,6 @@ def test_deaths_before_in_and_behind_a_transaction_lose_and_double_nothing(java:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("format", ["arrow-delta", "arrow-iceberg"])
 def test_a_death_around_the_commit_of_a_lake_loses_and_doubles_nothing(format: str) -> None:
     found = run("--points", "--format", format)

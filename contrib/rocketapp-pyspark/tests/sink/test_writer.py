@@ -92,7 +92,7 @@ class Bench:
         return self.writer.new_queue(session), session
 
     async def until(self, is_so: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not is_so():
                 self._changed.clear()
                 await self._changed.wait()

@@ -26,7 +26,7 @@ from tests.peers.loading import Loader
 
 @pytest.fixture(scope="session")
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
-    broker = Embedded(tmp_path_factory.mktemp("embedded"), start_timeout=60)
+    broker = Embedded(tmp_path_factory.mktemp("embedded"))
     yield broker
     broker.stop()
 

@@ -81,7 +81,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
          "-subj", "/CN=broker.example", "-keyout", str(key), "-out", str(cert)],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     return cert, key
 
@@ -125,7 +125,7 @@ def test_an_encrypted_key_needs_its_password(
     locked = tmp_path / "locked.pem"
     subprocess.run(
         ["openssl", "ec", "-in", str(certificate[1]), "-aes256", "-passout", "pass:PASSW0RD", "-out", str(locked)],
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=300,
     )  # fmt: skip
     own = {"tls__verify": "false", "tls__certFile": certificate[0], "tls__keyFile": locked}
     assert read(tls_server.address, tls__enabled="true", tls__keyPassword="PASSW0RD", **own) == list(range(100))

@@ -19,7 +19,7 @@ def test_everything_that_a_task_imports_of_the_project_is_in_the_archive(tmp_pat
         "for name, module in sorted(sys.modules.items()):\n"
         "    if name.partition('.')[0] in names: print(module.__file__)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     places = done.stdout.splitlines()
     assert len(places) > 20
     assert [place for place in places if not place.startswith(str(archive))] == []
@@ -34,7 +34,7 @@ def test_equal_sources_make_equal_archives(tmp_path: Path) -> None:
 def test_the_archive_is_made_from_the_command_line_and_has_an_ending_that_spark_takes(tmp_path: Path) -> None:
     def made(name: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pyspark_rocketmq.archive", str(tmp_path / name)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
     assert made("rocketmq.zip").stdout.startswith(f"{tmp_path / 'rocketmq.zip'}: ")
     refused = made("rocketmq.whl")

@@ -58,7 +58,7 @@ async def test_an_app_s_requests_are_seen_with_their_answers() -> None:
     lifecycle = Lifecycle(app, settings, World(dial=network.dial, clock=clock, random=Random(2)))
     await lifecycle.start()
     await app.publish("orders", "x")
-    await asyncio.wait_for(done.wait(), 20)
+    await asyncio.wait_for(done.wait(), 60)
     assert await lifecycle.stop(asyncio.Event())
     await broker.stop()
     assert {"GET_ROUTEINFO_BY_TOPIC", "HEART_BEAT", "PULL_MESSAGE", "SEND_MESSAGE_V2"} <= set(signing.asked)

@@ -73,7 +73,7 @@ class Gathering:
         self.changed.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not holds():
                 self.changed.clear()
                 await self.changed.wait()

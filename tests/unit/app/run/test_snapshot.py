@@ -38,7 +38,7 @@ async def test_a_snapshot_tells_queues_counters_leases_and_reasons(run: Run) -> 
 
     lifecycle = await run(app)
     await entered.wait()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while lifecycle.counters.handled < 2:  # noqa: ASYNC110 - a counter has no event to wait for
             await asyncio.sleep(0.01)
     app.pause("stock", reason="counting")

@@ -48,7 +48,7 @@ for name in ("request", "send orders", "process orders", "pay"):
 
 
 def test_spans_of_the_process_and_of_the_app_are_one_trace() -> None:
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=60)
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=300)
     assert run.stdout.splitlines() == [
         "request <",
         "send orders < request",

@@ -231,7 +231,7 @@ async def test_a_trace_that_is_not_kept_costs_no_span_and_stays_one(collector: C
 
 
 async def settled_of(seen: list[str], count: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(seen) < count:  # noqa: ASYNC110 - a counter has no event to wait for
             await asyncio.sleep(0.01)
 
