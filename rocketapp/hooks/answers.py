@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.snapshot import AppSnapshot, Metric
@@ -20,6 +20,12 @@ Predicate = Callable[[Message], bool]
 """Takes one Message; False means: done, and not for this handler."""
 
 
+Where = Literal["telemetry", "idempotency", "database", "middleware"]
+"""The layers of a handler that wrappers stand in, outermost first."""
+Write = Callable[[str, Any, Mapping[str, Any]], None]
+"""Takes topic, body and options of one message, and writes it into the transaction that runs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrapper:
     """Builds the callable that stands in front of the next one.
@@ -27,15 +33,24 @@ class Wrapper:
     Each half receives the next callable once, at start, and returns the one that is
     called per message. What it raises or returns is judged like a handler's.
 
+    `layer`: where it stands. "telemetry" sees every message, filtered ones and copies too. "idempotency" lets one copy
+    through, and what it calls has published and answered. "database" is a transaction: it commits when what it calls
+    returns a plain value, and nothing else; without `write`, a handler with `@app.publishes` cannot have it.
+    "middleware" stands around the app's middlewares and sees exceptions before they are mapped.
+    `write`: of "database", writes what such a handler publishes into its outbox.
     `polled`: it also stands around polled handlers. They are called with a list of messages that is empty when the call
     begins and grows as the handler pulls; the next callable needs the same object. Otherwise it is left out there.
     """
 
     for_sync: Callable[[SyncCall], SyncCall] | None = None
     for_async: Callable[[AsyncCall], AsyncCall] | None = None
+    layer: Where = "middleware"
+    write: Write | None = None
     polled: bool = False
 
     def __post_init__(self) -> None:
+        if self.layer not in get_args(Where):
+            raise ValueError(f"a Wrapper stands in one of the layers {', '.join(get_args(Where))}, not {self.layer!r}")
         if self.for_sync is None and self.for_async is None:
             raise ValueError("a Wrapper needs for_sync=, for_async= or both; return None from the hook to decline")
 

@@ -115,8 +115,7 @@ class Plugins:
     def hooks(self, hook: str) -> list[Hook]:
         """What the plugins have for one hook, in the order of registration.
 
-        pluggy's `tryfirst` moves a plugin to the end, where wrappers are outermost, and
-        `trylast` to the front.
+        pluggy's `trylast` moves a plugin to the front: next to the producer, of what stands around publishing.
         """
         found = []
         for one in getattr(self._pluggy.hook, hook).get_hookimpls():

@@ -84,8 +84,8 @@ def handler_wrapper(subscription: Subscription) -> Wrapper | None:
     """Return a wrapper around the handler of one subscription, or None to decline.
 
     Called once per subscription while the app starts, never per message: a plugin
-    that declines costs nothing. Of several wrappers, the last registered is outermost.
-    Around a polled handler stand those with `polled=True`.
+    that declines costs nothing. A wrapper names its layer; of several in one layer the last registered
+    is outermost. Around a polled handler stand those with `polled=True`.
     """
 
 
@@ -93,9 +93,9 @@ def handler_wrapper(subscription: Subscription) -> Wrapper | None:
 def message_filter(subscription: Subscription) -> Predicate | None:
     """Return a predicate that says which messages the handler sees, or None to decline.
 
-    Called once per subscription while the app starts. The predicate runs per message,
-    before any wrapper, in the thread of a sync handler or on the loop of an async one.
-    A message that one predicate refuses is done, and counts as handled. Not called for polled handlers.
+    Called once per subscription while the app starts. The predicate runs per message, in the thread of a sync handler
+    or on the loop of an async one. A message that one predicate refuses is done, and counts as handled. Not called for
+    polled handlers.
     """
 
 

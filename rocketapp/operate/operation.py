@@ -86,7 +86,7 @@ class Operation:
         app.every(INTERVAL, self.take)
         return self._observe
 
-    @hookimpl(tryfirst=True)
+    @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
         return None if self._counts is None else self._counts.handler(subscription)
 

@@ -66,7 +66,7 @@ class Failures:
     def options(self) -> tuple[str, type[FailuresConfig]]:
         return "failures", FailuresConfig
 
-    @hookimpl(tryfirst=True)
+    @hookimpl
     def failure_policy(
         self, subscription: Subscription, options: Callable[[type[FailuresConfig]], FailuresConfig]
     ) -> Override | None:

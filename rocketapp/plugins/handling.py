@@ -58,7 +58,7 @@ def around(
 
         return entered
 
-    return Wrapper(for_sync=for_sync, for_async=for_async, polled=polled)
+    return Wrapper(for_sync=for_sync, for_async=for_async, layer="telemetry", polled=polled)
 
 
 def wrapper(subscription: Subscription) -> Wrapper:

@@ -26,9 +26,8 @@ class LogContext:
     def app_setup(self, app: Surface) -> None:
         self._is_on = is_on(app.options(AppConfig))
 
-    @hookimpl(tryfirst=True)
+    @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
-        """Outermost, so that lines of other wrappers have the context too."""
         return handling.wrapper(subscription) if self._is_on else None
 
 

@@ -131,11 +131,10 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
         messages = [_message(one, subscription, app) for one in (item if is_batch else [item])]
         given = messages if is_batch else messages[0]
         try:
-            async with asyncio.timeout(subscription.timeout):
-                if subscription.is_async:
-                    result, raised = await found.call(given), False
-                else:
-                    result, raised = await asyncio.to_thread(found.call, given), False
+            if subscription.is_async:
+                result, raised = await found.call(given), False
+            else:
+                result, raised = await asyncio.to_thread(found.call, given), False
         except Exception as error:
             result, raised = error, True
     outcomes = outcomes_of(result, raised, messages, subscription)

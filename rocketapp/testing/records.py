@@ -65,7 +65,7 @@ class Retried:
     reason: str
     """As the log says it: the exception's class, text and line."""
     error: BaseException | None
-    """What the handler raised; None when it returned a Retry, or when `timeout=` ended the attempt."""
+    """What the handler raised, also TimeoutError by `timeout=`; None when it returned a Retry."""
     at: float
 
 
@@ -215,9 +215,10 @@ class Recorder:
     def observe_events(self, app: Surface) -> events.Observe:
         return self._observe
 
-    @hookimpl(tryfirst=True)
+    @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper:
         return Wrapper(
+            layer="telemetry",
             for_sync=lambda call: self._recording(call, subscription),
             for_async=lambda call: self._recording_async(call, subscription),
             polled=True,

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, c
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from rocketapp import DeadLetter, Message, Outcomes, PluginError, Retry, RocketApp, SetupError, Skip
+from rocketapp import DeadLetter, Message, Outcomes, PluginError, Retry, RocketApp, SetupError
 from rocketapp.testing import TestApp
 from rocketapp_sqlalchemy import Database, marking
 from rocketapp_sqlalchemy.tables import marks
@@ -101,14 +101,6 @@ def test_a_returned_outcome_that_is_not_done_leaves_neither(shop: Shop, engine: 
         t.publish("orders", "1")
         t.advance(1)
         assert (stored(engine), marked(engine)) == ([], 0)
-
-
-def test_a_returned_skip_keeps_what_was_done(shop: Shop, engine: Engine) -> None:
-    shop.then = lambda message: Skip("nothing more to do")
-    with TestApp(shop.app) as t:
-        t.publish_many("orders", ["1", "1"])
-        t.settle()
-    assert (stored(engine), marked(engine)) == ([1], 1)
 
 
 def test_copies_at_the_same_time_wait_for_each_other(database: Database, engine: Engine) -> None:

@@ -7,13 +7,16 @@ function itself.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from rocketapp.app.call.chain import Call, Layer
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, getter, sync_call
-from rocketapp.app.call.returned import Publication, answering, answers, decided, published
+from rocketapp.app.call.returned import decided
 from rocketapp.app.call.signature import Argument, Kind
 from rocketapp.app.payloads import MARK, Reader, cause_of, problem_of
 from rocketapp.app.publishing import Publishing
@@ -93,32 +96,42 @@ def _merged(bad: Outcomes, good: list[Any], outcome: Any) -> Outcomes:
     return bad
 
 
-Call = Callable[[Any], Any]
 Get = Callable[[Any], Any]
 
 
-def bound_call(
+def inner_layers(
     function: Callable[..., Any],
     arguments: tuple[Argument, ...],
     subscription: Subscription,
     publishing: Publishing,
-    *,
-    publication: Publication | None = None,
     decisions: Decisions | None = None,
-) -> Call:
-    """The callable for this subscription. `publishing`: the running app's.
+) -> list[Layer]:
+    """What fills the arguments of the function, and ends a call that takes too long. `publishing`: the running app's.
 
-    publication: what becomes of the value that it returns. decisions: where its contexts note down what it says of
-    commits; None for a handler whose returning commits.
+    decisions: where its contexts note down what it says of commits; None for a handler whose returning commits.
     """
-    call, is_async = _bare_call(function, arguments, subscription, publishing, decisions), subscription.is_async
-    if decisions is not None:
-        call = decided(call, decisions, subscription)
-    if publication is not None:
-        return published(call, publication, publisher_of(subscription, publishing), is_async=is_async)
-    if subscription.batch is None and answers(function):
-        return answering(call, publishing.to(subscription.cluster), is_async=is_async)
-    return call
+    is_polled = any(argument.kind is Kind.PULL for argument in arguments)
+
+    def bind(function: Call) -> Call:
+        if is_polled:
+            return polled_call(function, arguments, subscription, publishing)
+        call = _bare_call(function, arguments, subscription, publishing, decisions)
+        return call if decisions is None else decided(call, decisions, subscription)
+
+    layers = [Layer("arguments", ", ".join(argument.name for argument in arguments), bind)]
+    if subscription.timeout is not None:
+        layers.append(Layer("timeout", f"{subscription.timeout:g} s", partial(timed, seconds=subscription.timeout)))
+    return layers
+
+
+def timed(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    """The function, cancelled after this time: nothing of what stands around it is cut."""
+
+    async def within_time(*positional: Any, **named: Any) -> Any:
+        async with asyncio.timeout(seconds):
+            return await function(*positional, **named)
+
+    return within_time
 
 
 def polled_call(

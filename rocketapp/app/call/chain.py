@@ -1,26 +1,84 @@
-"""What stands around a handler, folded into one callable once, at start: what nobody declared is not there.
+"""What stands around a handler: layers in one order, folded into one callable once, at start.
 
-From outside to inside: filters of plugins, their wrappers with the last registered first, then for the app and after
-it for each router its exception handlers and its middlewares, the first declared outermost, then the bound function.
-Around a polled handler stand the wrappers that say so, and nothing else.
+Everything that stands there names its layer. Of several in one layer those of plugins are outside, with the last
+registered first; then come those of the app and of each router, the first declared outermost. What nobody declared is
+not there. Around a polled handler stand the wrappers that say so, and nothing else.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import CodeType
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import PluginError, SetupError
-from rocketapp.hooks.answers import Predicate, Wrapper
+from rocketapp.hooks.answers import Predicate, Wrapper, Write
 from rocketapp.hooks.manager import HookResult, Plugins, code_of
 from rocketapp.model.outcome import Outcome, Skip, is_outcome
 from rocketapp.model.subscription import Subscription, kind_of
 
-Call = Callable[[Any], Any]
+Call = Callable[..., Any]
+ORDER: Final = (
+    "telemetry",
+    "filter",
+    "idempotency",
+    "answer",
+    "exceptions",
+    "database",
+    "outbox",
+    "middleware",
+    "arguments",
+    "timeout",
+)
+"""The layers around a handler, outermost first.
+
+A mark in an outside store is kept when what is inside has ended well, also the answer or the publication. These leave
+the process when the transaction has been committed; a publication that an outbox takes is part of the transaction.
+Exceptions are mapped outside of the transaction, so that they roll it back.
+"""
+
+
+class Layer(NamedTuple):
+    """One of the things that stand around a handler."""
+
+    name: str
+    """Where: one of ORDER."""
+    of: str
+    """What stands there, for people: a plugin, a middleware, a topic."""
+    build: Callable[[Call], Call]
+    """Makes of the next callable the one in front of it."""
+    plugin: str = ""
+    """Whose it is; empty for what is the app's own."""
+    write: Write | None = None
+    """Of a transaction: writes a message that is sent when it is committed, into its outbox."""
+
+
+def in_order(layers: Iterable[Layer]) -> list[Layer]:
+    """Outermost first. Within one layer they stay as they were found."""
+    return sorted(layers, key=lambda layer: ORDER.index(layer.name))
+
+
+def fold(function: Call, layers: Iterable[Layer], owners: dict[CodeType, str] | None = None) -> Call:
+    """The callable that a consumer calls per message. Raises PluginError for what a plugin's wrapper cannot build.
+
+    `owners`: is told which code is whose, for errors.
+    """
+    call = function
+    for layer in reversed(in_order(layers)):
+        call = layer.build(call)
+        if owners is not None:
+            _own(call, layer.plugin, owners)
+    return call
+
+
+def _own(call: Call, plugin: str, owners: dict[CodeType, str]) -> None:
+    code = code_of(call)
+    if code is not None:
+        owners.setdefault(code, plugin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +143,18 @@ class Around:
         )
 
 
-def fold_around(call: Call, subscription: Subscription, arounds: Sequence[Around]) -> Call:
+def around_layers(arounds: Sequence[Around], subscription: Subscription) -> list[Layer]:
     """`arounds`: innermost first. Raises SetupError for what cannot stand in front of this handler."""
-    for around in arounds:
-        for middleware in reversed(around.middlewares):
-            call = _behind(_half(middleware, subscription), call, is_async=subscription.is_async)
+    found = list[Layer]()
+    for around in reversed(arounds):
         if around.exception_handlers:
-            call = _mapped(call, _usable(around.exception_handlers, subscription), subscription)
-    return call
+            names = ", ".join(kind.__name__ for kind in around.exception_handlers)
+            handlers = _usable(around.exception_handlers, subscription)
+            found.append(Layer("exceptions", names, partial(_mapped, handlers=handlers, subscription=subscription)))
+        for middleware in around.middlewares:
+            half, is_async = _half(middleware, subscription), subscription.is_async
+            found.append(Layer("middleware", middleware.name, partial(_behind, half, is_async=is_async)))
+    return found
 
 
 def _half(middleware: Middleware, subscription: Subscription) -> Callable[..., Any]:
@@ -213,36 +275,37 @@ def _check_takes(function: Any, names: tuple[str, str], what: str, place: str) -
         raise SetupError(place, f"{what} {problem}")
 
 
-def fold(call: Call, subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None = None) -> Call:
-    """The callable that a consumer calls per message. Raises PluginError for an answer that cannot be folded.
+def plugin_layers(subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None) -> list[Layer]:
+    """What plugins put around one handler. Raises PluginError for an answer that cannot stand there.
 
-    `owners`: is told which code is whose, for errors.
+    `owners`: is told whose filter is which code.
     """
-    owners = {} if owners is None else owners
-    by_message = kind_of(subscription).by_message
-    for answer in plugins.ask("handler_wrapper", subscription=subscription):
+    found, by_message = list[Layer](), kind_of(subscription).by_message
+    for answer in reversed(plugins.ask("handler_wrapper", subscription=subscription)):
         wrapper = answer.value
         if not isinstance(wrapper, Wrapper):
             answer.refuse("a Wrapper")
         if by_message or wrapper.polled:
-            call = answer.around(_builder(wrapper, answer, subscription), call)
-            _own(call, answer, owners)
-    if not by_message:
-        return call
-    predicates = []
-    for answer in plugins.ask_for_functions("message_filter", subscription=subscription):
+            build = partial(answer.around, _builder(wrapper, answer, subscription))
+            found.append(Layer(wrapper.layer, answer.plugin, build, answer.plugin, wrapper.write))
+    if by_message:
+        found += _filter_layers(subscription, plugins, owners)
+    return found
+
+
+def _filter_layers(subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None) -> list[Layer]:
+    answers = plugins.ask_for_functions("message_filter", subscription=subscription)
+    for answer in answers:
         if is_async(answer.value):
             why = "message_filter returned an async function, of which every answer is true: write a plain `def`"
             raise PluginError(answer.plugin, why)
-        predicates.append(answer.value)
-        _own(answer.value, answer, owners)
-    return _filtered(call, predicates, subscription) if predicates else call
-
-
-def _own(call: Call, answer: HookResult, owners: dict[CodeType, str]) -> None:
-    code = code_of(call)
-    if code is not None:
-        owners.setdefault(code, answer.plugin)
+        if owners is not None:
+            _own(answer.value, answer.plugin, owners)
+    if not answers:
+        return []
+    names = ", ".join(answer.plugin for answer in answers)
+    build = partial(_filtered, predicates=[answer.value for answer in answers], subscription=subscription)
+    return [Layer("filter", names, build)]
 
 
 def _builder(wrapper: Wrapper, answer: HookResult, subscription: Subscription) -> Callable[[Call], Call]:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NoReturn
 
+from rocketapp.app.call.chain import Call, Layer
+from rocketapp.app.call.context import publisher_of
 from rocketapp.app.places import plain_function
-from rocketapp.app.publishing import Publisher, Publishing, check_names, outgoing, timeout_of
+from rocketapp.app.publishing import (
+    CORRELATION_ID,
+    Publisher,
+    Publishing,
+    check_names,
+    correlation_id,
+    outgoing,
+    timeout_of,
+)
 from rocketapp.errors import SendRefused, SendUnknown, SetupError, named_message
+from rocketapp.hooks.answers import Write
 from rocketapp.model.names import topic_problem
 from rocketapp.model.outcome import Decisions, Retry, is_outcome
 from rocketapp.model.outgoing import PublishOptions
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
-
-Call = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,32 @@ class Publication:
         return self if isinstance(self.topic, Topic) or not prefix else replace(self, topic=prefix + self.topic)
 
 
+def publication_layer(
+    publication: Publication, subscription: Subscription, publishing: Publishing, others: Iterable[Layer]
+) -> Layer:
+    """What publishes: outside of a transaction that stands among the others, or by its outbox.
+
+    Raises SetupError for a transaction without an outbox: the message could be sent and its effect be missing.
+    """
+    transactions = [layer for layer in others if layer.name == "database"]
+    if not transactions:
+        publisher = publisher_of(subscription, publishing)
+        build = partial(published, publication=publication, publisher=publisher, is_async=subscription.is_async)
+        return Layer("answer", f"publishes {publication.topic_name}", build)
+    write = transactions[-1].write
+    if write is None:
+        raise SetupError(
+            publication.place,
+            f"publishes: plugin {transactions[-1].plugin} commits what {subscription.handler_name} does, and has no "
+            "outbox for what it returns: create one, Outbox(database), or remove publishes",
+        )
+    for name in ("timeout", "queue", "recallable"):
+        if publication.options.get(name) is not None:
+            raise SetupError(publication.place, f"publishes: {name}= is not kept by an outbox: remove it")
+    build = partial(_written, publication=publication, write=write, subscription=subscription)
+    return Layer("outbox", f"publishes {publication.topic_name}", build)
+
+
 def published(call: Call, publication: Publication, publisher: Callable[[Any], Publisher], *, is_async: bool) -> Call:
     """Publish what `call` returns. None and outcomes are not published; a failed send fails the attempt."""
     topic, options = publication.topic, publication.options
@@ -71,6 +107,28 @@ def published(call: Call, publication: Publication, publisher: Callable[[Any], P
         return None
 
     return one_async if is_async else one
+
+
+def _written(call: Call, publication: Publication, write: Write, subscription: Subscription) -> Call:
+    """The same by an outbox: it is sent when the transaction in which `call` runs is committed."""
+    topic, options = publication.topic, publication.options
+    properties = options.get("properties") or {}
+
+    def written(message: Any, value: Any) -> Any:
+        if value is None or is_outcome(value):
+            return value
+        following = {CORRELATION_ID: correlation_id(message), **properties}
+        name = topic.name_for(value) if isinstance(topic, Topic) else topic
+        write(name, value, {"cluster": subscription.cluster, **options, "properties": following})
+        return None
+
+    async def one_async(message: Any) -> Any:
+        return written(message, await call(message))
+
+    def one(message: Any) -> Any:
+        return written(message, call(message))
+
+    return one_async if subscription.is_async else one
 
 
 @dataclass(slots=True)
@@ -126,6 +184,12 @@ def answers(function: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):
         return False
     return said not in (inspect.Signature.empty, None, "None", type(None), NoReturn, "NoReturn")
+
+
+def answer_layer(subscription: Subscription, publishing: Publishing) -> Layer:
+    """What answers requests with what the handler returns."""
+    own = publishing.to(subscription.cluster)
+    return Layer("answer", "answers requests", partial(answering, publishing=own, is_async=subscription.is_async))
 
 
 def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:

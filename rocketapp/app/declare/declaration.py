@@ -11,13 +11,14 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any, NoReturn
 
-from rocketapp.app.call.binding import Call, bound_call, polled_call
-from rocketapp.app.call.chain import Around, fold_around
+from rocketapp.app.call.binding import inner_layers
+from rocketapp.app.call.chain import Around, Layer, around_layers, in_order, plugin_layers
 from rocketapp.app.call.context import Pull, SyncPull
 from rocketapp.app.call.provided import Providers
-from rocketapp.app.call.returned import Publication
+from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer
 from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
 from rocketapp.app.declare.options import POLLED, Inherited, option_problem, topic_name_problem
 from rocketapp.app.payloads import Payloads, described
@@ -25,6 +26,7 @@ from rocketapp.app.places import is_async, is_generator, name_of_function, place
 from rocketapp.app.publishing import Publishing
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
+from rocketapp.hooks.manager import Plugins
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
 from rocketapp.model.outcome import Decisions
 from rocketapp.model.policy import unfit_for_concurrent
@@ -168,17 +170,28 @@ class Declaration:
         _check_alone(subscription)
         return replace(self, subscription=subscription)
 
-    def call(self, publishing: Publishing, decisions: Decisions | None = None) -> Call:
-        """The function behind what the app and its routers put around it. `resolved` comes first.
+    def layers(
+        self,
+        publishing: Publishing,
+        plugins: Plugins,
+        *,
+        decisions: Decisions | None = None,
+        owners: dict[CodeType, str] | None = None,
+    ) -> list[Layer]:
+        """What stands around the function, outermost first. `resolved` comes first.
 
-        publishing: the running app's. decisions: where a handler that commits by hand says so. Raises SetupError for
-        what cannot stand around it.
+        publishing: the running app's. decisions: where a handler that commits by hand says so. owners: is told whose
+        filter is which code. Raises SetupError and PluginError for what cannot stand there.
         """
         one, arguments = self.subscription, self.arguments or ()
-        if self.is_polled:  # a polled call has no message that a middleware could see
-            return polled_call(self.function, arguments, one, publishing)
-        call = bound_call(self.function, arguments, one, publishing, publication=self.publication, decisions=decisions)
-        return fold_around(call, one, self.around)
+        found = plugin_layers(one, plugins, owners)
+        if not self.is_polled:  # a polled call has no message that a middleware could see
+            found += around_layers(self.around, one)
+            if self.publication is not None:
+                found.append(publication_layer(self.publication, one, publishing, found))
+            elif one.batch is None and answers(self.function):
+                found.append(answer_layer(one, publishing))
+        return in_order([*found, *inner_layers(self.function, arguments, one, publishing, decisions)])
 
     @property
     def is_polled(self) -> bool:

@@ -305,11 +305,11 @@ def handler_of(declaration: Declaration, plugins: Plugins, publishing: Publishin
         if argument.kind is Kind.PROVIDER:
             refuse_circle(argument.name, argument.provide, subscription.place)
     decisions = Decisions() if subscription.commit == "manual" else None
-    call = declaration.call(publishing, decisions)
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
-    users = [call, declaration.function]
+    users = [declaration.function]
     if callable(subscription.idempotent):
         users.append(keys_of(subscription, subscription.idempotent))
     owners = {code: "" for code in map(code_of, users) if code is not None}
-    call = fold(call, subscription, plugins, owners)
+    layers = declaration.layers(publishing, plugins, decisions=decisions, owners=owners)
+    call = fold(declaration.function, layers, owners)
     return Handler(subscription, call, owner_of=partial(raised_by, owners=owners), decisions=decisions)

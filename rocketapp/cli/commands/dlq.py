@@ -333,10 +333,9 @@ async def call_handler(handler: Handler, message: Message) -> tuple[Any, bool]:
     subscription = handler.subscription
     given: Any = message if subscription.batch is None else [message]
     try:
-        async with asyncio.timeout(subscription.timeout):
-            if subscription.is_async:
-                return await handler.call(given), False
-            return await asyncio.to_thread(handler.call, given), False
+        if subscription.is_async:
+            return await handler.call(given), False
+        return await asyncio.to_thread(handler.call, given), False
     except Exception as error:
         return error, True
 

@@ -25,7 +25,6 @@ from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.consumer.stalls import OF_CALL
-from rocketapp.consumer.workers.async_workers import limited
 from rocketapp.consumer.workers.free_calls import FreeCalls
 from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.model.event import LoopFailed
@@ -67,7 +66,7 @@ class PolledMode(Pulled):
         self.free_calls: FreeCalls = FreeCalls(about.concurrency)
         self._threads = context.threads(f"polled handler {self.handler.name}", about.concurrency)
         self.call: Callable[[PolledBatch], Awaitable[object]] = (
-            limited(self.handler) if about.is_async else partial(_in_thread, self._threads, self.handler)
+            self.handler.call if about.is_async else partial(_in_thread, self._threads, self.handler)
         )
         self.decode: Decode = partial(decode_wanted, self.handler, context.member)
 

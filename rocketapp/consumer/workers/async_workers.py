@@ -51,7 +51,7 @@ class AsyncWorkers:
         subscription = handler.subscription
         self.handler = handler
         self._tasks = tasks
-        self.call: Callable[[Any], Awaitable[object]] = limited(handler)
+        self.call: Callable[[Any], Awaitable[object]] = handler.call
         self.batch: tuple[int, float] | None = (
             None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
         )
@@ -279,17 +279,3 @@ def failed(
     task = asyncio.current_task() if is_cancelled else None
     if task is not None and task.cancelling():
         raise error
-
-
-def limited(handler: Handler) -> Callable[[Any], Awaitable[object]]:
-    """The handler's call, ended after its timeout if it has one."""
-    call: Callable[[Any], Awaitable[object]] = handler.call
-    seconds = handler.subscription.timeout
-    if seconds is None:
-        return call
-
-    async def within_time(item: Any) -> object:
-        async with asyncio.timeout(seconds):
-            return await call(item)
-
-    return within_time

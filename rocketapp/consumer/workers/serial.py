@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rocketapp.consumer.handler import Handler, Tokens
-from rocketapp.consumer.workers.async_workers import limited
 from rocketapp.consumer.workers.free_calls import FreeCalls
 from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.consumer.workers.work import Acknowledge
@@ -86,7 +85,7 @@ class SerialExecutor:
         """Most single items of one run."""
         self.free_calls: FreeCalls = FreeCalls(handler.subscription.concurrency)
         """Limits how many queues call the handler at once."""
-        self.call: Callable[[Any], Any] = limited(handler) if threads is None else handler.call
+        self.call: Callable[[Any], Any] = handler.call
         self.tokens: Tokens | None = handler.tokens
         self._now = asyncio.get_running_loop().time
 

@@ -31,15 +31,13 @@ class Idempotency:
 
         return SQLiteStore(config.path)
 
-    @hookimpl(tryfirst=True)  # outermost: what other wrappers raise after the handler leaves the message not done
+    @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
         if not _is_ours(subscription):
             return None
-        once = Once(subscription, self._opened)
-        if subscription.batch is not None:
-            batch = OnceBatch(once)
-            return Wrapper(for_sync=batch.for_sync, for_async=batch.for_async)
-        return Wrapper(for_sync=once.for_sync, for_async=once.for_async)
+        single = Once(subscription, self._opened)
+        once = single if subscription.batch is None else OnceBatch(single)
+        return Wrapper(layer="idempotency", for_sync=once.for_sync, for_async=once.for_async)
 
     @hookimpl
     async def app_startup(self, app: Surface) -> None:

@@ -72,9 +72,8 @@ class Telemetry:
         if self._wanted is not None and self._wanted.metrics:
             self._counts = Counts()
 
-    @hookimpl(tryfirst=True)
+    @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
-        """Outside of other wrappers: what they do belongs to the span."""
         timed = None if self._counts is None or not self._config.durations else self._counts.handler(subscription)
         traced = None if self._tracing is None else self._tracing.handler(subscription)
         return _around(traced, timed) if traced and timed else traced or timed
@@ -175,6 +174,7 @@ def _around(outer: Wrapper, inner: Wrapper) -> Wrapper:
         inner.for_async,
     )
     return Wrapper(
+        layer="telemetry",
         for_sync=lambda call: outer_sync(inner_sync(call)),
         for_async=lambda call: outer_async(inner_async(call)),
         polled=outer.polled and inner.polled,

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp import Message, RocketApp
+from rocketapp.app.call.chain import fold
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.publishing import Publishing, Sender
 from rocketapp.app.run.container import plans_of
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Record, decode_records, encode_record
@@ -83,9 +85,10 @@ def bound(app: RocketApp) -> Declaration:
     return one
 
 
-def call_of(app: RocketApp) -> Callable[[Any], Any]:
-    """The callable that the consumer of the only handler would use."""
-    return bound(app).call(NOWHERE)
+def call_of(app: RocketApp, publishing: Publishing = NOWHERE, plugins: Plugins | None = None) -> Callable[[Any], Any]:
+    """The callable that the consumer of the only handler would use; without the plugins that are installed."""
+    one = bound(app)
+    return fold(one.function, one.layers(publishing, plugins or Plugins()))
 
 
 def _all_bound(app: RocketApp, consumer: ConsumerConfig | None = None, group: str = "") -> list[Declaration]:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.call.chain import fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugins import handling
@@ -134,5 +133,4 @@ def test_without_it_a_handler_has_nothing_in_front_of_it() -> None:
     @app.subscribe("orders")
     def settle(message: Message) -> None: ...
 
-    subscription = bound(app).subscription
-    assert fold(settle, subscription, plugins) is settle
+    assert call_of(app, plugins=plugins) is settle

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Retry, RocketApp
-from rocketapp.app.call.chain import fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model import event as events
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugins import logs
 from rocketapp.plugins.log_format import make_formatter
 from rocketapp.plugins.logs import EventLog
-from tests.unit.app.given import bound, call_of, message
+from tests.unit.app.given import call_of, message
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 
@@ -184,7 +183,7 @@ def test_a_line_commands_no_terminal(lines: Callable[[], list[str]]) -> None:
 def folded(app: RocketApp) -> Callable[[Any], Any]:
     plugins = Plugins()
     plugins.register(logs)
-    return fold(call_of(app), bound(app).subscription, plugins)
+    return call_of(app, plugins=plugins)
 
 
 def test_without_debug_nothing_stands_before_the_handler(caplog: pytest.LogCaptureFixture) -> None:

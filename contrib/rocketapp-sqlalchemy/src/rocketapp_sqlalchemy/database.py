@@ -15,7 +15,6 @@ from sqlalchemy.orm import Session, sessionmaker
 
 from rocketapp.plugin import (
     CheckedArgument,
-    MakeKey,
     Message,
     PluginError,
     RocketAppError,
@@ -82,6 +81,8 @@ class Database:
         """An app has it among its plugins."""
         self.encode: Callable[[Any, str | None], tuple[bytes, Mapping[str, str]]] | None = None
         """How the running app encodes bodies."""
+        self.outbox: Callable[..., None] | None = None
+        """Writes a message into a session's transaction: `Outbox.publish` of the outbox in this database."""
 
     def __repr__(self) -> str:
         return f"<Database {self.engines[0].url!r}>"  # SQLAlchemy hides the password
@@ -94,7 +95,7 @@ class Database:
     def app_setup(self) -> None:
         self.is_plugin = True
 
-    @hookimpl(tryfirst=True)  # outermost: what other wrappers raise after the handler undoes its transaction
+    @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
         wanted = subscription.idempotent
         if not isinstance(wanted, InDatabase) or not _is_of(self, subscription):
@@ -107,10 +108,17 @@ class Database:
                 f"{subscription.handler_name} ({subscription.place}) is {kind}, and this database has no engine for "
                 f"it: give it one more, Database(..., {maker}(...))",
             )
-        once = Once(subscription, self._keys(subscription, wanted))
+        once, write = Once(subscription, keys_of(subscription, wanted.key)), self.outbox and self._write
         if subscription.is_async:
-            return Wrapper(for_async=once.for_async(async_sessionmaker(engine, expire_on_commit=False)))
-        return Wrapper(for_sync=once.for_sync(sessionmaker(engine, expire_on_commit=False)))
+            for_async = once.for_async(async_sessionmaker(engine, expire_on_commit=False))
+            return Wrapper(layer="database", write=write, for_async=for_async)
+        for_sync = once.for_sync(sessionmaker(engine, expire_on_commit=False))
+        return Wrapper(layer="database", write=write, for_sync=for_sync)
+
+    def _write(self, topic: str, body: Any, options: Mapping[str, Any]) -> None:
+        """A message that is sent when the transaction of this call is committed."""
+        assert self.outbox is not None, "a publication without an outbox is refused at the start"
+        self.outbox(current.get(), topic, body, **options)
 
     @hookimpl
     def argument_provider(self, kind: Any) -> Callable[[], Any] | None:
@@ -154,9 +162,6 @@ class Database:
             return await asyncio.to_thread(_run_in_thread, engine, work)
         async with engine_of(self.engines, is_async=True).begin() as connection:
             return await connection.run_sync(work)
-
-    def _keys(self, subscription: Subscription, wanted: InDatabase) -> MakeKey:
-        return keys_of(subscription, wanted.key)
 
     def _remove_expired(self, connection: Connection) -> int:
         return marking.remove_expired(connection, keep=self._keep, most=_MOST_SWEPT)

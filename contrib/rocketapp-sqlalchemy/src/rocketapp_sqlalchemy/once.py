@@ -20,6 +20,7 @@ from rocketapp.plugin import (
     Subscription,
     SyncCall,
     is_done,
+    outcome_of,
     outcomes_of,
 )
 from rocketapp_sqlalchemy import marking
@@ -49,11 +50,8 @@ class Once:
                     with _current(session):
                         result = call(part.shape(unhandled))
                     _refuse_another(session, begun)
-                    undone = part.undone(result)
-                    if undone == part.claimed:
-                        session.rollback()
-                    else:
-                        if undone:
+                    if part.is_plain(result):
+                        if undone := part.undone():
                             session.execute(marking.leave(undone))
                         session.commit()
                     return part.outcome(result)
@@ -77,11 +75,8 @@ class Once:
                     with _current(session):
                         result = await call(part.shape(unhandled))
                     _refuse_another(session.sync_session, begun)
-                    undone = part.undone(result)
-                    if undone == part.claimed:
-                        await session.rollback()
-                    else:
-                        if undone:
+                    if part.is_plain(result):
+                        if undone := part.undone():
                             await session.execute(marking.leave(undone))
                         await session.commit()
                     return part.outcome(result)
@@ -106,10 +101,6 @@ class _Part:
         """By key: the first copy of what is to be handled."""
         self._outcomes: list[Any] = []
 
-    @property
-    def claimed(self) -> list[str]:
-        return list(self._given)
-
     def unhandled(self, taken: set[str]) -> list[Message]:
         """The first copy of each key that was taken now."""
         for key, message in zip(self.keys, self._messages, strict=True):
@@ -121,10 +112,14 @@ class _Part:
         """As the handler takes it."""
         return unhandled if self._is_batch else unhandled[0]
 
-    def undone(self, result: object) -> list[str]:
-        """The keys of the given messages that the handler's answer leaves not done."""
+    def is_plain(self, result: object) -> bool:
+        """Whether a message of the call has a plain value: then it commits. An outcome, Skip too, undoes its effect."""
         given = list(self._given.values())
         self._outcomes = outcomes_of(result, given) if self._is_batch else [result]
+        return any(outcome_of(outcome, self._subscription) is None for outcome in self._outcomes)
+
+    def undone(self) -> list[str]:
+        """The keys of the given messages that are not done."""
         return [
             key
             for key, outcome in zip(self._given, self._outcomes, strict=True)

@@ -59,6 +59,7 @@ class Outbox:
         self._database, self._lease, self._interval = database, lease, interval
         self._tasks = Tasks()
         self._relay: Relay | None = None
+        database.outbox = self.publish
 
     def __repr__(self) -> str:
         return f"<Outbox in {self._database!r}>"

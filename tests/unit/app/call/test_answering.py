@@ -12,7 +12,7 @@ import pytest
 from rocketapp import Message, Retry, RocketApp, SendUnknown, Skip
 from rocketapp.app.call.returned import answers
 from rocketapp.app.publishing import Publishing
-from tests.unit.app.given import NotRunning, bound, message
+from tests.unit.app.given import NotRunning, call_of, message
 
 ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "someone", "CLUSTER": "DefaultCluster"}
 
@@ -43,8 +43,7 @@ class Replies(NotRunning):
 def handler(replies: Replies, function: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
     app = RocketApp("shop", clusters={"eu": "h:1"})
     app.subscribe("orders", **options)(function)
-    one = bound(app)
-    return one.call(Publishing(lambda: replies))
+    return call_of(app, Publishing(lambda: replies))
 
 
 async def priced(message: Message) -> Price:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp, Skip, Wrapper, hookimpl
-from rocketapp.app.call.chain import fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
 from rocketapp.testing import TestApp
@@ -70,7 +69,7 @@ def plugins_of(*objects: object) -> Plugins:
 
 
 def folded(app: RocketApp, plugins: Plugins) -> Callable[[Any], Any]:
-    return fold(call_of(app), bound(app).subscription, plugins)
+    return call_of(app, plugins=plugins)
 
 
 def sync_app(passed: list[str]) -> RocketApp:

@@ -13,7 +13,7 @@ from dependency_injector.wiring import Provide
 from rocketapp import Message, Retry, RocketApp, SetupError, hookimpl
 from rocketapp.app.publishing import Publishing
 from rocketapp.plugin import Surface
-from tests.unit.app.given import NotRunning, bound, message
+from tests.unit.app.given import NotRunning, bound, call_of, message
 from tests.unit.app.parts import Diary, Noted, lifecycle_of
 
 DIARY: list[str] = []
@@ -90,14 +90,14 @@ def diary() -> list[str]:
     return DIARY
 
 
-def call_of(app: RocketApp) -> Callable[[Any], Any]:
-    one, here = bound(app), Here()
-    return one.call(Publishing(lambda: here))
+def scoped(app: RocketApp) -> Callable[[Any], Any]:
+    here = Here()
+    return call_of(app, Publishing(lambda: here))
 
 
 async def result_of(app: RocketApp) -> Any:
     """What the handler returns for a message, called where a consumer would call it."""
-    one, call = bound(app), call_of(app)
+    one, call = bound(app), scoped(app)
     return await call(message()) if one.subscription.is_async else await asyncio.to_thread(call, message())
 
 
@@ -205,7 +205,7 @@ async def test_an_asynchronous_generator_needs_an_async_handler() -> None:
     app = RocketApp("shop", container=Parts())
     handler(app, "session_async", lambda session: None, is_async=False)
     with pytest.raises(SetupError, match="its provider is an async generator, so the handler must be `async def`"):
-        call_of(app)
+        scoped(app)
 
 
 def test_a_provider_that_depends_on_a_generator_is_refused() -> None:

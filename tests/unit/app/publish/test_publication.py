@@ -12,7 +12,7 @@ import pytest
 
 from rocketapp import Message, Retry, RocketApp, Router, SendUnknown, SetupError, Skip, Topic
 from rocketapp.app.publishing import CORRELATION_ID, Publishing
-from tests.unit.app.given import bound, message
+from tests.unit.app.given import call_of, message
 from tests.unit.app.parts import Diary, container_of, lifecycle_of
 from tests.unit.app.publish.test_publishing import Written
 
@@ -21,10 +21,9 @@ class Invoice(msgspec.Struct):
     id: str
 
 
-def call_of(app: RocketApp, written: Written) -> Callable[[Any], Any]:
+def call_with(app: RocketApp, written: Written) -> Callable[[Any], Any]:
     """The callable of the app's only handler."""
-    one = bound(app)
-    return one.call(Publishing(lambda: written))
+    return call_of(app, Publishing(lambda: written))
 
 
 async def test_what_a_handler_returns_is_published_and_follows_its_message() -> None:
@@ -35,7 +34,7 @@ async def test_what_a_handler_returns_is_published_and_follows_its_message() -> 
     async def bill(message: Message) -> Invoice:
         return Invoice("1")
 
-    assert await call_of(app, written)(handled) is None
+    assert await call_with(app, written)(handled) is None
     ((cluster, sent),) = written.sent
     assert (cluster, sent.topic, sent.body, sent.tag, sent.keys) == ("eu", "invoices", b'{"id":"1"}', "new", ("k",))
     assert sent.properties == {CORRELATION_ID: handled.message_id}
@@ -50,7 +49,7 @@ async def test_a_sync_handler_s_value_is_published_from_its_thread() -> None:
     def bill(message: Message) -> list[int]:
         return [1, 2]
 
-    assert await asyncio.to_thread(call_of(app, written), message()) is None
+    assert await asyncio.to_thread(call_with(app, written), message()) is None
     assert [sent.body for _, sent in written.sent] == [b"[1,2]"]
 
 
@@ -63,7 +62,7 @@ async def test_nothing_and_outcomes_are_not_published(value: Any) -> None:
     async def bill(message: Message) -> Any:
         return value
 
-    assert await call_of(app, written)(message()) is value
+    assert await call_with(app, written)(message()) is value
     assert written.sent == []
 
 
@@ -80,7 +79,7 @@ async def test_a_send_that_fails_fails_the_attempt() -> None:
             raise SendUnknown("invoices", "no answer")
 
     with pytest.raises(SendUnknown):
-        await call_of(app, Failing())(message())
+        await call_with(app, Failing())(message())
 
 
 async def test_a_typed_topic_takes_its_type_only_and_no_prefix() -> None:
@@ -92,7 +91,7 @@ async def test_a_typed_topic_takes_its_type_only_and_no_prefix() -> None:
         return next(values)
 
     app.include(router)
-    call = call_of(app, written)
+    call = call_with(app, written)
     await call(message())
     with pytest.raises(TypeError, match="topic 'invoices' holds Invoice, not str"):
         await call(message())
@@ -109,7 +108,7 @@ async def test_a_router_s_prefix_is_the_topic_s() -> None:
 
     outer.include(inner)
     app.include(outer)
-    await call_of(app, written)(message())
+    await call_with(app, written)(message())
     assert [sent.topic for _, sent in written.sent] == ["a-b-invoices"]
 
 

@@ -12,7 +12,7 @@ import pytest
 from rocketapp import Context, Message, Publisher, RocketApp, SendResult, SetupError
 from rocketapp.app.publishing import CORRELATION_ID, Publishing
 from rocketapp.model.outgoing import Outgoing
-from tests.unit.app.given import QUEUE, NotRunning, bound, line_of, message
+from tests.unit.app.given import QUEUE, NotRunning, call_of, line_of, message
 
 WHO = contextvars.ContextVar("WHO", default="nothing")
 
@@ -51,8 +51,7 @@ def handler(written: Written, function: Callable[..., Any], **options: Any) -> C
     """The callable of the only handler of an app that runs with `written`."""
     app = RocketApp("shop", clusters={"eu": "h:1"})
     app.subscribe("orders", **options)(function)
-    one = bound(app)
-    return one.call(Publishing(lambda: written))
+    return call_of(app, Publishing(lambda: written))
 
 
 async def by_argument(first: Message, publish: Publisher) -> None:

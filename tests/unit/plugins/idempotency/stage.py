@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.call.chain import fold
 from rocketapp.hooks.idempotency import Answer, Claim
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.event import Event
@@ -19,7 +18,7 @@ from rocketapp.plugins.idempotency.decisions import Marks, MemoryStore
 from rocketapp.plugins.idempotency.plugin import Idempotency
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Record, decode_records, encode_record
-from tests.unit.app.given import NOWHERE, bound
+from tests.unit.app.given import bound, call_of
 
 T = TypeVar("T")
 
@@ -91,8 +90,7 @@ async def opened(
     """The chain of the app's only handler; its store is open."""
     plugin, plugins = Idempotency(), Plugins()
     plugins.register(plugin)
-    one = bound(app)
-    call = fold(one.call(NOWHERE), one.subscription, plugins)
+    call = call_of(app, plugins=plugins)
     await plugin.app_startup(_Surface(app, store or MemoryStore(100), IdempotencyConfig(**options)))  # type: ignore[arg-type]
     try:
         yield call
