@@ -7,6 +7,7 @@ remembers anything, so two apps in one process do not meet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.chain import Around
@@ -17,11 +18,13 @@ from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.options import InheritedOptions, read_inherited
 from rocketapp.app.declare.phases import Declared, TwoPhases
 from rocketapp.app.places import called_as, place_of_call
-from rocketapp.app.publishing import TopicPublisher
+from rocketapp.app.publishing import TopicPublisher, check_names
 from rocketapp.app.router import Router, Subscribing
 from rocketapp.app.user_code import LifecycleHook, read_hook
-from rocketapp.errors import RocketAppError, SetupError
+from rocketapp.errors import RocketAppError, SendRefused, SetupError
+from rocketapp.model.outgoing import Outgoing, SendOptions
 from rocketapp.model.topic import Topic
+from rocketapp.producer.checks import problem_of
 
 if TYPE_CHECKING:
     from rocketapp.app.run.lifecycle import Lifecycle
@@ -88,6 +91,7 @@ class RocketApp(Subscribing, TwoPhases):
         super().__init__(declared)
         self._run_here: Lifecycle | None = None
         """The run of `async with`."""
+        declared.tell_made(self)
 
     @called_as("on_startup takes the function: write @app.on_startup, without brackets")
     def on_startup(self, function: F) -> F:
@@ -106,6 +110,22 @@ class RocketApp(Subscribing, TwoPhases):
         """Enter this async context manager at start and leave it at stop; an async generator function will do."""
         self._add_hook(LifecycleHook.LIFESPAN, function)
         return function
+
+    def outgoing(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> Outgoing:
+        """The message that `publish` would send: checked, and encoded by the codecs and versions of this app.
+
+        Nothing is sent, and the app need not run: for an outbox, which stores messages and sends them later.
+        Raises what `publish` raises before it sends, SetupError for a cluster that the app does not name. How large a
+        body may be is a setting, and only checked while the app runs.
+        """
+        check_names("outgoing", options, SendOptions)
+        message = self._outgoing(topic, body, options)
+        if (problem := self._declared.registry.cluster_problem(options.get("cluster"))) is not None:
+            raise SetupError(place_of_call(), f"outgoing: {problem}")
+        in_use = self._declared.settings_in_use
+        if problem := problem_of(message, inf if in_use is None else in_use.producer.max_message_bytes):
+            raise SendRefused(message.topic, problem, True)
+        return message
 
     def options(self, kind: type[T]) -> T:
         """The values of a table of settings: the app's own, or `ConsumerConfig` and the like.

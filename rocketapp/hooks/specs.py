@@ -32,6 +32,15 @@ hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
+def app_made(app: Any) -> None:
+    """Keep the app, for what is asked of the plugin where the app does not run.
+
+    `app` is the RocketApp. Called once per app, at the end of `RocketApp(plugins=[...])`, for the objects in that list:
+    before anything is declared. What it raises reaches whoever makes the app.
+    """
+
+
+@hookspec
 def configure(app: Any) -> None:
     """Declare on the app what a user could: subscriptions, routers, middleware, start and stop functions.
 

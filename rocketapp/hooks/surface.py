@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 if TYPE_CHECKING:
@@ -63,13 +63,6 @@ class Surface(Protocol):
 
     def idempotency_store(self) -> IdempotencyStore | None:
         """What the plugins answer to the hook of that name, asked at the first call; not opened."""
-        ...
-
-    def encode(self, body: Any, content_type: str | None = None) -> tuple[bytes, Mapping[str, str]]:
-        """The bytes that `publish` makes of a body, and the properties that say what they are, to be sent with it.
-
-        Raises TypeError or ValueError, naming what is possible.
-        """
         ...
 
     def reader(self, kind: Any, content_type: str | None = None) -> Callable[[Message], Any]:

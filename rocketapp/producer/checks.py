@@ -22,7 +22,7 @@ RESERVED_PROPERTIES = frozenset(_RESERVED.split())
 """Names that RocketMQ gives a meaning (Java: MessageConst): users may not set them."""
 
 
-def problem_of(message: Outgoing, max_message_bytes: int) -> str | None:
+def problem_of(message: Outgoing, max_message_bytes: float) -> str | None:
     """Why this message cannot be sent, or None."""
     if message.topic in FORBIDDEN_TOPICS:
         return "sending to this system topic is forbidden"
@@ -52,7 +52,7 @@ def properties_size_problem(encoded: bytes) -> str | None:
     return None
 
 
-def _body_problem(body: bytes, most: int) -> str | None:
+def _body_problem(body: bytes, most: float) -> str | None:
     if not body:
         return "the body is empty"
     if len(body) > most:

@@ -34,6 +34,7 @@ from rocketapp.plugin import (
     NewWriter,
     Observe,
     OffsetStore,
+    Outgoing,
     Policy,
     Predicate,
     ProducerConfig,
@@ -75,6 +76,10 @@ class Door:
     @hookimpl
     def options(self) -> tuple[str, type[DoorConfig]]:
         return "door", DoorConfig
+
+    @hookimpl
+    def app_made(self, app: RocketApp) -> None:
+        assert_type(app.outgoing("orders", {"id": 1}, tag="paid"), Outgoing)
 
     @hookimpl
     def configure(self, app: RocketApp) -> None:

@@ -119,6 +119,15 @@ def test_a_publication_is_written_into_the_outbox_within_the_transaction(
 
 
 @KINDS
+def test_the_outbox_of_another_app_on_the_same_database_is_not_this_app_s(database: Database, is_async: bool) -> None:
+    app, other = RocketApp("shop", plugins=[database]), RocketApp("other", plugins=[database, Outbox(database)])
+    for one in (app, other):
+        booking(one, lambda message: {}, is_async=is_async, publishes=True, idempotent=database.once)
+    with TestApp(other), pytest.raises(SetupError, match=r"publishes: .*Outbox\(database\)"), TestApp(app):
+        pass
+
+
+@KINDS
 def test_a_publication_without_an_outbox_is_refused_at_its_line(database: Database, is_async: bool) -> None:
     app = RocketApp("shop", plugins=[database])
     booking(app, lambda message: {}, is_async=is_async, publishes=True, idempotent=database.once)

@@ -8,7 +8,7 @@ import tomllib
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -17,12 +17,12 @@ from sqlalchemy import Engine, event, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
-from rocketapp import Message, PluginError, RocketApp, SendUnknown
+from rocketapp import Message, PluginError, RocketApp, SendRefused, SendUnknown, SetupError
 from rocketapp.testing import TestApp
 from rocketapp_sqlalchemy import Database, Outbox, marking
 from rocketapp_sqlalchemy.relay import Relay
 from rocketapp_sqlalchemy.rows import next_rows, waiting_slots
-from rocketapp_sqlalchemy.tables import metadata, outbox, slots
+from rocketapp_sqlalchemy.tables import marks, metadata, outbox, slots
 
 
 @pytest.fixture
@@ -374,17 +374,7 @@ async def test_beside_writers_and_failures_two_relays_lose_nothing_and_keep_the_
         assert first == list(range(1, len(first) + 1))
 
 
-REFUSED = {
-    "topic": ("no such topic!", "1", {}),
-    "body": ("bills", "", {}),
-    "property": ("bills", "1", {"properties": {"KEYS": "reserved"}}),
-}
-
-
-@pytest.mark.parametrize("refused", REFUSED)
-def test_a_message_that_is_refused_for_what_it_is_lets_its_key_go_on(
-    database: Database, engine: Engine, refused: str
-) -> None:
+def test_a_message_that_is_refused_for_what_it_is_lets_its_key_go_on(database: Database, engine: Engine) -> None:
     metadata.create_all(engine)
     box, taken = Outbox(database), list[str]()
     app = RocketApp("shop", plugins=[database, box])
@@ -393,15 +383,39 @@ def test_a_message_that_is_refused_for_what_it_is_lets_its_key_go_on(
     async def bill(message: Message) -> None:
         taken.append(message.text())
 
-    topic, body, options = REFUSED[refused]
     with Session(engine) as session, session.begin():
-        box.publish(session, topic, body, order_key="one", **options)
+        # How much the producer takes is a setting, which is read when the app starts.
+        box.publish(session, "bills", b"x" * 5_000_000, order_key="one")
         box.publish(session, "bills", "2", order_key="one")
     with TestApp(app) as t:
         t.advance(30)
     assert taken == ["2"]
     with engine.connect() as connection:
-        assert connection.execute(select(outbox.c.problem)).scalar_one()
+        assert "producer.max_message_bytes" in connection.execute(select(outbox.c.problem)).scalar_one()
+
+
+REFUSED: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "topic": ("no such topic!", "1", {}, "no such topic!"),
+    "body": ("bills", "", {}, "the body is empty"),
+    "tag": ("bills", "1", {"tag": "a || b"}, "a message has one tag"),
+    "property": ("bills", "1", {"properties": {"KEYS": "reserved"}}, "belongs to RocketMQ"),
+    "key": ("bills", "1", {"keys": ["a b"]}, "keys are joined by blanks"),
+    "delay": ("bills", "1", {"delay": -1}, "give seconds above 0"),
+    "cluster": ("bills", "1", {"cluster": "eu"}, "cluster='eu' is unknown"),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+@pytest.mark.parametrize("has_app", [True, False], ids=["of an app", "without an app"])
+def test_what_can_never_be_sent_is_refused_when_it_is_written(database: Database, refused: str, has_app: bool) -> None:
+    box = Outbox(database)
+    app = RocketApp("shop", plugins=[database, box]) if has_app else None
+    topic, body, options, problem = REFUSED[refused]
+    session = Session()
+    with pytest.raises((TypeError, ValueError, SendRefused, SetupError), match=problem):
+        box.publish(session, topic, body, **options)
+    assert not session.new
+    del app
 
 
 async def test_a_topic_that_nothing_can_be_sent_to_holds_up_no_other(database: Database, engine: Engine) -> None:
@@ -561,27 +575,100 @@ class Order(msgspec.Struct):
     cents: int
 
 
-def test_bodies_are_those_of_the_app(database: Database, engine: Engine) -> None:
-    box, taken = Outbox(database), list[Order]()
-    app = RocketApp("shop", plugins=[database, box])
+class AvroOrder(msgspec.Struct):
+    cents: int
+    __avro_schema__: ClassVar[Any] = {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "cents", "type": "long"}],
+    }
+
+
+def shop(name: str, database: Database) -> tuple[RocketApp, Outbox]:
+    """An app whose orders have a second version, and its outbox."""
+    box = Outbox(database)
+    app = RocketApp(name, plugins=[database, box])
 
     @app.upcaster(Order, version=1)
     def in_cents(old: dict[str, Any]) -> dict[str, Any]:
         return {"cents": old["euros"] * 100}
 
+    return app, box
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["in the running app", "where the app does not run"])
+def test_bodies_are_those_of_the_app(database: Database, engine: Engine, runs: bool) -> None:
+    metadata.create_all(engine)
+    (app, box), taken = shop("shop", database), list[Order | AvroOrder]()
+
     @app.subscribe("orders")
     async def take(order: Order) -> None:
         taken.append(order)
 
-    with TestApp(app) as t:
+    @app.subscribe("avro")
+    async def take_avro(order: AvroOrder) -> None:
+        taken.append(order)
+
+    def write() -> None:
         with Session(engine) as session, session.begin():
             box.publish(session, "orders", Order(5))
             box.publish(session, "orders", Order(6), content_type="application/msgpack")
+            box.publish(session, "avro", AvroOrder(7))
+
+    if not runs:
+        write()
+    with TestApp(app) as t:
+        if runs:
+            write()
         t.advance(10)
         assert t.dead == []
-    assert sorted(order.cents for order in taken) == [5, 6]
+        kinds = {one.message.properties.get("content-type") for one in t.handled}
+    assert kinds == {None, "application/msgpack", "application/avro"}
+    assert sorted(order.cents for order in taken) == [5, 6, 7]
 
 
-def test_without_an_app_a_number_that_json_lacks_is_refused(database: Database) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        Outbox(database).publish(Session(), "bills", {"price": float("inf")})
+def test_apps_that_share_a_database_write_by_their_own_declarations(database: Database, engine: Engine) -> None:
+    metadata.create_all(engine)
+    (ours, box), other = shop("shop", database), Outbox(database)
+    others = RocketApp("other", plugins=[database, other])
+    for app in (ours, others):
+        app.subscribe("orders")(lambda message: None)
+    with TestApp(others):
+        pass  # what ends must not take the first app's codecs away
+    with Session(engine) as session, session.begin():
+        box.publish(session, "orders", Order(5))
+        other.publish(session, "orders", Order(6))
+    with engine.connect() as connection:
+        stored = [options["properties"] for (options,) in connection.execute(select(outbox.c.options))]
+    assert [one.get("payload-version") for one in stored] == ["2", None]
+
+
+def test_an_outbox_belongs_to_one_app(database: Database) -> None:
+    box = Outbox(database)
+    RocketApp("shop", plugins=[database, box])
+    with pytest.raises(PluginError, match="is among the plugins of app 'shop' already: give each app one of its own"):
+        RocketApp("other", plugins=[database, box])
+
+
+def test_without_an_app_a_body_is_bytes_or_str(database: Database) -> None:
+    box, session = Outbox(database), Session()
+    box.publish(session, "bills", b"1")
+    box.publish(session, "bills", "1")
+    assert len(session.new) == 2
+    with pytest.raises(TypeError, match="of type Order, for an outbox of no app: give bytes or str, or"):
+        box.publish(session, "bills", Order(5))
+
+
+def test_marks_are_swept_until_the_last_app_of_a_database_has_ended(engine: Engine, async_engine: AsyncEngine) -> None:
+    database = Database(engine, async_engine, keep=0.0)
+    first, second = RocketApp("first", plugins=[database]), RocketApp("second", plugins=[database])
+    for app in (first, second):
+        app.subscribe("orders")(lambda message: None)
+    with TestApp(first) as t:
+        with TestApp(second):
+            pass
+        with engine.begin() as connection:
+            connection.execute(marks.insert().values(key="old", done_at=0.0))
+        t.advance(minutes=11)
+    with engine.connect() as connection:
+        assert connection.execute(select(marks.c.key)).all() == []

@@ -28,6 +28,7 @@ from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Hook, Plugins
+from rocketapp.hooks.specs import PROJECT
 from rocketapp.model.names import group_problem
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
@@ -170,6 +171,13 @@ class Declared:
         """The one object of this class that belongs to the app; made at the first call."""
         found: T = self._kept.setdefault(kind, kind())
         return found
+
+    def tell_made(self, app: object) -> None:
+        """Call `app_made` of the plugins that were given in code. Others are found when the app is looked at."""
+        for plugin in self._plugin_objects:
+            hook = None if isinstance(plugin, type) else getattr(plugin, "app_made", None)
+            if hook is not None and hasattr(hook, f"{PROJECT}_impl"):
+                hook(app)
 
     def choose_plugins(self, config: AppConfig) -> None:
         """Take the plugins that the settings name, and leave out those that they disable.

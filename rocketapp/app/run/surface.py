@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -179,9 +179,6 @@ class AppSurface:
         if self._stores is None:
             self._stores = self._plugins.ask("idempotency_store", app=self)
         return self._stores[-1].value if self._stores else None
-
-    def encode(self, body: Any, content_type: str | None = None) -> tuple[bytes, Mapping[str, str]]:
-        return declared_of(self._app).payloads.encode(body, content_type)
 
     def reader(self, kind: Any, content_type: str | None = None) -> Callable[[Message], Any]:
         return declared_of(self._app).payloads.reading(kind, content_type)

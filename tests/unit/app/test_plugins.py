@@ -209,3 +209,18 @@ def test_a_method_that_cannot_be_added_names_its_plugin(answer: Any, problem: st
     app: Any = RocketApp("shop", plugins=[Audit, Adds])
     with pytest.raises(AttributeError, match=f"Adds: app_methods .*{problem}"):
         app.gather("orders")
+
+
+def test_a_plugin_that_was_given_in_code_knows_its_app_before_anything_is_declared() -> None:
+    made = list[tuple[str, int]]()
+
+    class Keeps:
+        @hookimpl
+        def app_made(self, app: RocketApp) -> None:
+            made.append((app.name, len(declared_of(app).registry)))
+
+    plugin = Keeps()
+    shop, other = RocketApp("shop", plugins=[plugin]), RocketApp("other", plugins=[plugin, Other])
+    for app in (shop, other):
+        given(app)  # a start does not tell it again
+    assert made == [("shop", 0), ("other", 0)]

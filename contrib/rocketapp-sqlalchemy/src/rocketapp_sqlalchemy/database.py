@@ -76,13 +76,12 @@ class Database:
         self.once: InDatabase = InDatabase(self, None)
         """`subscribe(..., idempotent=database.once)`: copies are told by message id and body."""
         self._keep, self._create_tables = keep, create_tables
-        self._tasks = Tasks()
+        self._sweeps: dict[Surface, Tasks] = {}
+        """What removes expired marks, for each app that runs."""
         self.is_plugin: bool = False
         """An app has it among its plugins."""
-        self.encode: Callable[[Any, str | None], tuple[bytes, Mapping[str, str]]] | None = None
-        """How the running app encodes bodies."""
         self.outbox: Callable[..., None] | None = None
-        """Writes a message into a session's transaction: `Outbox.publish` of the outbox in this database."""
+        """Writes a message into a session's transaction: `Outbox.publish` of the app whose handlers are being wrapped."""
 
     def __repr__(self) -> str:
         return f"<Database {self.engines[0].url!r}>"  # SQLAlchemy hides the password
@@ -93,7 +92,7 @@ class Database:
 
     @hookimpl
     def app_setup(self) -> None:
-        self.is_plugin = True
+        self.is_plugin, self.outbox = True, None
 
     @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
@@ -108,17 +107,15 @@ class Database:
                 f"{subscription.handler_name} ({subscription.place}) is {kind}, and this database has no engine for "
                 f"it: give it one more, Database(..., {maker}(...))",
             )
-        once, write = Once(subscription, keys_of(subscription, wanted.key)), self.outbox and self._write
+        once, write = (
+            Once(subscription, keys_of(subscription, wanted.key)),
+            self.outbox and partial(_write, self.outbox),
+        )
         if subscription.is_async:
             for_async = once.for_async(async_sessionmaker(engine, expire_on_commit=False))
             return Wrapper(layer="database", write=write, for_async=for_async)
         for_sync = once.for_sync(sessionmaker(engine, expire_on_commit=False))
         return Wrapper(layer="database", write=write, for_sync=for_sync)
-
-    def _write(self, topic: str, body: Any, options: Mapping[str, Any]) -> None:
-        """A message that is sent when the transaction of this call is committed."""
-        assert self.outbox is not None, "a publication without an outbox is refused at the start"
-        self.outbox(current.get(), topic, body, **options)
 
     @hookimpl
     def argument_provider(self, kind: Any) -> Callable[[], Any] | None:
@@ -144,13 +141,16 @@ class Database:
         if any(_is_of(self, subscription) for subscription in app.subscriptions):
             for engine in self.engines:
                 await _trying_again(partial(_check, engine))
-        self.encode = app.encode
-        self._tasks.start(self._sweep(), "expired marks")
+        self._sweeps[app] = Tasks()
+        self._sweeps[app].start(self._sweep(), "expired marks")
 
     @hookimpl
-    async def app_shutdown(self) -> None:
-        self.encode = None
-        await self._tasks.close()
+    async def app_shutdown(self, app: Surface) -> None:
+        await self._sweeps.pop(app).close()
+
+    def serves(self, app: Surface) -> bool:
+        """Whether this app runs with the database among its plugins."""
+        return app in self._sweeps
 
     async def run(self, work: Callable[[Connection], Any]) -> Any:
         """Do this in a transaction of its own; in a thread, where there is an engine for that.
@@ -212,6 +212,11 @@ async def _check(engine: Engine | AsyncEngine) -> None:
 def _is_undone_in_thread(engine: Engine) -> bool:
     with engine.connect() as connection:
         return marking.is_undone_by_rollback(connection)
+
+
+def _write(outbox: Callable[..., None], topic: str, body: Any, options: Mapping[str, Any]) -> None:
+    """A message that is sent when the transaction of this call is committed."""
+    outbox(current.get(), topic, body, **options)
 
 
 def _is_of(database: Database, subscription: Subscription) -> bool:

@@ -7,17 +7,15 @@ process that dies leaves its slots to others when its leases end. Sending is at 
 
 from __future__ import annotations
 
-import json
 import uuid
 import zlib
-from collections.abc import Mapping
 from typing import Any, Final, Literal, TypedDict, Unpack
 
-import msgspec
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
+from rocketapp import RocketApp, Topic
 from rocketapp.plugin import PluginError, Surface, Tasks, hookimpl
 from rocketapp_sqlalchemy.database import Database
 from rocketapp_sqlalchemy.relay import WRITTEN, Relay
@@ -46,8 +44,8 @@ class OutboxOptions(TypedDict, total=False):
 class Outbox:
     """Writes messages within a session's transaction, and sends them while the app runs.
 
-    A plugin: `RocketApp(plugins=[database, outbox])`. An app that only writes leaves it out of its plugins;
-    another app then sends.
+    A plugin: `RocketApp(plugins=[database, outbox])`. It writes wherever this app is imported, and sends while the app
+    runs. An outbox that is no app's writes bytes and str, which some other app sends.
 
     lease: seconds after which another relay sends the messages of one that died.
     interval: seconds between two looks at the table. What is committed in this process is sent at once.
@@ -59,18 +57,21 @@ class Outbox:
         self._database, self._lease, self._interval = database, lease, interval
         self._tasks = Tasks()
         self._relay: Relay | None = None
-        database.outbox = self.publish
+        self._app: RocketApp | None = None
 
     def __repr__(self) -> str:
         return f"<Outbox in {self._database!r}>"
 
-    def publish(self, session: Session | AsyncSession, topic: str, body: Any, **options: Unpack[OutboxOptions]) -> None:
+    def publish(
+        self, session: Session | AsyncSession, topic: str | Topic[Any], body: Any, **options: Unpack[OutboxOptions]
+    ) -> None:
         """Send this message when the session's transaction is committed, and never when it is rolled back.
 
-        body: what `RocketApp.publish` takes: encoded now, by the app that has the database among its plugins. Where no
-        app runs: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
-        The options mean what they mean in `RocketApp.publish`. Messages of a topic with equal `order_key` are sent in
-        the order of writing; let their transactions exclude each other, by a row that all of them change.
+        body: what `RocketApp.publish` takes. It is encoded now, as the app that has this outbox among its plugins
+        declares it; the app need not run. Without an app: bytes and str.
+        The options mean what they mean in `RocketApp.publish`. What that refuses is refused now: TypeError, ValueError,
+        SendRefused, or SetupError for a cluster that the app does not name. Messages of a topic with equal `order_key`
+        are sent in the order of writing; let their transactions exclude each other, by a row that all of them change.
 
         The message carries the property `outbox_id`: a consumer with
         `idempotent=lambda message: message.properties["outbox_id"]` handles it once, although it may be sent twice.
@@ -78,15 +79,18 @@ class Outbox:
         unknown = set(options) - set(OutboxOptions.__annotations__)
         if unknown:
             raise TypeError(f"Outbox.publish takes no keyword {min(unknown)!r}")
-        message_id = uuid.uuid4().hex
-        encode = self._database.encode or _encode
-        encoded, marks = encode(body, options.get("content_type"))
-        stored = dict(options)
-        given = options.get("properties", {})
-        stored["properties"] = {**context_of_writer(), **marks, **given, OUTBOX_ID: message_id}
+        app = self._app
+        if app is None:
+            if not isinstance(body, bytes | str):
+                mend = "give bytes or str, or give the outbox to an app: RocketApp(plugins=[database, outbox])"
+                raise TypeError(f"a body of type {type(body).__qualname__}, for an outbox of no app: {mend}")
+            app = RocketApp("outbox")  # checks what it is given
+        message, message_id = app.outgoing(topic, body, **options), uuid.uuid4().hex
+        properties = {**context_of_writer(), **message.properties, OUTBOX_ID: message_id}
         row = OutboxMessage()
-        row.slot = zlib.crc32((options.get("order_key") or message_id).encode()) % SLOTS
-        row.topic, row.body, row.options = topic, encoded, stored
+        row.slot = zlib.crc32((message.order_key or message_id).encode()) % SLOTS
+        row.topic, row.body = message.topic, message.body
+        row.options = {**options, "keys": list(message.keys), "properties": properties}
         session.add(row)
         relay = self._relay
         if relay is not None:
@@ -96,8 +100,19 @@ class Outbox:
                 event.listen(sync_session, "after_commit", relay.committed)
 
     @hookimpl
+    def app_made(self, app: RocketApp) -> None:
+        if self._app is not None:
+            problem = f"is among the plugins of app {self._app.name!r} already: give each app one of its own"
+            raise PluginError(repr(self), problem)
+        self._app = app
+
+    @hookimpl
+    def app_setup(self) -> None:
+        self._database.outbox = self.publish  # for what this app's handlers publish in their transactions
+
+    @hookimpl
     async def app_startup(self, app: Surface) -> None:
-        if self._database.encode is None:  # it makes the tables, and bodies as the app does
+        if not self._database.serves(app):  # it makes the tables
             raise PluginError(repr(self), "needs its database in front of it: RocketApp(plugins=[database, outbox])")
         self._relay = Relay(self._database.run, app.publish, slots=SLOTS, lease=self._lease, interval=self._interval)
         await self._relay.prepare()
@@ -109,16 +124,3 @@ class Outbox:
         if self._relay is not None:
             await self._relay.leave()
             self._relay = None
-
-
-def _encode(body: Any, content_type: str | None) -> tuple[bytes, Mapping[str, str]]:
-    """Without an app: JSON, text and bytes."""
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body), {}
-    if isinstance(body, str):
-        return body.encode(), {}
-    if content_type is not None:
-        raise ValueError(f"content_type={content_type!r}: codecs are an app's, and none runs here: give bytes")
-    plain = body.model_dump(mode="json") if hasattr(body, "model_dump") else msgspec.to_builtins(body)
-    # JSON has neither infinity nor "not a number".
-    return json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(), {}
