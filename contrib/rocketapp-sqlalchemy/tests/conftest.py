@@ -1,9 +1,15 @@
-"""A real PostgreSQL, one server for all tests, and SQLite in a file; each test has a database of its own."""
+"""A real PostgreSQL and a real MariaDB, one server each for all tests, and SQLite in a file; each test has a database
+of its own. MariaDB is the system's, with the drivers PyMySQL and aiomysql: where one of them is missing, its tests are
+skipped.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import shutil
+import socket
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -12,6 +18,7 @@ from typing import NamedTuple
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
@@ -40,19 +47,70 @@ def postgres() -> Iterator[str]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[str]:
+    """The url of a server on loopback, without a database's name. Its files are gone when it has stopped."""
+    program = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin")
+    if program is None or shutil.which("mariadb-install-db") is None:
+        pytest.skip("there is no MariaDB server: install the system's package mariadb-server")
+    for driver in ("pymysql", "aiomysql"):
+        pytest.importorskip(driver)
+    with tempfile.TemporaryDirectory(prefix="mariadb-") as home:
+        account = f"--user={Path(home).owner()}"
+        install = ["mariadb-install-db", "--no-defaults", f"--datadir={home}/data", account, "--skip-test-db"]
+        subprocess.run([*install, "--auth-root-authentication-method=normal"], check=True, capture_output=True)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        listens = ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={home}/socket", f"--pid-file={home}/pid"]
+        # Nothing here outlives a power cut.
+        quick = ["--innodb-flush-log-at-trx-commit=0", "--skip-log-bin", "--innodb-buffer-pool-size=64M"]
+        with open(f"{home}/log", "wb") as log:
+            server = subprocess.Popen(
+                [program, "--no-defaults", f"--datadir={home}/data", account, *listens, *quick], stdout=log, stderr=log
+            )
+        try:
+            url = f"root@127.0.0.1:{port}"
+            _wait_until_it_answers(f"mysql+pymysql://{url}/mysql", server, Path(home, "log"))
+            yield url
+        finally:
+            server.terminate()
+            server.wait(30)
+
+
+def _wait_until_it_answers(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
+    engine = create_engine(url)
+    for _ in range(600):
+        with contextlib.suppress(OperationalError), engine.connect():
+            engine.dispose()
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(0.1)
+            break
+    pytest.fail(f"MariaDB does not serve: {log.read_text(errors='replace')[-2000:]}")
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Urls:
+    name = f"test_{next(_numbers)}"
     if request.param == "sqlite":
         file = tmp_path / "shop.db"
         return Urls(f"sqlite:///{file}", f"sqlite+aiosqlite:///{file}")
+    if request.param == "mariadb":
+        server = request.getfixturevalue("mariadb")
+        _create(f"mysql+pymysql://{server}/mysql", name)
+        return Urls(f"mysql+pymysql://{server}/{name}", f"mysql+aiomysql://{server}/{name}")
     server = request.getfixturevalue("postgres").replace("postgresql://", "postgresql+psycopg://", 1)
-    name = f"test_{next(_numbers)}"
+    _create(server, name)
+    url = server.replace("/postgres?", f"/{name}?")
+    return Urls(url, url)
+
+
+def _create(server: str, name: str) -> None:
     engine = create_engine(server, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
     engine.dispose()
-    url = server.replace("/postgres?", f"/{name}?")
-    return Urls(url, url)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlalchemy import JSON, BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy.dialects.mysql import LONGBLOB
 from sqlalchemy.orm import registry
 
 metadata: Final = MetaData()
@@ -24,7 +25,8 @@ outbox: Final = Table(
     Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True, autoincrement=True),
     Column("slot", Integer, nullable=False),
     Column("topic", String(255), nullable=False),
-    Column("body", LargeBinary, nullable=False),
+    # A BLOB of MySQL holds 64 KiB.
+    Column("body", LargeBinary().with_variant(LONGBLOB(), "mysql", "mariadb"), nullable=False),
     Column("options", JSON, nullable=False, comment="the keywords of publish"),
     Column("problem", Text, nullable=True, comment="why it can never be sent; it is left alone"),
     Index("rocketapp_outbox_slot", "slot", "id"),
