@@ -65,7 +65,7 @@ def mariadb() -> Iterator[str]:
         listens = ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={home}/socket", f"--pid-file={home}/pid"]
         # Nothing here outlives a power cut.
         quick = ["--innodb-flush-log-at-trx-commit=0", "--skip-log-bin", "--innodb-buffer-pool-size=64M"]
-        with open(f"{home}/log", "wb") as log:
+        with Path(home, "log").open("wb") as log:
             server = subprocess.Popen(
                 [program, "--no-defaults", f"--datadir={home}/data", account, *listens, *quick], stdout=log, stderr=log
             )

@@ -81,7 +81,7 @@ class Database:
         self.is_plugin: bool = False
         """An app has it among its plugins."""
         self.outbox: Callable[..., None] | None = None
-        """Writes a message into a session's transaction: `Outbox.publish` of the app whose handlers are being wrapped."""
+        """`Outbox.publish` of the app whose handlers are being wrapped."""
 
     def __repr__(self) -> str:
         return f"<Database {self.engines[0].url!r}>"  # SQLAlchemy hides the password
@@ -107,10 +107,8 @@ class Database:
                 f"{subscription.handler_name} ({subscription.place}) is {kind}, and this database has no engine for "
                 f"it: give it one more, Database(..., {maker}(...))",
             )
-        once, write = (
-            Once(subscription, keys_of(subscription, wanted.key)),
-            self.outbox and partial(_write, self.outbox),
-        )
+        once = Once(subscription, keys_of(subscription, wanted.key))
+        write = None if self.outbox is None else partial(_write, self.outbox)
         if subscription.is_async:
             for_async = once.for_async(async_sessionmaker(engine, expire_on_commit=False))
             return Wrapper(layer="database", write=write, for_async=for_async)
