@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.peers import toolchain
-from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.peers.clusters import LOCK_EXPIRY, Apache, Cluster, Embedded, shared
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 
@@ -45,7 +45,7 @@ def _required() -> bool:
     return os.environ.get("CI", "") not in ("", "false", "0") or os.environ.get("ROCKETAPP_REQUIRE_APACHE") == "1"
 
 
-def _need_java() -> None:
+def need_java() -> None:
     """Skip the test, or fail where skipping is not allowed, when there is no JDK or Maven."""
     problem = toolchain.missing() or next(iter(_unprepared), None)
     if problem is None:
@@ -111,7 +111,18 @@ _LONG = (
 _APPS = tuple(
     f"tests/conformance/test_{name}.py"
     for name in (
-        *("admin", "batch", "broadcast", "command_line", "gathering", "keyed", "offsets", "poll", "rebalance"),
+        *(
+            "admin",
+            "batch",
+            "broadcast",
+            "command_line",
+            "gathering",
+            "keyed",
+            "offsets",
+            "operators",
+            "poll",
+            "rebalance",
+        ),
         *("roll_out", "send", "stopping", "tags"),
     )
 )
@@ -238,32 +249,31 @@ def _length(item: pytest.Item) -> tuple[int, bool]:
     return place, "waits" in getattr(item, "fixturenames", ())
 
 
-LOCK_EXPIRY = 40
-"""Seconds that the lock of a member that died lives, instead of 60. Members renew theirs every 20 s, and Java's believe
-in one for 30 s."""
-_LOCKS = f"-Drocketmq.broker.rebalance.lockMaxLiveTime={LOCK_EXPIRY * 1000}"
-
-
 @pytest.fixture(scope="session")
 def java_classes() -> Path:
     """Our compiled Java programs, for tests that need no broker."""
-    _need_java()
+    need_java()
     return toolchain.classes()
 
 
 @pytest.fixture(scope="session")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
-    """Apache RocketMQ 5.5.0, one for the whole session."""
-    _need_java()
-    broker = Apache(tmp_path_factory.mktemp("apache"), options=(*toolchain.BRIEF, _LOCKS))
-    yield broker
-    broker.stop()
+    """Apache RocketMQ 5.5.0, one for the whole run."""
+    need_java()
+    with shared(common(tmp_path_factory)) as broker:
+        yield broker
+
+
+def common(directories: pytest.TempPathFactory) -> Path:
+    """A directory of all processes of this run."""
+    own = directories.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
 def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """The JVM with the Java client, one for the whole session."""
-    _need_java()
+    need_java()
     client = Peer(tmp_path_factory.mktemp("java"))
     yield client
     client.stop()

@@ -8,7 +8,8 @@ from itertools import groupby
 import pytest
 
 from tests.conformance.long_waits import LongWaits
-from tests.conftest import LOCK_EXPIRY, RunApp, on_apache
+from tests.conftest import RunApp, on_apache
+from tests.peers.clusters import LOCK_EXPIRY
 from tests.peers.java_client import JavaClient, texts
 from tests.peers.waiting import wait_until
 

@@ -47,7 +47,7 @@ broker() {
 settings() { # settings NAME: the broker's configuration. With the usual flush intervals an idle broker takes a third of a core;
   # one thread spins through the first transactionMetricFlushInterval of each start, and then waits. Another one spins for as long
   # as the end of a transaction is older than transactionOpBatchInterval: so each end is written at once, by its size.
-  # A message that has waited for 0.2 s would be refused: on a busy machine that is any
+  # A message that has waited for 0.2 s would be refused: on a busy machine that is any.
   local store=${STORE:-$dir/store}
   cat >"$dir/conf/broker.conf" <<CONF
 brokerClusterName=DefaultCluster
@@ -64,6 +64,8 @@ transactionOpBatchInterval=3600000
 transactionOpMsgMaxSize=1
 transactionMetricFlushInterval=500
 timerFlushIntervalMs=600000
+timerGetMessageThreadNum=1
+timerPutMessageThreadNum=1
 recallMessageEnable=true
 waitTimeMillsInSendQueue=20000
 osPageCacheBusyTimeOutMills=20000

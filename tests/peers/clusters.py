@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pickle
 import random
 import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -160,6 +164,41 @@ class Apache:
 
     def thaw(self) -> None:
         os.kill(self.broker_pid, signal.SIGCONT)
+
+
+LOCK_EXPIRY = 40
+"""Seconds that the lock of a member that died lives, instead of 60. Members renew theirs every 20 s, and Java's believe
+in one for 30 s."""
+
+
+def of_tests(directory: Path) -> Apache:
+    """Start one as tests need it."""
+    options = (*toolchain.BRIEF, f"-Drocketmq.broker.rebalance.lockMaxLiveTime={LOCK_EXPIRY * 1000}")
+    return Apache(directory, options=options)
+
+
+@contextlib.contextmanager
+def shared(directory: Path) -> Iterator[Apache]:
+    """One for all processes that name this directory: the first one starts it, and the last one stops it.
+
+    An idle broker needs a twentieth of a core.
+    """
+    users = directory / "apache-and-its-users"
+    with (directory / "apache.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        broker, count = pickle.loads(users.read_bytes()) if users.exists() else (None, 0)
+        broker = broker or of_tests(Path(tempfile.mkdtemp(prefix="apache-", dir=directory)))
+        users.write_bytes(pickle.dumps((broker, count + 1)))
+    try:
+        yield broker
+    finally:
+        with (directory / "apache.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _, count = pickle.loads(users.read_bytes())
+            users.write_bytes(pickle.dumps((broker, count - 1)))
+            if count == 1:
+                users.unlink()
+                broker.stop()
 
 
 class Embedded:

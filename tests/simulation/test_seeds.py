@@ -157,7 +157,7 @@ def test_the_same_seed_is_the_same_history_in_every_process() -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=300,
             cwd=Path(__file__).parents[2],
         ).stdout
         for number in (1, 2)

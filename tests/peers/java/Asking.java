@@ -100,6 +100,7 @@ final class Asking {
             producer.setInstanceName(group);
             producer.setTransactionListener(new Listener(group, state(a.getString("check"))));
             producer.start();
+            producer.batchMaxDelayMs(30_000);
             return producer;
         } catch (Exception problem) {
             throw new IllegalStateException(problem);

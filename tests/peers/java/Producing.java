@@ -45,6 +45,7 @@ final class Producing {
             producer.setMaxMessageSize(4 * 1024 * 1024);
             producer.setPollNameServerInterval(2000); // a broker that was away is known again soon
             producer.start();
+            producer.batchMaxDelayMs(30_000); // the two threads that would gather batches for it look rarely
             return producer;
         } catch (Exception problem) {
             throw new IllegalStateException(problem);

@@ -18,9 +18,10 @@ from pyspark_rocketmq.options import ReadOptions, read_options
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command, encode
 from rocketapp.wire.frame import FrameReader
+from tests.conftest import common
 from tests.peers import toolchain
 from tests.peers.bare import Bare
-from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.peers.clusters import Apache, Cluster, Embedded, shared
 from tests.peers.loading import Loader
 
 
@@ -36,9 +37,8 @@ def apache(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apa
     problem = toolchain.missing()
     if problem is not None:
         pytest.skip(f"Apache RocketMQ cannot run here: {problem}")
-    broker = Apache(tmp_path_factory.mktemp("apache"), options=toolchain.BRIEF)
-    yield broker
-    broker.stop()
+    with shared(common(tmp_path_factory)) as broker:
+        yield broker
 
 
 @pytest.fixture(autouse=True)
