@@ -86,15 +86,20 @@ class Answer:
     """The store's answer to one claim."""
 
     state: MarkState
-    holder: str = ""
-    """Who has it, when it is RUNNING."""
-    seconds: float = 0.0
-    """Until the lease of that holder ends, unless it is renewed."""
+    holder: str
+    """Who has it, when it is RUNNING; else empty."""
+    seconds: float
+    """Until the lease of that holder ends, unless it is renewed; else 0."""
+
+    def __post_init__(self) -> None:
+        if self.state is MarkState.RUNNING and not self.holder:
+            # Without it a copy could not be told from the message of a process that died, and would be skipped.
+            raise ValueError("Answer: RUNNING needs the holder that has the key")
 
 
-CLAIMED = Answer(MarkState.CLAIMED)
+CLAIMED = Answer(MarkState.CLAIMED, "", 0.0)
 """The caller has the key now."""
-DONE = Answer(MarkState.DONE)
+DONE = Answer(MarkState.DONE, "", 0.0)
 """The message was handled before."""
 
 

@@ -11,8 +11,13 @@ from rocketapp.lazy_names import imported
 if TYPE_CHECKING:
     from rocketapp.testing.app import AsyncTestedApp, StartTestApp, TestApp, TestedApp
     from rocketapp.testing.calling import call, call_sync, make_message
+    from rocketapp.testing.contracts import (
+        check_allocation,
+        check_codec,
+        check_idempotency_store,
+        check_offset_store,
+    )
     from rocketapp.testing.faults import Faults
-    from rocketapp.testing.offset_stores import check_offset_store
     from rocketapp.testing.records import Dead, Done, Dropped, Handled, Published, Retried
     from rocketapp.testing.virtual_time import StandstillError
 
@@ -31,7 +36,10 @@ _HOMES = {
     "TestedApp": "rocketapp.testing.app",
     "call": "rocketapp.testing.calling",
     "call_sync": "rocketapp.testing.calling",
-    "check_offset_store": "rocketapp.testing.offset_stores",
+    "check_allocation": "rocketapp.testing.contracts",
+    "check_codec": "rocketapp.testing.contracts",
+    "check_idempotency_store": "rocketapp.testing.contracts",
+    "check_offset_store": "rocketapp.testing.contracts",
     "make_message": "rocketapp.testing.calling",
 }
 
@@ -50,6 +58,9 @@ __all__ = [
     "TestedApp",
     "call",
     "call_sync",
+    "check_allocation",
+    "check_codec",
+    "check_idempotency_store",
     "check_offset_store",
     "make_message",
 ]

@@ -32,7 +32,7 @@ PUBLIC = {
 OF_TESTING = {
     # What a test makes, and what it gets.
     "TestApp", "TestedApp", "AsyncTestedApp", "StartTestApp", "call", "call_sync", "make_message", "Faults",
-    "check_offset_store",
+    "check_offset_store", "check_idempotency_store", "check_codec", "check_allocation",
     # What the app did.
     "Handled", "Retried", "Dead", "Published", "Done", "Dropped",
     # What a test may catch.

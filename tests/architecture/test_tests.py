@@ -20,6 +20,9 @@ SAY_IT = {
     "assert_type",
     "check",
     "check_gaps",
+    "check_allocation",
+    "check_codec",
+    "check_idempotency_store",
     "check_offset_store",
     "check_schema",
 }

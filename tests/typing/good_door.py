@@ -221,7 +221,8 @@ class Marks:
     async def close(self) -> None: ...
 
     async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
-        return [Answer(state=MarkState.DONE) if claim.key == "1" else CLAIMED for claim in claims] or [DONE]
+        running = [Answer(MarkState.RUNNING, claim.holder, 5.0) for claim in claims if claim.key == "1"]
+        return running or [CLAIMED for _ in claims] or [DONE]
 
     async def renew(self, claims: Sequence[Claim], *, lease: float) -> None: ...
 

@@ -11,6 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from rocketapp.plugin import CLAIMED, DONE, Claim, MarkState
+from rocketapp.testing import check_idempotency_store
 from rocketapp_redis import RedisStore
 
 MINE, OTHERS = Claim("k", "mine"), Claim("k", "others")
@@ -22,6 +23,10 @@ async def store(shared_server: Any, prefix: str) -> AsyncIterator[RedisStore]:
     await store.open()
     yield store
     await store.close()
+
+
+async def test_it_does_what_the_contract_says(shared_server: Any, prefix: str) -> None:
+    await check_idempotency_store(lambda: RedisStore(shared_server.url, prefix=prefix))
 
 
 async def test_a_free_key_is_claimed_once(store: RedisStore) -> None:
