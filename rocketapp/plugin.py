@@ -79,7 +79,7 @@ from rocketapp.model.event import (
     Unmatched,
 )
 from rocketapp.model.message_queue import Begin, MessageQueue, QueueStart
-from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
+from rocketapp.model.outcome import DeadLetter, Outcomes, Park, Retry, Skip, Stop
 from rocketapp.model.outgoing import Outgoing, PublishOptions, SendOptions, SendResult, SendStatus
 from rocketapp.model.policy import Breaker, Override, Policy
 from rocketapp.model.snapshot import (
@@ -151,6 +151,7 @@ __all__ = [
     "Outcomes",
     "Outgoing",
     "Override",
+    "Park",
     "PluginError",
     "Policy",
     "Predicate",

@@ -57,7 +57,7 @@ class IdempotencyStore(Protocol):
         ...
 
 
-SecondCopy = Literal["wait", "retry", "skip"]
+SecondCopy = Literal["wait", "skip"]
 """What becomes of a second copy while the first one is handled."""
 
 

@@ -31,6 +31,22 @@ class Retry(Outcome):
         self.after = after
 
 
+class Park(Outcome):
+    """Keep the message and start it again after `after` seconds. The attempt does not count, and no worker waits.
+
+    For wrappers of plugins: something that will end in time stands in the message's way.
+    """
+
+    def __init__(self, after: float, reason: str = "") -> None:
+        if not is_number(after) or not 0 < after < inf:
+            raise ValueError(f"Park(after={after!r}): give seconds above 0")
+        super().__init__(after, reason)
+        self.after, self.reason = float(after), reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class _Reasoned(Outcome):
     """An outcome with a reason."""
 

@@ -27,7 +27,7 @@ def judged(policy: Policy | None, error: BaseException, failure: Failure) -> Fai
     if issubclass(outcome, DeadLetter):
         return replace(failure, text=text, dead=True)
     if issubclass(outcome, Stop):
-        return replace(failure, text=text, stop=True)
+        return replace(failure, text=text, stop=True, parked=True)
     return replace(failure, after=reason.after) if isinstance(reason, Retry) else failure
 
 

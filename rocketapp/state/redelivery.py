@@ -65,7 +65,9 @@ class Failure:
     after: float | None = None
     """Seconds that the handler asked to wait before the next attempt."""
     stop: bool = False
-    """The topic is to be paused, and the message kept."""
+    """The topic is to be paused."""
+    parked: bool = False
+    """The message is kept, and starts again after `after` seconds or when its topic goes on: no attempt is counted."""
     error: BaseException | None = field(default=None, compare=False, repr=False)
     """What the handler raised in a last attempt, for its traceback; not kept of earlier ones."""
 

@@ -20,7 +20,7 @@ from rocketapp.hooks.specs import hookimpl
 from rocketapp.hooks.surface import Surface
 from rocketapp.model import event as events
 from rocketapp.model.names import DELAY_SECONDS
-from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Outcome, Park, Retry, Skip, Stop, outcomes_by_message
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.redelivery import Failure
@@ -305,6 +305,8 @@ class Recorder:
 
     def _done(self, calls: list[_Call], outcomes: Sequence[Done | Outcome], subscription: Subscription) -> None:
         for (message, attempt), outcome in zip(calls, outcomes, strict=True):
+            if isinstance(outcome, Stop | Park):
+                self._taken(subscription.handler_name, message.message_id, attempt)  # it is called again
             if not isinstance(outcome, Done | Skip):
                 continue  # the engine says what becomes of it
             self._taken(subscription.handler_name, message.message_id, attempt)

@@ -80,7 +80,7 @@ class FailedMessages(Protocol):
 
 
 class SentBack(ByOffset):
-    """Acknowledges by offset; failed messages are sent back, or kept when their topic is stopped."""
+    """Acknowledges by offset; failed messages are sent back, or parked."""
 
     __slots__ = ("_keep", "_redelivery", "_stopping")
 
@@ -88,12 +88,12 @@ class SentBack(ByOffset):
         self,
         process_queue: ProcessQueue[Message],
         handler: Handler,
-        keep: Callable[[Message], None],
+        keep: Callable[[Message, float], None],
         *,
         redelivery: FailedMessages,
         stopping: Stopping,
     ) -> None:
-        """`keep` takes a message that is started again when its topic is resumed."""
+        """`keep` takes a message that is started again after some seconds, if its topic is not paused then."""
         super().__init__(process_queue, handler)
         self._keep, self._redelivery, self._stopping = keep, redelivery, stopping
 
@@ -103,7 +103,7 @@ class SentBack(ByOffset):
             return  # the next owner of the queue gets them again
         for message, failure in self.settle(item, result, raised):
             self._stopping.failed(self._handler, failure)
-            if failure.stop:
-                self._keep(message)
+            if failure.parked:
+                self._keep(message, failure.after or 0.0)
             else:
                 self._redelivery.fail(self._handler, self._process_queue, message, failure)

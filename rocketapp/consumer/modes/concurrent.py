@@ -131,7 +131,7 @@ class ConcurrentDelivery:
         """No started message lies above this offset, except messages of `_works`."""
         self._batches: dict[int, tuple[Workers, Batches]] = {}
         self._copies: list[tuple[Workers, list[Any]]] = []
-        """Items that wait for the end of a call here, which was sent back."""
+        """Items that wait for the end of a call here, which was sent back, or for some seconds."""
         self._pauses = mode.pauses
         self._given_up = False
         self._left_behind = 0
@@ -305,7 +305,7 @@ class ConcurrentDelivery:
 
     def _refuse(self, handler: Handler, messages: Sequence[Message]) -> None:
         """What came back for a retry has no handler any more that it could be given to."""
-        completion = self._new_completion(self._process_queue, handler, lambda _: None)
+        completion = self._new_completion(self._process_queue, handler, lambda _message, _after: None)
         for message in messages:
             completion.judge(message, DeadLetter(_POLLED), True)
 
@@ -338,13 +338,17 @@ class ConcurrentDelivery:
             known = self._takers[id(workers)] = Taker(workers, completion)
         return known
 
-    def _keep(self, workers: Workers, message: Message) -> None:
-        """Its topic was stopped."""
+    def _keep(self, workers: Workers, message: Message, after: float) -> None:
+        """It is parked: its topic was stopped, or it starts again after a while."""
+        items = [message if workers.batch is None else [message]]
         if self._given_up:
             self._left_behind += 1
             self._check_drained()
+        elif after:
+            self._copies.append((workers, items))
+            asyncio.get_running_loop().call_later(after, self._submit_copies)
         else:
-            self._submit(workers, [message if workers.batch is None else [message]])
+            self._submit(workers, items)
 
     def _without_quarantined(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
         """The others. Those that are quarantined start when they have their turn, or are dead letters."""

@@ -152,8 +152,8 @@ def no_prompt(process_queue: ProcessQueue[Message]) -> None:
     """Leave the offset to the regular commits."""
 
 
-Keep = Callable[[Message], None]
-"""Takes a message that was started and is not done, because its topic was stopped: it starts again after that."""
+Keep = Callable[[Message, float], None]
+"""Takes a message that was started and is parked: it starts again after these seconds, if its topic is not paused."""
 NewCompletion = Callable[[ProcessQueue[Message], Handler, Keep], Completion]
 """Makes what judges the calls of one handler in one session, and acknowledges its messages."""
 

@@ -442,17 +442,14 @@ class Lane:
             stored.add_done_callback(partial(self._dead_letter_stored, message))
         elif delivery.ended.done():
             pass  # it rests: the queue's next owner has it
-        elif failure.stop:
-            self.keyed.start_again(message)
-            # Its work may have been taken from the workers as empty while the call ran.
-            delivery.look_soon()
         else:
-            self._timers[message.offset] = delivery.loop.call_later(delay, self._again, message)
+            self._timers[message.offset] = delivery.loop.call_later(delay, self._again, message, not failure.parked)
         delivery.check_drained()
 
-    def _again(self, message: Message) -> None:
+    def _again(self, message: Message, is_counted: bool) -> None:
         self._timers.pop(message.offset, None)
-        self._retries.count_attempt(message)
+        if is_counted:
+            self._retries.count_attempt(message)
         self.keyed.start_again(message)
         self._delivery.look_soon()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import CoroutineType
 
-from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Outcome, Park, Retry, Skip, Stop, outcomes_by_message
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.policy import judged
@@ -82,23 +82,29 @@ def failure_of(result: object, raised: bool, home: str = "", policy: Policy | No
 
 def _of_outcome(outcome: Outcome, home: str) -> Failure | None:
     """What its class says: the user's own class may lack attributes, or have set them to anything."""
+    if isinstance(outcome, Park):
+        return Failure("Park", outcome.reason, after=outcome.after, parked=True)
     match outcome:
         case Skip():
             return None
         case Retry():
-            try:
-                after = Retry(getattr(outcome, "after", None)).after
-                return Failure("Retry", _cause(outcome, home), after=None if after is None else float(after))
-            except Exception as error:
-                return Failure(type(error).__name__, text_of(error, home))
+            return _of_retry(outcome, home)
         case DeadLetter():
             reason = DeadLetter(getattr(outcome, "reason", outcome)).reason
             return Failure("DeadLetter", reason or _cause(outcome, home), dead=True)
         case Stop():
             reason = Stop(getattr(outcome, "reason", outcome)).reason
-            return Failure("Stop", reason or _cause(outcome, home), stop=True)
+            return Failure("Stop", reason or _cause(outcome, home), stop=True, parked=True)
         case _:
             return Failure(type(outcome).__name__, text_of(outcome, home))
+
+
+def _of_retry(outcome: Retry, home: str) -> Failure:
+    try:
+        after = Retry(getattr(outcome, "after", None)).after
+        return Failure("Retry", _cause(outcome, home), after=None if after is None else float(after))
+    except Exception as error:
+        return Failure(type(error).__name__, text_of(error, home))
 
 
 def _made(kind: type[Outcome]) -> tuple[BaseException, bool]:

@@ -332,7 +332,7 @@ class PolledDelivery(SinkDelivery):
         delay = self._every if batch.next_after is None else batch.next_after
         context.stopping.failed(handler, failure)
         for message in batch:
-            if not failure.stop:
+            if not failure.parked:
                 count_retry(member, handler, message, failure, delay)
                 message.reconsume_times += 1
         if not batch:

@@ -37,7 +37,7 @@ class RetriesInPlace:
     async def see_to(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> list[Message] | None:
         """Dead letters are stored; after a delay, the messages to try again. None when the delivery ended before.
 
-        Messages of a stopped topic are among them; for those the attempt does not count.
+        Parked messages are among them; for those the attempt does not count.
         """
         again, unchanged, longest = list[Message](), list[Message](), 0.0
         for message, failure in failures:
@@ -45,13 +45,12 @@ class RetriesInPlace:
             if delay is None:
                 if not await self.store_dead_letter(handler, message, failure):
                     return None
-            elif failure.stop:
-                unchanged.append(message)
             else:
-                again.append(message)
+                (unchanged if failure.parked else again).append(message)
                 longest = max(longest, delay)
         if again:
             self._tell(min(again, key=attrgetter("offset")))
+        if longest:
             await asyncio.wait([self._ended], timeout=longest)
             if self._ended.done():
                 return None
@@ -67,12 +66,12 @@ class RetriesInPlace:
     def delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
         """Seconds until the message is tried again, which is counted; None: it is to become a dead letter.
 
-        0 for a message whose topic has been stopped: its attempt does not count.
+        The attempt of a parked message does not count.
         """
         context, about, times = self._context, handler.subscription, message.reconsume_times
         context.stopping.failed(handler, failure)
-        if failure.stop:
-            return 0.0
+        if failure.parked:
+            return failure.after or 0.0
         delay = delay_before(about.retry, times)
         suspend = context.member.config.suspend if delay is None else delay
         step = orderly_step(failure, reconsume_times=times, retries=about.retries, suspend=suspend)

@@ -274,7 +274,7 @@ class WriterDelivery(SinkDelivery):
         super().__init__(process_queue, mode.handler, mode.context.member)
         self._mode = mode
         self._stopped: list[Message] = []
-        """Messages that were taken and failed with a Stop: they are taken again when their topic is resumed."""
+        """Messages that were taken and are parked: they are taken again after a while, or when their topic goes on."""
         self._writer: QueueWriter[Any] | None = None
         try:
             self._writer = mode.sink.new_writer(self)
@@ -347,7 +347,12 @@ class WriterDelivery(SinkDelivery):
 
     def failed(self, message: Message, error: BaseException) -> None:
         new_completion = self._mode.context.new_completion
-        new_completion(self._process_queue, self._handler, self._stopped.append).judge(message, error, True)
+        new_completion(self._process_queue, self._handler, self._keep).judge(message, error, True)
+
+    def _keep(self, message: Message, after: float) -> None:
+        self._stopped.append(message)
+        if after:
+            asyncio.get_running_loop().call_later(after, self._pauses_changed)
 
     def broken(self, error: BaseException) -> None:
         if not self.over.done():

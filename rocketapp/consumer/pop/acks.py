@@ -376,7 +376,7 @@ class ByHandle(ByOffset):
         redelivery: Redelivery,
         stopping: Stopping,
     ) -> None:
-        """`keep` takes a message that is started again when its topic is resumed."""
+        """`keep` takes a message that is started again after some seconds, if its topic is not paused then."""
         super().__init__(queue, handler)
         self._queue, self._keep = queue, keep
         self._invisibility, self._member = invisibility, member
@@ -387,8 +387,8 @@ class ByHandle(ByOffset):
         """Acknowledge what one call has done; the other messages come again, or are dead."""
         for message, failure in self.settle(item, result, raised):
             self._stopping.failed(self._handler, failure)
-            if failure.stop:
-                self._keep(message)
+            if failure.parked:
+                self._keep(message, failure.after or 0.0)
             else:
                 self._fail(message, failure)
 

@@ -73,7 +73,7 @@ class CircuitBreaker:
         is_half_open = self._state.circuit is Circuit.HALF_OPEN
         if self._was_resumed() or (is_half_open and self._leave.was_of_use):
             self._close()
-        if failure.dead or failure.stop:
+        if failure.dead or failure.parked:
             if is_half_open and self._reason:
                 self._probe()  # that message says nothing about the others
             return

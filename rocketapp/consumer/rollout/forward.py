@@ -295,10 +295,10 @@ class _Call:
         """Tell the owner why the call failed."""
         self.end(DirectResult(DEAD_LETTER if failure.dead else LATER, str(failure), failure.after))
 
-    def keep(self, message: Message) -> None:
-        """Its handler has stopped the topic."""
+    def keep(self, message: Message, _after: float) -> None:
+        """It is parked here: its handler has stopped the topic, or another copy is being handled."""
         self.own.close()
-        self.end(DirectResult(NOT_TAKEN, f"{self.handler.name} has stopped topic {message.topic}"))
+        self.end(DirectResult(NOT_TAKEN, f"{self.handler.name} has parked it, or stopped topic {message.topic}"))
 
     def withdraw(self, why: str) -> None:
         """Take it no more, unless its handler runs."""

@@ -37,15 +37,13 @@ class Step(Enum):
     SKIP = "skip"
     """It is done without its handler."""
     WAIT = "wait"
-    RETRY = "retry"
+    """It is parked, and claimed again after that."""
 
 
-def next_step(
-    answer: Answer, own: Claim, *, attempt: int, second_copy: SecondCopy, waited: float, longest_wait: float
-) -> Step:
+def next_step(answer: Answer, own: Claim, *, attempt: int, second_copy: SecondCopy) -> Step:
     """What follows from the store's answer to this claim.
 
-    `attempt`: of the message, from 1. `waited`: seconds that it has waited already.
+    `attempt`: of the message, from 1.
 
     A copy is skipped for a running one only if that is another stored message, which will itself
     be delivered until it is done. The same stored message again means that its holder has perhaps
@@ -57,13 +55,12 @@ def next_step(
         return Step.SKIP
     if second_copy == "skip" and attempt == 1 and copy_of(answer.holder) != copy_of(own.holder):
         return Step.SKIP
-    return Step.WAIT if second_copy != "retry" and waited < longest_wait else Step.RETRY
+    return Step.WAIT
 
 
-def pause_before_look(looks: int, answer: Answer) -> float:
-    """Seconds until a running key is claimed again; `looks`: how often it was before."""
-    pause: float = min(FIRST_PAUSE * 2 ** min(looks, 10), LONGEST_PAUSE)
-    return min(pause, max(answer.seconds, FIRST_PAUSE))
+def pause_before_look(answer: Answer, lease: float) -> float:
+    """Seconds until a running key is claimed again: as long as it has been running, and not beyond its lease."""
+    return max(min(lease - answer.seconds, answer.seconds, LONGEST_PAUSE), FIRST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +69,10 @@ class Split:
 
     handle: tuple[int, ...]
     skip: tuple[int, ...]
-    retry: tuple[int, ...]
     release: tuple[int, ...]
     """Claimed, but behind a message that has to wait: nothing is held while something is waited for."""
     later: tuple[int, ...]
-    """From the first message that has to wait: they are claimed again after the wait."""
+    """From the first message that has to wait: they are parked, and claimed again after that."""
 
 
 def split(steps: Sequence[Step]) -> Split:
@@ -92,7 +88,6 @@ def split(steps: Sequence[Step]) -> Split:
     return Split(
         handle=places(Step.HANDLE, 0, until),
         skip=places(Step.SKIP, 0, until),
-        retry=places(Step.RETRY, 0, until),
         release=places(Step.HANDLE, until, len(steps)),
         later=tuple(range(until, len(steps))),
     )

@@ -2,7 +2,7 @@
 
 claim → CLAIMED → handler → done, or released when it failed or was cancelled
       → DONE    → skipped
-      → RUNNING → the second copy waits, is retried or is skipped
+      → RUNNING → the second copy is parked, and claims again; or it is skipped
 
 A store that fails means Retry: a message is never handled without its mark.
 """
@@ -19,6 +19,7 @@ from rocketapp.plugin import (
     AsyncCall,
     Claim,
     Message,
+    Park,
     PluginError,
     Retry,
     Skip,
@@ -27,7 +28,7 @@ from rocketapp.plugin import (
     is_done,
     keys_of,
 )
-from rocketapp.plugins.idempotency.decisions import LONGEST_PAUSE, Step, next_step, pause_before_look
+from rocketapp.plugins.idempotency.decisions import Step, next_step, pause_before_look
 from rocketapp.plugins.idempotency.leased_store import LeasedStore
 
 T = TypeVar("T")
@@ -61,38 +62,28 @@ class Once:
             raise Retry
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    async def take(self, message: Message, claim: Claim) -> Retry | Skip | None:
-        """Claim the message, now or when the first copy is done; None means: handle it."""
-        store, looks = self._store(), 0
-        began = store.loop.time()
-        while True:
-            try:
-                (answer,) = await store.claim((claim,))
-            except PluginError as error:
-                return retry_because(error)
-            if answer is CLAIMED:  # nearly always: no further decision for it
-                store.hold((claim,))
-                return None
-            step = self.step(message, claim, answer, store.loop.time() - began)
-            if step is Step.HANDLE:
-                store.hold((claim,))
-                return None
-            if step is not Step.WAIT:
-                return SKIPPED if step is Step.SKIP else busy(answer)
-            await asyncio.sleep(pause_before_look(looks, answer))
-            looks += 1
+    async def take(self, message: Message, claim: Claim) -> Retry | Skip | Park | None:
+        """Claim the message; None means: handle it."""
+        store = self._store()
+        try:
+            (answer,) = await store.claim((claim,))
+        except PluginError as error:
+            return retry_because(error)
+        if answer is not CLAIMED:  # nearly always it is: no further decision then
+            step = self.step(message, claim, answer)
+            if step is not Step.HANDLE:
+                return SKIPPED if step is Step.SKIP else self.parked(answer)
+        store.hold((claim,))
+        return None
 
-    def step(self, message: Message, claim: Claim, answer: Answer, waited: float) -> Step:
+    def step(self, message: Message, claim: Claim, answer: Answer) -> Step:
         """What is to be done with a message after this answer."""
-        config = self.store.config
-        return next_step(
-            answer,
-            claim,
-            attempt=message.attempt,
-            second_copy=config.second_copy,  # type: ignore[arg-type]  # one of the option's choices
-            waited=waited,
-            longest_wait=config.lease + 2 * LONGEST_PAUSE,
-        )
+        second_copy: Any = self.store.config.second_copy
+        return next_step(answer, claim, attempt=message.attempt, second_copy=second_copy)
+
+    def parked(self, answer: Answer) -> Park:
+        """Another copy is being handled: this one is called again when that may have ended."""
+        return Park(pause_before_look(answer, self.store.config.lease), "another copy of this message is being handled")
 
     def is_raised_done(self, error: BaseException) -> bool:
         """Whether a call that raised this is done all the same."""
@@ -131,13 +122,8 @@ class Once:
         return once
 
 
-def busy(answer: Answer) -> Retry:
-    """The second copy comes again when the lease of the first one ends at the latest."""
-    return retry_because(PluginError("idempotency", "another copy of this message is being handled"), answer.seconds)
-
-
-def retry_because(cause: Exception, after: float | None = None) -> Retry:
+def retry_because(cause: Exception) -> Retry:
     """A Retry that says why."""
-    retry = Retry(after)
+    retry = Retry()
     retry.__cause__ = cause
     return retry

@@ -6,7 +6,6 @@ or handed to the handler (`Hand`), and is sent the result; so sync and async han
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -24,10 +23,11 @@ from rocketapp.plugin import (
     Stop,
     SyncCall,
     is_done,
+    outcome_of,
     outcomes_of,
 )
-from rocketapp.plugins.idempotency.decisions import Step, pause_before_look, split
-from rocketapp.plugins.idempotency.once import SKIPPED, Once, busy, retry_because
+from rocketapp.plugins.idempotency.decisions import split
+from rocketapp.plugins.idempotency.once import SKIPPED, Once, retry_because
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,37 +110,29 @@ class _Batch:
                 continue
             self._copies.setdefault(claim.key, []).append(message)
             self._claims.setdefault(claim.key, claim)
-        store, unhandled = self._once.store, list(self._claims)
-        began, looks = store.loop.time(), 0
-        while unhandled:
-            claims = [self._claims[key] for key in unhandled]
-            try:
-                answers: Sequence[Answer] = yield Await(store.claim(claims))
-            except PluginError as error:
-                self._decide(unhandled, retry_because(error))
-                break
-            except BaseException:
-                yield Await(store.give_back(claims))
-                raise
-            parts = split([self._step(key, answer, began) for key, answer in zip(unhandled, answers, strict=True)])
-            self._decide([unhandled[at] for at in parts.skip], SKIPPED)
-            for at in parts.retry:
-                self._decide([unhandled[at]], busy(answers[at]))
-            if parts.release:
-                yield Await(store.give_back([claims[at] for at in parts.release]))
-            if parts.handle:
-                whole = yield from self._handle([unhandled[at] for at in parts.handle])
-                if whole is not None:
-                    return whole[0]
-            if parts.later:
-                yield Await(asyncio.sleep(pause_before_look(looks, answers[parts.later[0]])))
-                looks += 1
-            unhandled = [unhandled[at] for at in parts.later if unhandled[at] in self._undecided()]
+        store, keys, claims = self._once.store, list(self._claims), list(self._claims.values())
+        if not keys:
+            return self._outcomes
+        try:
+            answers: Sequence[Answer] = yield Await(store.claim(claims))
+        except PluginError as error:
+            self._decide(keys, retry_because(error))
+            return self._outcomes
+        except BaseException:
+            yield Await(store.give_back(claims))
+            raise
+        asked = zip(keys, claims, answers, strict=True)
+        parts = split([self._once.step(self._copies[key][0], claim, answer) for key, claim, answer in asked])
+        self._decide([keys[at] for at in parts.skip], SKIPPED)
+        if parts.later:
+            self._decide([keys[at] for at in parts.later], self._once.parked(answers[parts.later[0]]))
+        if parts.release:
+            yield Await(store.give_back([claims[at] for at in parts.release]))
+        if parts.handle:
+            whole = yield from self._handle([keys[at] for at in parts.handle])
+            if whole is not None:
+                return whole[0]
         return self._outcomes
-
-    def _step(self, key: str, answer: Answer, began: float) -> Step:
-        waited = self._once.store.loop.time() - began
-        return self._once.step(self._copies[key][0], self._claims[key], answer, waited)
 
     def _handle(self, keys: list[str]) -> Generator[Await | Hand, Any, tuple[Any] | None]:
         """Handle the first copy of each key. Returns the handler's own result when that says everything."""
@@ -151,15 +143,14 @@ class _Batch:
         try:
             result = yield Hand(list(given))
         except BaseException as error:
-            done = self._once.is_raised_done(error)
-            yield Await(store.end(claims, done=done))
-            if is_whole or not isinstance(error, Exception) or not (done or self._is_any_done()):
+            yield Await(store.end(claims, done=self._once.is_raised_done(error)))
+            if not self._outcomes or not isinstance(error, Exception):
                 raise
-            if done:
-                self._decide(keys, SKIPPED)
-            else:
-                # The batch fails, but not what was done before it.
-                self._decide(self._undecided(), error if _is_said(error) else retry_because(error))
+            # What was handed over fails, and not what was done before, or is parked.
+            outcome = outcome_of(error, self._once.subscription, raised=True)
+            if outcome is not None and outcome is not error:
+                outcome.__cause__ = error
+            self._decide(keys, outcome)
             return None
         outcomes = dict(zip(claims, outcomes_of(result, given), strict=True))
         good, bad = list[Claim](), list[Claim]()
@@ -179,12 +170,6 @@ class _Batch:
     def _decide(self, keys: Sequence[str], outcome: Any) -> None:
         for key in keys:
             self._outcomes.update(dict.fromkeys(self._copies[key], outcome))
-
-    def _undecided(self) -> list[str]:
-        return [key for key, copies in self._copies.items() if copies[0] not in self._outcomes]
-
-    def _is_any_done(self) -> bool:
-        return any(outcome is SKIPPED for outcome in self._outcomes.values())
 
 
 def _is_said(error: Exception) -> TypeGuard[Retry | Skip | DeadLetter | Stop]:

@@ -25,6 +25,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 from rocketapp.plugin import (
     DeadLetter,
     Message,
+    Park,
     PublishCall,
     Retry,
     Sending,
@@ -69,6 +70,7 @@ _WORDS: dict[type, str] = {
     Retry: "failed",
     DeadLetter: "dead letter",
     Stop: "stop",
+    Park: "parked",
 }
 """`rocketapp.outcome`, by what a call comes to."""
 
@@ -130,7 +132,7 @@ class Attempt:
         handling.CURRENT.reset(self._current)
         outcome = self._judged(result, error)
         self._span.set_attribute(names.OUTCOME, _WORDS[type(outcome)])
-        if outcome is not None and not isinstance(outcome, Skip):
+        if outcome is not None and not isinstance(outcome, Skip | Park):
             # The outcome as the handler returned it, if it did.
             failed(self._span, error or (result if isinstance(result, BaseException) else outcome))
             if not isinstance(outcome, DeadLetter):

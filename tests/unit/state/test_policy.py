@@ -27,7 +27,7 @@ def test_an_outcome_made_with_arguments_passes_them_on() -> None:
     policy = Policy(on={OSError: Retry(after=60), ValueError: DeadLetter("spoilt"), KeyError: Stop("no such table")})
     assert said(policy, OSError("busy")) == Failure("OSError", "busy", after=60)
     assert said(policy, ValueError("7")) == Failure("ValueError", "spoilt: 7", dead=True)
-    assert said(policy, KeyError(3)) == Failure("KeyError", "no such table: 3", stop=True)
+    assert said(policy, KeyError(3)) == Failure("KeyError", "no such table: 3", stop=True, parked=True)
 
 
 def test_a_class_derived_from_an_outcome_means_what_the_outcome_means() -> None:

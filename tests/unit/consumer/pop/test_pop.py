@@ -12,7 +12,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.event import LoopFailed, QueueBlocked, Retried
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outcome import DeadLetter, Retry
+from rocketapp.model.outcome import DeadLetter, Park, Retry
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.assignment import POP
@@ -170,6 +170,23 @@ async def test_a_failed_message_comes_again_after_its_delay_and_is_dead_at_last(
     assert [event.delay for event in member.events.of(Retried) if isinstance(event, Retried)] == [10, 30]
     counters = member.consumer.counters
     assert (counters.handled, counters.retried, counters.dead_lettered) == (0, 2, 1)
+    assert await member.stop()
+
+
+@in_virtual_time
+async def test_a_parked_message_stays_hidden_and_starts_again_with_the_same_attempt_and_no_worker() -> None:
+    cluster, called = await started(queues=1, sent=2), list[tuple[bytes, int, float]]()
+
+    async def park(message: Message) -> Park | None:
+        called.append((message.body, message.attempt, round(asyncio.get_running_loop().time() - began)))
+        return Park(40.0, "another copy") if message.body == b"0" and len(called) < 3 else None
+
+    began = asyncio.get_running_loop().time()
+    member = await cluster.member(popped(park, retries=0, concurrency=1), config=TIMES).start()
+    await eventually(lambda: len(called) == 3, seconds=120)
+    assert sorted(called) == [(b"0", 1, 0), (b"0", 1, 40), (b"1", 1, 0)]
+    await eventually(lambda: left(cluster) == 0, seconds=20)
+    assert not member.events.of(Retried)
     assert await member.stop()
 
 

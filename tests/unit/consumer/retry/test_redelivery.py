@@ -179,24 +179,6 @@ async def test_a_handler_that_cancels_itself_has_failed_and_its_worker_goes_on()
     await cluster.stop()
 
 
-@in_virtual_time
-async def test_a_handler_that_takes_longer_than_its_timeout_has_failed() -> None:
-    cluster, _ = await one_message()
-    calls = []
-
-    async def handler(message: Message) -> None:
-        calls.append(message.attempt)
-        await asyncio.sleep(3600 if message.attempt == 1 else 0)
-
-    member = await cluster.member(consumed(handler, timeout=2.0)).start()
-    await eventually(lambda: calls == [1, 2], 15)
-    (event,) = member.events.of(Retried)
-    assert isinstance(event, Retried)
-    assert event.error.startswith("TimeoutError")
-    await member.stop()
-    await cluster.stop()
-
-
 @pytest.mark.parametrize("retries", [0, 2])
 def test_after_the_last_retry_a_message_is_dead_at_once_and_says_why(retries: int) -> None:
     @in_virtual_time

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from rocketapp import Message, RocketApp
+from rocketapp import Message, Outcomes, RocketApp
 from rocketapp.hooks.idempotency import Answer, Claim
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.event import Event
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.plugin import Park
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
 from rocketapp.plugins.idempotency.decisions import Marks, MemoryStore
 from rocketapp.plugins.idempotency.plugin import Idempotency
@@ -96,6 +97,18 @@ async def opened(
         yield call
     finally:
         await plugin.app_shutdown()
+
+
+async def settled(call: Callable[[Any], Any], item: Any) -> Any:
+    """Call as a consumer does: what is parked is called again after its time."""
+    result = await call(item)
+    parked = result.values() if isinstance(result, Outcomes) else [result]
+    waits = [one.after for one in parked if isinstance(one, Park)]
+    if not waits:
+        return result
+    await asyncio.sleep(max(waits))
+    again = [one for one in item if isinstance(result.get(one), Park)] if isinstance(item, list) else item
+    return await settled(call, again)
 
 
 async def in_thread(call: Callable[[], T]) -> T:

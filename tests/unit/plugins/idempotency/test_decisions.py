@@ -11,14 +11,12 @@ from rocketapp.plugins.idempotency.decisions import Marks, Step, holder_of, next
 MINE, OTHERS = holder_of("copy-1", "a"), holder_of("copy-2", "b")
 
 
-def step(answer: Answer, *, attempt: int = 1, second_copy: str = "wait", waited: float = 0.0) -> Step:
+def step(answer: Answer, *, attempt: int = 1, second_copy: str = "wait") -> Step:
     return next_step(
         answer,
         Claim("k", MINE),
         attempt=attempt,
         second_copy=second_copy,  # type: ignore[arg-type]
-        waited=waited,
-        longest_wait=30.0,
     )
 
 
@@ -35,10 +33,8 @@ def test_a_claim_whose_answer_was_lost_is_still_mine() -> None:
     assert step(running(MINE)) is Step.HANDLE
 
 
-def test_a_second_copy_waits_until_it_has_waited_for_a_lease() -> None:
+def test_a_second_copy_waits() -> None:
     assert step(running()) is Step.WAIT
-    assert step(running(), waited=30.0) is Step.RETRY
-    assert step(running(), second_copy="retry") is Step.RETRY
 
 
 def test_only_another_stored_message_is_skipped_while_one_runs() -> None:
@@ -49,15 +45,15 @@ def test_only_another_stored_message_is_skipped_while_one_runs() -> None:
 
 
 def test_looks_are_soon_at_first_and_never_long_after_the_lease_ends() -> None:
-    assert [pause_before_look(looks, running()) for looks in (0, 1, 9, 99)] == [0.05, 0.1, 1.0, 1.0]
-    assert pause_before_look(9, Answer(MarkState.RUNNING, OTHERS, 0.3)) == 0.3
+    left = [Answer(MarkState.RUNNING, OTHERS, seconds) for seconds in (30.0, 29.5, 15.0, 0.3, 0.0)]
+    assert [pause_before_look(answer, 30.0) for answer in left] == [0.05, 0.5, 1.0, 0.3, 0.05]
 
 
 @given(st.lists(st.sampled_from(Step), max_size=8))
 def test_a_batch_is_handled_in_order_up_to_what_has_to_wait(steps: list[Step]) -> None:
     parts = split(steps)
     until = steps.index(Step.WAIT) if Step.WAIT in steps else len(steps)
-    assert sorted(parts.handle + parts.skip + parts.retry) == list(range(until))
+    assert sorted(parts.handle + parts.skip) == list(range(until))
     assert parts.later == tuple(range(until, len(steps)))
     claimed = {at for at, one in enumerate(steps) if one is Step.HANDLE}
     assert set(parts.handle) | set(parts.release) == claimed

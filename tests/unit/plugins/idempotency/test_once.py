@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from rocketapp import DeadLetter, Message, Retry, RocketApp, SetupError, Skip
+from rocketapp.plugin import Park
 from rocketapp.plugins.idempotency.plugin import Idempotency
 from tests.unit.app.given import bound
-from tests.unit.plugins.idempotency.stage import FailingStore, in_thread, message, opened
+from tests.unit.plugins.idempotency.stage import FailingStore, in_thread, message, opened, settled
 from tests.unit.scripted import in_virtual_time
 
 
@@ -147,20 +148,10 @@ async def test_a_second_copy_waits_for_the_first_and_is_skipped_then() -> None:
     taken, now = list[bytes](), asyncio.get_running_loop().time
     async with opened(slow(taken, 5.0)) as call:
         began = now()
-        first, second = await asyncio.gather(call(message()), call(message(offset=1)))
+        first, second = await asyncio.gather(call(message()), settled(call, message(offset=1)))
         assert first is None and isinstance(second, Skip)
         assert now() - began < 6.5
     assert taken == [b"1"]
-
-
-@in_virtual_time
-async def test_a_second_copy_is_retried_when_the_lease_ends_if_so_wanted() -> None:
-    taken = list[bytes]()
-    async with opened(slow(taken, 5.0), second_copy="retry", lease=30.0) as call:
-        first, second = await asyncio.gather(call(message()), call(message(offset=1)))
-        assert first is None and isinstance(second, Retry)
-        assert second.after == pytest.approx(30.0)
-        assert "another copy of this message is being handled" in str(second.__cause__)
 
 
 @in_virtual_time
@@ -172,7 +163,7 @@ async def test_a_second_copy_is_skipped_at_once_if_so_wanted_but_not_the_same_me
         await asyncio.sleep(0.1)
         assert isinstance(await call(message(offset=1)), Skip)
         assert now() - began < 0.2
-        assert isinstance(await call(message()), Skip)  # delivered again: it waited
+        assert isinstance(await settled(call, message()), Skip)  # delivered again: it waited
         assert now() - began >= 5.0
         await first
     assert taken == [b"1"]
@@ -181,11 +172,11 @@ async def test_a_second_copy_is_skipped_at_once_if_so_wanted_but_not_the_same_me
 @in_virtual_time
 async def test_a_handler_that_outlives_its_lease_keeps_it() -> None:
     taken = list[bytes]()
-    async with opened(slow(taken, 500.0), second_copy="retry", lease=30.0) as call:
+    async with opened(slow(taken, 500.0), lease=30.0) as call:
         first = asyncio.gather(call(message()))
         for _ in range(40):
             await asyncio.sleep(12.0)
-            assert isinstance(await call(message(offset=1)), Retry)
+            assert isinstance(await call(message(offset=1)), Park)
         await first
     assert taken == [b"1"]
 
@@ -193,7 +184,7 @@ async def test_a_handler_that_outlives_its_lease_keeps_it() -> None:
 @in_virtual_time
 async def test_a_lease_that_ended_while_the_store_was_away_is_taken_again() -> None:
     taken, store = list[bytes](), FailingStore()
-    async with opened(slow(taken, 500.0), store, second_copy="retry", lease=30.0, patience=0.0) as call:
+    async with opened(slow(taken, 500.0), store, lease=30.0, patience=0.0) as call:
         first = asyncio.gather(call(message()))
         await asyncio.sleep(1.0)
         store.down = {"claim"}
@@ -201,7 +192,7 @@ async def test_a_lease_that_ended_while_the_store_was_away_is_taken_again() -> N
         store.down = set()
         store.forget()
         await asyncio.sleep(10.0)
-        assert isinstance(await call(message(offset=1)), Retry)
+        assert isinstance(await call(message(offset=1)), Park)
         await first
     assert taken == [b"1"]
 
@@ -230,7 +221,7 @@ async def test_the_claim_of_a_process_that_died_ends_with_its_lease() -> None:
             await call(message())
         taken.answer = None
         began = asyncio.get_running_loop().time()
-        assert await call(message()) is None
+        assert await settled(call, message()) is None
         assert 29.0 < asyncio.get_running_loop().time() - began < 32.0
     assert taken == [b"1", b"1"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Retry, RocketApp, Skip
-from tests.unit.plugins.idempotency.stage import FailingStore, in_thread, message, opened
+from tests.unit.plugins.idempotency.stage import FailingStore, in_thread, message, opened, settled
 from tests.unit.scripted import in_virtual_time
 
 
@@ -123,7 +123,8 @@ async def test_two_batches_that_need_each_other_s_messages_both_end() -> None:
     taken = Taken(seconds=1.0)
     async with opened(taken.app) as call:
         async with asyncio.timeout(10):
-            await asyncio.gather(call(batch("A", "B", "C")), call(batch("D", "C", "B", "A", "E", offset=10)))
+            both = batch("A", "B", "C"), batch("D", "C", "B", "A", "E", offset=10)
+            await asyncio.gather(*(settled(call, one) for one in both))
     assert taken == [[b"A", b"B", b"C"], [b"D"], [b"E"]]
 
 
@@ -133,7 +134,7 @@ async def test_messages_behind_one_that_waits_are_handled_after_it() -> None:
     async with opened(taken.app) as call:
         first = asyncio.gather(call(batch("B")))
         await asyncio.sleep(0.1)
-        await call(batch("A", "B", "C", offset=10))
+        await settled(call, batch("A", "B", "C", offset=10))
         await first
     assert taken == [[b"B"], [b"A"], [b"C"]]
 
