@@ -130,7 +130,7 @@ def _await(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> None:
 def join(app: Walk, plugin: Walk) -> str:
     """Install the plugin into the app: it is found behind rocketapp's own, and both still pass their tests."""
     run(app.project, ".venv/bin/pip", "install", "--quiet", str(plugin.project))
-    shown = json.loads(run(app.project, ".venv/bin/rocketapp", "plugins", "shop.app:app", "--json"))
+    shown = json.loads(run(app.project, ".venv/bin/rocketapp", "plugins", "shop.app:app", "--json"))["plugins"]
     (found,) = [one for one in shown if one["name"] == "audit"]
     ours = [one["order"] for one in shown if one["distribution"] == "rocketapp" and one["order"] is not None]
     if found["order"] is None or found["order"] <= max(ours):

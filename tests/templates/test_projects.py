@@ -106,7 +106,7 @@ def test_an_app_does_what_its_readme_says(app: Path) -> None:
 
 def test_a_plugin_is_found_by_an_app_behind_rocketapps_own(app: Path, with_plugin: dict[str, str]) -> None:
     paths = {"PYTHONPATH": with_plugin["PYTHONPATH"]}
-    shown = json.loads(rocketapp(app, "plugins", f"{NAME}.app:app", "--json", environment=paths))
+    shown = json.loads(rocketapp(app, "plugins", f"{NAME}.app:app", "--json", environment=paths))["plugins"]
     found = next(one for one in shown if one["name"] == NAME)
     ours = [one for one in shown if one["distribution"] == "rocketapp"]
     assert found["distribution"] == f"rocketapp-{NAME}"

@@ -15,13 +15,24 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from rocketapp.app.call.chain import Layer
 from rocketapp.app.declare.changes import LimitChange, PauseChange
-from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end, prepare, read_settings
+from rocketapp.app.declare.phases import (
+    TwoPhases,
+    begin,
+    complete,
+    declared_of,
+    end,
+    policed_subscriptions,
+    prepare,
+    read_settings,
+)
 from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.container import Wiring, World
 from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.app.sources import SWITCHER
 from rocketapp.app.user_code import UserCode
@@ -31,6 +42,7 @@ from rocketapp.errors import ConfigError, ConnectError, SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.model.subscription import Subscription
 from rocketapp.producer.producer import Producer
 from rocketapp.tasks import scope
 from rocketapp.transport.stream import Receiver, Stream
@@ -141,6 +153,26 @@ async def handlers_alone(
         wiring.release()
         declared.settings_in_use = None
         end(app)
+
+
+def layers_of(app: TwoPhases, settings: Settings) -> list[tuple[Subscription, list[Layer]]]:
+    """What a run with these settings would put around each handler, outermost first. Nothing is opened or started.
+
+    Raises SetupError and PluginError.
+    """
+    prepare(app, settings.app)
+    settings, declared = complete(app, settings), declared_of(app)
+    subscriptions = policed_subscriptions(app, settings, declared.plugins)
+    snapshot = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
+
+    def not_running() -> Unconnected:
+        raise SetupError(declared.place, f"app {app.name!r} is not running")
+
+    publishing = Publishing(not_running, payloads=declared.payloads)
+    # Plugins learn the settings by it, before they are asked for wrappers.
+    AppSurface(app, settings, subscriptions, publishing=publishing, plugins=declared.plugins, snapshot=lambda: snapshot)
+    handlers = declared.registry.handlers(subscriptions)
+    return [(one.subscription, one.layers(publishing, declared.plugins)) for one in handlers]
 
 
 async def _refuse(address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> Stream:

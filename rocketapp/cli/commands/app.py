@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -193,16 +194,61 @@ def _value(field: dataclasses.Field[object], value: object) -> str:
     return f'"{_without_password(value)}"' if isinstance(value, str) else str(value)
 
 
-@click.command("plugins", short_help="Show the plugins in their order.", epilog="Example: rocketapp plugins app:app")
+@click.command(
+    "plugins",
+    short_help="Show the plugins, and what stands around each handler.",
+    epilog="Example: rocketapp plugins app:app",
+)
 @click.argument("app", required=False, shell_complete=apps)
 @settings_option
 @json_option
 @traceback_option
 def plugins_command(*, app: str | None, settings: str | None, as_json: bool) -> int:
-    """Show the plugins in their order: of APP, or without it those that are installed or named by the settings."""
-    shown = _plugins_of(app, settings)
-    show(shown, describe_plugins(shown), as_json=as_json)
-    return USAGE if any(one["error"] for one in shown) else DONE
+    """Show the plugins in their order, of APP, or without it those that are installed or named by the settings.
+
+    Of APP also what stands around each handler, outermost first.
+    """
+    plugins = _plugins_of(app, settings)
+    has_failed = any(one["error"] for one in plugins)
+    handlers = [] if app is None or has_failed else _handlers_of(app, settings)
+    lines = chain(describe_plugins(plugins), describe_layers(handlers))
+    show({"plugins": plugins, "handlers": handlers}, lines, as_json=as_json)
+    return USAGE if has_failed else DONE
+
+
+def _handlers_of(target: str, file: str | None) -> list[dict[str, Any]]:
+    """Each handler with its layers, outermost first: nothing is started."""
+    from rocketapp.app.run.inside import layers_of
+    from rocketapp.cli.failure import CommandError
+    from rocketapp.cli.loader import load_app
+    from rocketapp.cli.settings import read_settings
+    from rocketapp.errors import RocketAppError
+
+    app = load_app(target)
+    try:
+        found = layers_of(app, read_settings({}, file=file, app=app))
+    except RocketAppError as error:
+        raise CommandError(str(error)) from error
+    return [
+        {
+            "handler": one.handler_name,
+            "topic": one.topic,
+            "group": one.group,
+            "layers": [{"layer": layer.name, "of": layer.of} for layer in layers],
+        }
+        for one, layers in found
+    ]
+
+
+def describe_layers(handlers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """For each handler a line, and below it one for each layer that has something."""
+    for one in handlers:
+        yield f"around {one['handler']}, topic {one['topic']}, group {one['group']}:"
+        layers: dict[str, list[str]] = {}
+        for layer in one["layers"]:
+            layers.setdefault(layer["layer"], []).append(layer["of"])
+        for name, found in layers.items():
+            yield f"  {name:<12} {', '.join(found)}"
 
 
 def describe_plugins(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -251,7 +297,7 @@ def _plugins_of(target: str | None, file: str | None) -> list[dict[str, Any]]:
 def _described(
     found: Found, *, order: int | None = None, hooks: tuple[str, ...] = (), disabled: bool = False, error: str = ""
 ) -> dict[str, Any]:
-    """`order`: from 1, outermost last; None when it is disabled or failed. `error`: why it cannot be used, or empty."""
+    """`order`: from 1; None when it is disabled or failed. `error`: why it cannot be used, or empty."""
     distribution, version = _distribution(found)
     return {
         "name": found.name,

@@ -38,9 +38,63 @@ def test_plugins_shows_name_version_hooks_order_and_what_is_disabled(
     assert lines[-1].strip() == "-  logs  (rocketapp 0.1.0; entry point)  disabled"
     as_json = here("plugins", "app", "--json")
     as_json.ends(0)
-    found = json.loads(as_json.out)
+    found = json.loads(as_json.out)["plugins"]
     audit = next(one for one in found if one["name"] == "app.Audit")
     assert (audit["hooks"], audit["origin"], audit["disabled"]) == (["app_startup", "message_filter"], "code", False)
+
+
+LAYERED = """
+class Last:
+    @hookimpl
+    def handler_wrapper(self, subscription):
+        return Wrapper(for_async=lambda call: call, for_sync=lambda call: call)
+
+class First:
+    @hookimpl
+    def message_filter(self, subscription): return lambda message: True
+
+app = RocketApp("shop", plugins=[Last, First])
+
+@app.middleware
+async def audit(message, call_next): ...
+
+@app.exception_handler(KeyError)
+def known(message, error): ...
+
+@app.subscribe("orders", idempotent=True, timeout=2.5)
+@app.publishes("bills")
+async def settle(order: dict, message: Message): ...
+
+@app.poll("stock", every=5)
+async def count(pull: Pull): ...
+"""
+
+
+def test_plugins_shows_what_stands_around_each_handler(
+    here: Here, write_app: Callable[[str], None], folder: Path
+) -> None:
+    write_app(f"from rocketapp import Pull\nfrom rocketapp.plugin import Wrapper\n{LAYERED}")
+    (folder / "settings.toml").write_text("[app]\nlog_context = true\n")
+    shown = here("plugins", "app")
+    shown.ends(0)
+    lines = shown.out.splitlines()
+    at = lines.index("around app:settle, topic orders, group shop:")
+    assert lines[at + 1 :] == [
+        "  telemetry    log_context",
+        "  filter       app.First",
+        "  idempotency  idempotency",
+        "  answer       publishes bills",
+        "  exceptions   KeyError",
+        "  middleware   app.Last, app:audit",
+        "  arguments    order, message",
+        "  timeout      2.5 s",
+        "around app:count, topic stock, group shop:",
+        "  telemetry    log_context",
+        "  arguments    pull",
+    ]
+    as_json = here("plugins", "app", "--json")
+    found = json.loads(as_json.out)["handlers"][1]
+    assert found["layers"][-1] == {"layer": "arguments", "of": "pull"}
 
 
 def test_a_plugin_that_fails_is_shown_and_the_others_too(here: Here, folder: Path) -> None:
