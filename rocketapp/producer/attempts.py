@@ -208,17 +208,12 @@ class Attempts:
         raise _verdict(prepared.topic, problems)
 
     async def post(self, prepared: PreparedSend, choose: Choose, timeout: float) -> None:
-        """Write it to one broker and hope; SendRefused when it did not even leave.
-
-        It waits while the broker leaves more unread than a stream holds: without an answer nothing else bounds that.
-        """
+        """Write it to one broker and hope; SendRefused when it did not even leave."""
         now = asyncio.get_running_loop().time()
         end = now + timeout
         try:
             queue = choose(await self._queues(prepared.topic, end), None)
             connection = await self._connection(prepared.topic, queue.broker_name, end)
-            if not connection.room.is_set():
-                await _room(connection, end)
             if prepared.delay:
                 prepared = await self._timed(prepared, connection, end=end, due=now + prepared.delay)
             connection.send_one_way(command(self._request(prepared, queue), prepared.body, reply=prepared.reply))
@@ -316,26 +311,25 @@ class Attempts:
         if address is None:
             self._targets.failed(topic)
             raise _AttemptError(f"broker {broker_name} has no master", perhaps=False)
-        if (living := self._client.living_connection(address)) is not None:
+        if (living := self._client.living_connection(address)) is not None and living.room.is_set():
             return living
         try:
             async with asyncio.timeout_at(end):
-                return await self._client.connection(address)
+                connection = living or await self._client.connection(address)
+                # What is written stays unsent when its caller gives up; and one-way sends wait for nothing else.
+                while not connection.room.is_set():
+                    await connection.room.wait()
+                    if connection.is_closed:
+                        raise ConnectionLostError(address, connection.closed_reason)
+                return connection
         except TransportError as error:
             problem = str(error)
         except TimeoutError:
             problem = f"{address}: no connection in time"
+            if living is not None:
+                problem = f"{address} leaves {living.unsent} bytes unread"
         self._targets.failed(topic)
         raise _AttemptError(problem, perhaps=False)
-
-
-async def _room(connection: Connection, end: float) -> None:
-    try:
-        async with asyncio.timeout_at(end):
-            await connection.room.wait()
-    except TimeoutError:
-        problem = f"{connection.peer} leaves {connection.unsent} bytes unread"
-        raise _AttemptError(problem, perhaps=False) from None
 
 
 def _is_not_stored(error: BrokerError) -> bool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rocketapp.errors import SendRefused, SendUnknown
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.producer.attempts import Attempts
+from rocketapp.producer.attempts import Accepted, Attempts
 from rocketapp.producer.batches import MOST_IN_BATCH, Item
 from rocketapp.producer.preparing import Preparing, results_of
 from rocketapp.producer.selection import RoundRobin, choice
@@ -37,6 +37,9 @@ class _Pile:
     size: int = 0
     is_due: bool = False
     """It has waited long enough, but the pile before it for the same queue is under way: it may still grow."""
+    waiting: int = 0
+    """Publishes that wait for what becomes of it."""
+    sending: asyncio.Task[Accepted] | None = None
     overdue: asyncio.TimerHandle | None = None
     """Due at `until`, in case its turn has not come by then."""
 
@@ -44,6 +47,15 @@ class _Pile:
         self.items.append(item)
         self.answers.append(answer)
         self.size += item.size
+        self.waiting += 1
+
+    def give_up(self) -> None:
+        """A publish waits no longer. When none does, the bodies need not be kept, nor sent."""
+        self.waiting -= 1
+        if not self.waiting:
+            self.items, self.answers, self.size = [], [], 0
+            if self.sending is not None:
+                self.sending.cancel()
 
     def take_cancelled_out(self) -> None:
         """Publishes that were cancelled before their message left: it need not leave."""
@@ -118,7 +130,11 @@ class Gathering:
         pile.add(item, answer)
         if pile.size >= self._most_bytes or len(pile.items) == MOST_IN_BATCH:
             self._close(lane)
-        return await answer
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            pile.give_up()
+            raise
 
     async def stop(self) -> None:
         """Send what waits, and wait until all is sent or has failed."""
@@ -173,7 +189,12 @@ class Gathering:
                 raise pile.too_late(lane.topic)
             if pile.items:
                 request = self._preparing.batch(lane.topic, pile.items)
-                stored = await self._attempts.send(request, choice(self._turns, lane.queue), left)
+                sending = self._attempts.send(request, choice(self._turns, lane.queue), left)
+                pile.sending = self._tasks.start(sending, f"request for {lane.topic}")
+                await asyncio.wait([pile.sending])
+                if pile.sending.cancelled():
+                    return
+                stored = pile.sending.result()
                 if self._tracing is not None:
                     self._tracing.sent_batch(lane.topic, pile.items, stored)
                 for answer, result in zip(pile.answers, results_of(pile.items, stored), strict=True):
@@ -184,8 +205,9 @@ class Gathering:
         except Exception as error:
             # A publish that hears nothing would wait for ever, and so would the piles behind this one.
             pile.fail(SendUnknown(lane.topic, f"{type(error).__name__}: {error}"))
-        if lane.queue is None:
-            self._forget(lane)
+        finally:
+            if lane.queue is None:
+                self._forget(lane)
 
     def _forget(self, lane: _Lane) -> None:
         key = (lane.topic, lane.queue)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import SendRefused
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.producer.in_flight import InFlight
@@ -18,6 +20,21 @@ from tests.unit.producer.producing import producing
 from tests.unit.scripted import Cluster, in_virtual_time, outcome
 
 SEND = RequestCode.SEND_MESSAGE_V2
+
+
+class Body(bytes):
+    """A body that is counted until nothing holds it any more."""
+
+    def __new__(cls, size: int, held: list[int]) -> Body:
+        held[0] += size
+        body = super().__new__(cls, size)
+        body.held = held
+        return body
+
+    held: list[int]
+
+    def __del__(self) -> None:
+        self.held[0] -= len(self)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +85,33 @@ async def test_a_send_whose_turn_does_not_come_in_time_is_refused_and_later_ones
         assert "perhaps stored" in str(slow)
         broker.answers[SEND] = broker.store
         await producer.send(message)
+
+
+@pytest.mark.parametrize("gather", [0.0, 0.001], ids=["alone", "gathered"])
+def test_what_is_unsent_is_bounded_also_when_callers_have_given_up(gather: float) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        cluster, clients, most, held = Cluster(), list[ClientInstance](), 4_194_304, [0]
+        limits = {"compression": "none", "gather": gather, "max_in_flight_bytes": most}
+        async with producing(cluster, clients=clients, **limits) as producer:
+            await producer.send(Outgoing(topic="t", body=b"x"))
+            broker = cluster.brokers[0].address
+            cluster.network.hold(broker)
+
+            async def one() -> None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.005):
+                        await producer.send(Outgoing(topic="t", body=Body(65_536, held)))
+
+            for _ in range(16):
+                await asyncio.gather(*(one() for _ in range(40)))  # 40 MiB in total
+            await asyncio.sleep(0.001)
+            connection = clients[0].living_connection(broker)
+            assert connection is not None and connection.unsent + held[0] < most
+            cluster.network.release(broker)
+            await producer.send(Outgoing(topic="t", body=b"y"))
+
+    run()
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from([1e6, 0.5, -0.3])), max_size=30))
