@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import inf
+from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Literal
 
 from rocketapp.model.message_queue import MessageQueue
@@ -109,6 +110,18 @@ def outcomes_by_message(result: object, messages: Collection[Any]) -> Mapping[An
 def is_outcome(value: object) -> bool:
     """Whether it is an outcome, or the class of one."""
     return isinstance(value, Outcome) or (isinstance(value, type) and issubclass(value, Outcome))
+
+
+def is_unawaited(value: object) -> bool:
+    """Whether it stands for work that may not be done: a coroutine, a Future or Task, a generator, any awaitable."""
+    kind = type(value)
+    is_future = hasattr(kind, "__await__") or hasattr(kind, "add_done_callback")
+    return is_future or isinstance(value, GeneratorType | AsyncGeneratorType)
+
+
+def is_plain(value: object) -> bool:
+    """Whether a returned value is published, or answers: it is there, no outcome, and no work that may not be done."""
+    return value is not None and not is_outcome(value) and not is_unawaited(value)
 
 
 def _speaks_of(result: Mapping[Any, Any], messages: Collection[Any]) -> bool:

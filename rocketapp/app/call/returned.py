@@ -24,7 +24,7 @@ from rocketapp.app.publishing import (
 from rocketapp.errors import SendRefused, SendUnknown, SetupError, named_message
 from rocketapp.hooks.answers import Write
 from rocketapp.model.names import topic_problem
-from rocketapp.model.outcome import Decisions, Retry, is_outcome
+from rocketapp.model.outcome import Decisions, Retry, is_outcome, is_plain
 from rocketapp.model.outgoing import PublishOptions
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
@@ -94,14 +94,14 @@ def published(call: Call, publication: Publication, publisher: Callable[[Any], P
 
     async def one_async(message: Any) -> Any:
         value = await call(message)
-        if value is None or is_outcome(value):
+        if not is_plain(value):
             return value
         await publisher(message).publish(topic, value, **options)
         return None
 
     def one(message: Any) -> Any:
         value = call(message)
-        if value is None or is_outcome(value):
+        if not is_plain(value):
             return value
         publisher(message).publish_sync(topic, value, **options)
         return None
@@ -115,7 +115,7 @@ def _written(call: Call, publication: Publication, write: Write, subscription: S
     properties = options.get("properties") or {}
 
     def written(message: Any, value: Any) -> Any:
-        if value is None or is_outcome(value):
+        if not is_plain(value):
             return value
         following = {CORRELATION_ID: correlation_id(message), **properties}
         name = topic.name_for(value) if isinstance(topic, Topic) else topic
@@ -200,7 +200,7 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
 
     async def one_async(message: Any) -> Any:
         value = await call(message)
-        if value is None or _MARK not in message.raw_properties or is_outcome(value):
+        if value is None or _MARK not in message.raw_properties or not is_plain(value):
             return value
         try:
             await publishing.reply(message, value)
@@ -210,7 +210,7 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
 
     def one(message: Any) -> Any:
         value = call(message)
-        if value is None or _MARK not in message.raw_properties or is_outcome(value):
+        if value is None or _MARK not in message.raw_properties or not is_plain(value):
             return value
         try:
             publishing.reply_sync(message, value)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from types import CoroutineType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
-from rocketapp.model.outcome import DeadLetter, Outcome, Park, Retry, Skip, Stop, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Outcome, Park, Retry, Skip, Stop, is_unawaited, outcomes_by_message
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.policy import judged
@@ -72,10 +72,13 @@ def failure_of(result: object, raised: bool, home: str = "", policy: Policy | No
             return _of_outcome(result, home)
         case BaseException() if raised:
             return judged(policy, result, Failure(type(result).__name__, text_of(result, home)))
-        case CoroutineType():
-            # A sync function around an async one: its code never ran, so the message is not done.
-            result.close()
-            return Failure("TypeError", "the handler returned a coroutine, which was not awaited: make it `async def`")
+        case _ if is_unawaited(result):
+            if isinstance(result, CoroutineType):
+                result.close()  # a sync function around an async one: its code never runs
+            is_generator = isinstance(result, GeneratorType | AsyncGeneratorType)
+            mend = "loop over it" if is_generator else "await it in an `async def`, or wait for its result"
+            what = f"the handler returned work that may not be done, of type {type(result).__name__}"
+            return Failure("TypeError", f"{what}: {mend}")
         case _:
             return None
 

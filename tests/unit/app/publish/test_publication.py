@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from rocketapp import Message, Retry, RocketApp, Router, SendUnknown, SetupError, Skip, Topic
 from rocketapp.app.publishing import CORRELATION_ID, Publishing
+from rocketapp.testing import TestApp
 from tests.unit.app.given import call_of, message
 from tests.unit.app.parts import Diary, container_of, lifecycle_of
 from tests.unit.app.publish.test_publishing import Written
@@ -172,3 +174,18 @@ def test_arguments_that_no_message_could_have_are_refused_at_their_line(topic: A
     with pytest.raises(SetupError, match=problem) as caught:
         RocketApp("shop").publishes(topic, **options)(nothing)
     assert caught.value.place.startswith(__file__)
+
+
+def test_work_that_may_not_be_done_is_neither_published_nor_done() -> None:
+    app, pool = RocketApp("shop"), concurrent.futures.ThreadPoolExecutor(1)
+
+    @app.subscribe("orders", retries=0)
+    @app.publishes("invoices")
+    def bill(message: Message) -> Any:
+        return pool.submit(lambda: "1")
+
+    with pool, TestApp(app) as t:
+        t.publish("orders", "1")
+        t.settle()
+        assert (t.published, t.handled) == ([], [])
+        assert "work that may not be done, of type Future: await it" in t.dead[0].reason

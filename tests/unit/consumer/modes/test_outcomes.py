@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import json
 import logging
 import math
 import pickle
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -38,12 +41,37 @@ def test_an_exception_is_a_failure_with_its_text() -> None:
     assert "no money" in str(failure)
 
 
-def test_a_coroutine_that_was_not_awaited_is_a_failure_and_not_done() -> None:
-    async def settle() -> None: ...
+async def _settle() -> None: ...
 
-    failure = failure_of(settle(), raised=False)
+
+def _each() -> Iterator[int]:
+    yield 1
+
+
+async def _each_async() -> AsyncIterator[int]:
+    yield 1
+
+
+class _Awaitable:
+    def __await__(self) -> Iterator[None]:
+        yield None
+
+
+@pytest.mark.parametrize(
+    ("make", "mend"),
+    [
+        (_settle, "coroutine: await it"),
+        (lambda: asyncio.get_running_loop().create_future(), "Future: await it"),
+        (concurrent.futures.Future, "Future: await it in an `async def`, or wait for"),
+        (_Awaitable, "_Awaitable: await it"),
+        (_each, "generator: loop over it"),
+        (_each_async, "async_generator: loop over it"),
+    ],
+)
+async def test_work_that_may_not_be_done_is_a_failure(make: Callable[[], Any], mend: str) -> None:
+    failure = failure_of(make(), raised=False)
     assert failure is not None
-    assert "make it `async def`" in str(failure)
+    assert f"the handler returned work that may not be done, of type {mend}" in str(failure)
 
 
 def test_an_outcome_that_is_returned_as_a_class_is_one() -> None:
