@@ -2,11 +2,16 @@
 
 A log call may carry `extra={"fields": {...}}`: facts beside the sentence. JSON writes
 them as members of their own; text leaves them out where the sentence tells them.
+
+What messages, keys and exceptions say comes from strangers. It can neither begin a line
+that looks like one of ours, nor move a terminal's cursor, nor fill a disk: control
+characters are escaped, lines of a traceback are indented, and long texts are cut.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +20,11 @@ import msgspec
 _SENTENCES = frozenset({"rocketapp.messages", "rocketapp.states"})
 """Loggers whose sentences tell all of their fields."""
 
+
+_LONGEST, _LONGEST_TRACEBACK = 10_000, 50_000
+"""Most characters of a sentence, and of a traceback."""
+_UNPRINTABLE = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Control characters but tabs, other ends of lines, and what turns the direction of writing."""
 
 _OWN, _OF_HANDLERS = "rocketapp.", "rocketapp.handlers."
 
@@ -41,12 +51,18 @@ class TextFormatter(logging.Formatter):
         return super().formatMessage(record) if is_own else self._named.format(record)
 
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        fields = _fields(record)
-        if "message_id" not in fields or record.name in _SENTENCES:
-            return text
-        # A line of the user's own: which message it was about is not in the sentence.
-        return f"{text} [{fields.get('topic')} {fields.get('message_id')} attempt {fields.get('attempt')}]"
+        record.asctime, record.message = self.formatTime(record), _escaped(_cut(record.getMessage(), _LONGEST))
+        text, fields = self.formatMessage(record), _fields(record)
+        if "message_id" in fields and record.name not in _SENTENCES:
+            # A line of the user's own: which message it was about is not in the sentence.
+            about = f"{fields.get('topic')} {fields.get('message_id')} attempt {fields.get('attempt')}"
+            text = f"{text} [{_escaped(_cut(about, _LONGEST))}]"
+        below = [self.formatException(record.exc_info)] if record.exc_info else []
+        below += [self.formatStack(record.stack_info)] if record.stack_info else []
+        for block in below:
+            lines = _cut(block, _LONGEST_TRACEBACK).split("\n")
+            text += "".join(f"\n  {_escaped(line)}" for line in lines)
+        return text
 
 
 class JsonFormatter(logging.Formatter):
@@ -61,14 +77,14 @@ class JsonFormatter(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _cut(record.getMessage(), _LONGEST),
         }
         if process := self._process or _process_of(record):
             line["process"] = process
         for name, value in _fields(record).items():
-            line.setdefault(name, value)
+            line.setdefault(name, _cut(value, _LONGEST) if isinstance(value, str) else value)
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = _cut(self.formatException(record.exc_info), _LONGEST_TRACEBACK)
         # A lone surrogate has no UTF-8; other values that JSON does not know are shown as they print.
         return msgspec.json.encode(_clean(line), enc_hook=str).decode()
 
@@ -82,6 +98,21 @@ def _process_of(record: logging.LogRecord) -> str:
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = getattr(record, "fields", None)
     return fields if isinstance(fields, dict) else {}
+
+
+def _cut(text: str, most: int) -> str:
+    """Its beginning and its end: the last line of a traceback says what was raised."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most // 2]} ... ({len(text) - most} characters left out) ... {text[-(most // 2) :]}"
+
+
+def _escaped(text: str) -> str:
+    return _UNPRINTABLE.sub(_escape, text) if _UNPRINTABLE.search(text) else text
+
+
+def _escape(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 def _clean(value: Any) -> Any:
