@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 from pathlib import Path
@@ -118,8 +119,7 @@ def test_what_the_apps_of_all_templates_receive_and_send_is_a_valid_document(
     app: Path, plugin: Path, with_plugin: dict[str, str], tmp_path: Path
 ) -> None:
     pipeline = tmp_path / "pipeline"
-    pipeline.mkdir()
-    (pipeline / NAME).symlink_to(ROOT / "templates/pipeline/project/{{ package }}")
+    shutil.copytree(ROOT / "templates/pipeline/project/{{ package }}", pipeline / NAME)
     targets = [(app, f"{NAME}.app:app", ENVIRONMENT), (pipeline, f"{NAME}.app:app", ENVIRONMENT)]
     targets.append((plugin, "example:app", with_plugin))
     for folder, target, environment in targets:
