@@ -2,6 +2,8 @@
 
 A dead letter goes back to its group alone, by the group's retry topic, or to the topic in which it was published, where
 every group gets it. It keeps its id and its properties without those of the failure, and begins with its first attempt.
+A broker makes a dead letter of what the retry topic of a group that holds queue locks gets. So of such a group a member
+is asked to call its handler: `consumer.rollout.forward` has the other side of that conversation.
 
 Before a window of messages is sent the state file says so: see `replay_state`. No send is repeated by the producer,
 because it may be stored although no answer came: then the replay ends, and the next one looks.
@@ -10,24 +12,32 @@ because it may be stored although no answer came: then the replay ends, and the 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
 from rocketapp.admin.dead_letters import MARK, StoredDeadLetter, queues_of, replayed_properties
+from rocketapp.admin.groups import ask_member, live_members
 from rocketapp.admin.messages import limits, read
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window, queue_of
-from rocketapp.client.calls import messages
-from rocketapp.errors import NoRouteError, SendRefused
+from rocketapp.client.calls import admin, locks, messages
+from rocketapp.errors import BrokerError, ConnectionLostError, NoRouteError, RequestTimeoutError, SendRefused
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import DLQ_PREFIX, retry_topic
+from rocketapp.model.names import retry_topic
 from rocketapp.model.outgoing import SendResult
 from rocketapp.producer.producer import Producer
 from rocketapp.wire.compression import COMPRESSED, KIND_MASK
-from rocketapp.wire.message_id import parse_offset_id
-from rocketapp.wire.record import Message, decode_record
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.direct import NOT_TAKEN, SUCCESS, TAKEN, DirectRequest, DirectResult
+from rocketapp.wire.requests.running_info import LOCKS, ORDERLY
 
 MOST_IN_WINDOW = 64
 """Messages that are perhaps under way when a replay ends."""
+MOST_AT_MEMBERS = 8
+"""The same, of those that members are asked to take."""
+_FIRST_PAUSE, _LONGEST_PAUSE, _ANSWER_TIMEOUT = 0.05, 1.0, 12.0
+"""Seconds until a member is asked again that has taken a dead letter, and for one answer."""
 MOST_DEBT = 1.0
 """Seconds of a delay that are made up for: after a longer one the rate holds all the same."""
 WINDOWS_A_SECOND = 10
@@ -55,11 +65,16 @@ class Replay:
         self._rate, self._skip, self._told = rate, skip, told
         self._targets: dict[MessageQueue, int] = {}
         """By queue that copies go to: an offset before which no copy of the next window lies."""
-        self._is_proved = not state.to_group
+        self._present: list[str] | None = None
+        """The members of the group at the last look."""
+        self._takers: list[str] | None = None
+        """Those that are asked; None: the topic is sent to."""
 
     async def run(self) -> None:
         """Until the end of the state is reached. Raises SendRefused, SendUnknown, TransportError, BrokerError,
         AdminError; the state then says where to go on."""
+        if self._state.window is not None or self._state.left:
+            await self._look()
         if self._state.window is not None:
             await self._settle(self._state.window)
         due = asyncio.get_running_loop().time()
@@ -81,17 +96,17 @@ class Replay:
     @property
     def _most(self) -> int:
         """Messages of one window: a tenth of a second's, so that the rate is even."""
-        if self._rate is None:
-            return MOST_IN_WINDOW
-        return max(1, min(MOST_IN_WINDOW, int(self._rate / WINDOWS_A_SECOND)))
+        most = MOST_IN_WINDOW if self._takers is None else MOST_AT_MEMBERS
+        return most if self._rate is None else max(1, min(most, int(self._rate / WINDOWS_A_SECOND)))
 
     # Windows.
 
     async def _send_window(self, queue: MessageQueue, letters: Sequence[StoredDeadLetter]) -> None:
-        for letter in letters:
+        await self._look()
+        for letter in letters if self._takers is None else ():
             await self._know_ends(self._target_of(letter))
         first, end = letters[0].message.offset, letters[-1].message.offset + 1
-        targets = {self._target_of(letter) for letter in letters}
+        targets = {self._target_of(letter) for letter in letters if self._takers is None}
         held = {str(into): offset for into, offset in self._targets.items() if into.topic in targets}
         self._state.window = Window(str(queue), first, end, held)
         self._file.write(self._state)
@@ -107,8 +122,11 @@ class Replay:
             for letter in self._wanted(batch)
         ]
         missing = [letter for letter in letters if letter.mark not in stored]
-        self._is_proved = self._is_proved or bool(stored)
-        for letter in missing:
+        if self._takers is not None:
+            places = (letter.place for letter in missing)
+            self._state.perhaps_twice = list(dict.fromkeys([*self._state.perhaps_twice, *places]))
+            self._file.write(self._state)
+        for letter in missing if self._takers is None else ():
             await self._know_ends(self._target_of(letter))
         # The file still names the whole window, with the offsets of its first beginning: what is stored now, and by a
         # replay that ends here, is found from there as well.
@@ -134,53 +152,84 @@ class Replay:
 
     # Sending.
 
+    async def _look(self) -> None:
+        """Before anything is sent: a broker makes dead letters of what the retry topic of a group with locks gets."""
+        if not self._state.to_group:
+            return
+        present = [member.client_id for member in await live_members(self._cluster, self._state.group)]
+        if present != self._present:
+            self._takers = await takers(self._cluster, self._state.group, present)
+            self._present = present
+
     async def _send(self, letters: Sequence[StoredDeadLetter]) -> None:
-        rest = letters
-        if letters and not self._is_proved:
-            await self._prove(letters[0])
-            rest = letters[1:]
-        for result in await at_once(self._send_one, rest):
+        if self._takers is not None:
+            await at_once(self._have_taken, letters)
+            return
+        for result in await at_once(self._send_one, letters):
             self._reached(result)
+
+    async def _have_taken(self, letter: StoredDeadLetter) -> None:
+        """Have a member call its handler. A failure makes another dead letter, which has the new reason."""
+        at, pause, refusals = "", _FIRST_PAUSE, dict[str, str]()
+        while True:
+            left = [name for name in self._takers or () if name not in refusals]
+            if not left:
+                said = "; ".join(sorted(set(refusals.values())))
+                raise _refused(letter, f"no member takes it: {said}{_mend(letter)}")
+            member = at if at in left else left[letter.message.offset % len(left)]
+            answer = await self._ask(letter, member)
+            if answer.result == NOT_TAKEN:
+                refusals[member] = answer.remark
+                if member == at:  # it had taken it, and is gone
+                    self._state.perhaps_twice.append(letter.place)
+                at = ""
+            elif answer.result == TAKEN:
+                at = member
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            elif answer.result == SUCCESS:
+                return
+            else:
+                await self._send_one(letter, reason=answer.remark)
+                self._state.failed += 1
+                return
+
+    async def _ask(self, letter: StoredDeadLetter, member: str) -> DirectResult:
+        message, queue = letter.message, letter.message.queue
+        assert queue is not None  # it was pulled
+        group, name = self._state.group, self._state.name
+        of_broker = (message.offset_message_id, queue.topic, queue.broker_name, message.offset)
+        request = DirectRequest(group, member, *of_broker, replay=name)
+        try:
+            connection = await self._cluster.connection(queue.broker_name)
+            return await messages.consume_directly(connection, request, _ANSWER_TIMEOUT)
+        except (RequestTimeoutError, ConnectionLostError) as error:
+            return DirectResult(TAKEN, str(error))  # perhaps: it is asked again
+        except BrokerError as error:
+            return DirectResult(NOT_TAKEN, error.remark)
 
     def _wanted(self, batch: Sequence[Message]) -> list[StoredDeadLetter]:
         return [letter for letter in map(StoredDeadLetter, batch) if letter.place not in self._skip]
 
-    async def _send_one(self, letter: StoredDeadLetter) -> SendResult:
+    async def _send_one(self, letter: StoredDeadLetter, *, reason: str | None = None) -> SendResult:
+        """`reason`: why it failed again; a broker makes another dead letter of what has no attempt left."""
         message, queue = letter.message, letter.message.queue
+        properties = dict(replayed_properties(letter, to_group=self._state.to_group))
+        if reason is not None:
+            properties |= {"rocketapp.reason": reason, "rocketapp.attempts": "1"}
         try:
             return await self._producer.send_raw(
                 self._target_of(letter),
                 message.stored_body,
-                replayed_properties(letter, to_group=self._state.to_group),
+                properties,
+                reconsume_times=0 if reason is None else 1,
+                max_reconsume_times=None if reason is None else 0,
                 broker_name=None if queue is None else queue.broker_name,
                 sys_flag=message.sys_flag & (COMPRESSED | KIND_MASK),
                 flag=message.flag,
             )
         except SendRefused as error:
             raise _refused(letter, f"{error}{_mend(letter)}") from error
-
-    async def _prove(self, letter: StoredDeadLetter) -> None:
-        """Send the first one, and look where it lies: a broker makes a dead letter of what an orderly group is sent.
-
-        That copy then stands for the dead letter, and this replay ends behind it.
-        """
-        state, result = self._state, await self._send_one(letter)
-        self._reached(result)
-        _, _, physical_offset = parse_offset_id(result.offset_message_id)
-        connection = await self._cluster.connection(result.queue.broker_name)
-        body = await messages.view(connection, physical_offset, self._cluster.timeout)
-        if body is not None and (record := decode_record(body)).topic.startswith(DLQ_PREFIX):
-            copied = str(MessageQueue(record.topic, result.queue.broker_name, record.queue_id))
-            state.ends[copied] = max(state.ends.get(copied, 0), record.queue_offset + 1)
-            if letter.message.queue is not None:
-                self._done(letter.message.queue, letter.message.offset + 1, 0)
-            self._file.write(state)
-            raise _refused(
-                letter,
-                f"group {state.group} is orderly, so its broker made a dead letter of the copy again: "
-                "replay with --to topic",
-            )
-        self._is_proved = True
 
     def _target_of(self, letter: StoredDeadLetter) -> str:
         if not letter.topic:
@@ -206,6 +255,42 @@ class Replay:
             return []
 
 
+async def takers(cluster: AdminCluster, group: str, present: Sequence[str]) -> list[str] | None:
+    """Of a group that holds queue locks the members that take dead letters; None: it holds none.
+
+    Raises AdminError when none of them does.
+    """
+    infos = await at_once(partial(ask_member, cluster, group), present)
+    told = {name: info.properties for name, info in infos if info is not None}
+    if not any("true" in (one.get(LOCKS), one.get(ORDERLY)) for one in told.values()):
+        is_certain = len(told) == len(present) > 0 and all(LOCKS in one or ORDERLY in one for one in told.values())
+        if is_certain or not await _are_locked(cluster, group):
+            return None
+    found = sorted(name for name, properties in told.items() if LOCKS in properties)
+    if not found:
+        raise AdminError(
+            f"group {group} holds queue locks, so its broker would make dead letters of what its retry topic gets, and "
+            "no member of it runs that takes dead letters: start the app, or replay with --to topic; nothing was sent"
+        )
+    return found
+
+
+async def _are_locked(cluster: AdminCluster, group: str) -> bool:
+    """Whether a queue of the group is locked: the locks of members that were killed hold for a minute."""
+
+    async def one(name: str) -> bool:
+        connection, me, timeout = await cluster.connection(name), cluster.client.client_id, cluster.timeout
+        queues = set(await admin.consume_stats(connection, group, timeout))
+        if not queues:
+            return False
+        free = await locks.lock(connection, group, me, queues, timeout)
+        if free:
+            await locks.unlock(connection, group, me, free, timeout)
+        return free != queues
+
+    return any(await at_once(one, cluster.masters))
+
+
 async def begin(
     cluster: AdminCluster, file: StateFile, *, group: str, named: str, to_group: bool, again: bool
 ) -> ReplayState:
@@ -227,7 +312,8 @@ async def begin(
             raise AdminError(f"{file.path} is of a replay with --to {said}: end that first")
         state.to_group = to_group
         return state
-    state.to_group, state.replayed = to_group, 0
+    state.to_group, state.replayed, state.failed, state.perhaps_twice = to_group, 0, 0, []
+    state.name = uuid.uuid4().hex
     state.ends = {str(queue): offsets.stop for queue, offsets in held.items()}
     known = state.following
     state.following = {str(queue): max(offsets.start, known.get(str(queue), 0)) for queue, offsets in held.items()}

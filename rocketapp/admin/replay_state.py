@@ -61,6 +61,12 @@ class ReplayState(msgspec.Struct):
     replayed: int = 0
     """Since this replay was begun."""
     window: Window | None = None
+    name: str = ""
+    """Of the replay that is under way: a member that has missed a question of it is not asked twice."""
+    failed: int = 0
+    """Of those replayed: whose handler failed again. They are dead letters again, with the new reason."""
+    perhaps_twice: list[str] = []
+    """Places of dead letters that were under way at members when a replay ended, or a member was lost."""
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:

@@ -150,6 +150,46 @@ def test_a_live_group_is_moved_by_its_broker(
     assert java.lag(topic, group) == 0
 
 
+MIXED = """
+app = RocketApp("{group}", retries=0, start="first")
+
+async def take(message: Message) -> None:
+    if {fails}:
+        raise ValueError("no " + message.text())
+    note("done", message)
+
+app.subscribe("{topic}")(take)
+app.subscribe("{topic}-o", orderly=True)(take)
+app.subscribe("{topic}-k", order_by=lambda message: message.text())(take)
+
+@app.on_startup
+async def started() -> None:
+    mark("started")
+"""
+
+
+@on_apache
+def test_dead_letters_of_a_group_that_holds_locks_are_taken_by_its_members(
+    rocketapp: Commands, java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    for name in (topic, f"{topic}-o", f"{topic}-k"):
+        java.create_topic(name, 2)
+        java.send(name, *(f"{n} of {name}" for n in range(7)))
+    source = MIXED.replace("{topic}", topic).replace("{group}", group)
+    app = run_app(source.replace("{fails}", "True"), "--exit-when-idle", "0.5")
+    assert app.wait(within=60).dead_lettered == 21
+    app = run_app(source.replace("{fails}", 'message.text()[0] == "3"'))
+    app.wait_for_count(1, "started")
+    wait_until(lambda: rocketapp.json("group", "show", group)["members"], within=20, what="a member", every=0.2)
+    done = rocketapp.json("dlq", "replay", group, "--rate", "0")
+    assert (done["replayed"], done["left"], done["failed"], done["perhaps_twice"]) == (21, 0, 3, [])
+    assert len(app.texts()) == len(set(app.texts())) == 18
+    letters = rocketapp.json("dlq", "list", group)
+    assert len(letters) == 24
+    assert all(letter["reason"].startswith("ValueError: no ") for letter in letters)
+    app.stop()
+
+
 @on_apache
 def test_dead_letters_are_listed_tried_and_replayed(
     rocketapp: Commands, java: JavaClient, run_app: RunApp, tmp_path: Path, topic: str, group: str

@@ -167,9 +167,14 @@ def replay_command(
         raise CommandError(f"interrupted{one.progress()}", FAILED) from None
     letters = "dead letter" if state.replayed == 1 else "dead letters"
     line = f"replayed {state.replayed} {letters} of group {group}; {file.path} says so"
+    if state.failed:
+        line += f"; {state.failed} failed again, and are dead letters with the new reason"
+    if state.perhaps_twice:
+        line += f"; perhaps handled twice: {', '.join(state.perhaps_twice)}"
     if not state.ends:
         line = f"group {group} has no dead letters{one.near}"
     told = {"group": group, "replayed": state.replayed, "left": state.left, "state": str(file.path)}
+    told |= {"failed": state.failed, "perhaps_twice": state.perhaps_twice}
     return show(told, [line], as_json=as_json)
 
 

@@ -42,7 +42,7 @@ from rocketapp.state.roll_out import (
     united,
     wants_of,
 )
-from rocketapp.wire.requests.running_info import AGREED, PULLED, RunningInfo, encode_pulled
+from rocketapp.wire.requests.running_info import AGREED, LOCKS, PULLED, RunningInfo, encode_pulled
 
 LINGER = 30.0
 """Seconds for which a member that is gone still counts: a broker that restarts forgets all of them for a moment."""
@@ -125,8 +125,10 @@ class SubscriptionCheck:
         return self._text
 
     def info(self) -> RunningInfo:
-        """What other members are told of us: what we subscribe, what we pull, and whether all others pull it too."""
-        properties = {} if (pulled := self._pulled()) is None else {PULLED: encode_pulled(pulled)}
+        """What others are told of us: what we subscribe and pull, whether all others pull it too, whether we lock."""
+        properties = {LOCKS: str(self._member.has_locks).lower()}
+        if (pulled := self._pulled()) is not None:
+            properties[PULLED] = encode_pulled(pulled)
         return RunningInfo(properties | ({AGREED: self._looker} if self._looker else {}), self.own)
 
     def _pulled(self) -> dict[str, str] | None:

@@ -36,6 +36,7 @@ from rocketapp.consumer.workers.free_calls import FreeCalls, call_before
 from rocketapp.consumer.workers.work import Completion
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import DLQ_PREFIX, retry_topic
 from rocketapp.model.outcome import DeadLetter, Retry, Stop
 from rocketapp.model.subscription import ALL_TAGS, kind_of
 from rocketapp.state.pauses import EVERY
@@ -269,13 +270,15 @@ class Unmatched(Generic[W]):
 
 
 class _Call:
-    """One message that was taken. In order, the owner of its queue sees to a failure (`FailedMessages`)."""
+    """One message that was taken. In order, and of dead letters, who asks sees to a failure (`FailedMessages`)."""
 
-    def __init__(self, message: Message, queue: MessageQueue, handler: Handler) -> None:
+    def __init__(self, message: Message, handler: Handler, *, is_replay: bool) -> None:
+        assert message.queue is not None
         self.message, self.handler = message, handler
+        self.tells_failures: bool = is_replay or kind_of(handler.subscription).in_order
         self.answer: asyncio.Future[DirectResult] = asyncio.get_running_loop().create_future()
         # From 0: of what lies below in its queue nothing is known to be done.
-        self.own: ProcessQueue[Message] = ProcessQueue(queue, 0)
+        self.own: ProcessQueue[Message] = ProcessQueue(message.queue, 0)
         self.delivery: Any = None
         """Of the concurrent mode, which lies above. None: its handler may not be called yet."""
         self._if_empty = DirectResult(SUCCESS)
@@ -324,8 +327,8 @@ class Taking:
         }
         self._loop = asyncio.get_running_loop()
         self._running: dict[_Place, _Call] = {}
-        self._ended: OrderedDict[tuple[_Place, int], tuple[float, DirectResult]] = OrderedDict()
-        """By message and attempt the loop's time when it ended, and how; the oldest first."""
+        self._ended: OrderedDict[tuple[_Place, int, str], tuple[float, DirectResult]] = OrderedDict()
+        """By message, attempt and replay the loop's time when it ended, and how; the oldest first."""
         self._stopped = False
         member.pauses.watch(EVERY, self._withdraw_paused)
 
@@ -346,7 +349,10 @@ class Taking:
         except ProtocolError as error:
             return DirectResult(NOT_TAKEN, str(error))
         place, patience = _place_of(message), QUICK
-        if request.is_by_member and (known := self._end_of(place, request.attempts)) is not None:
+        if place.queue.topic.startswith(DLQ_PREFIX):
+            # Its handler gets it as it gets a retry: by the topic in which it was published.
+            message.queue = place.queue._replace(topic=retry_topic(self._member.name))
+        if request.is_by_member and (known := self._end_of(place, request)) is not None:
             return known
         if (call := self._running.get(place)) is not None:
             patience = 0.0  # for a tool, the end of that call is the answer too
@@ -360,9 +366,9 @@ class Taking:
         # A tool knows Java's words alone.
         return result if request.is_by_member or result.result == SUCCESS else DirectResult(LATER, result.remark)
 
-    def _end_of(self, place: _Place, attempts: int) -> DirectResult | None:
+    def _end_of(self, place: _Place, request: DirectRequest) -> DirectResult | None:
         """How this attempt ended a while ago. After that an offer means a new call: offsets may have been reset."""
-        at, result = self._ended.get((place, attempts), (-math.inf, None))
+        at, result = self._ended.get((place, request.attempts, request.replay), (-math.inf, None))
         return result if self._loop.time() - at < _REMEMBERED else None
 
     def _handler_of(self, message: Message) -> Handler | str:
@@ -383,7 +389,7 @@ class Taking:
     def _begin(self, place: _Place, message: Message, handler: Handler, request: DirectRequest) -> _Call:
         if request.is_by_member:
             message.reconsume_times = request.attempts
-        call = self._running[place] = _Call(message, place.queue, handler)
+        call = self._running[place] = _Call(message, handler, is_replay=bool(request.replay))
         call.answer.add_done_callback(lambda _: self._has_ended(place, request, call))
         if request.locked_by:
             self._member.tasks.start(self._under_lock(call, request.locked_by), f"lock {place.queue}")
@@ -392,7 +398,7 @@ class Taking:
         return call
 
     def _deliver(self, call: _Call) -> None:
-        failures = call if kind_of(call.handler.subscription).in_order else None
+        failures = call if call.tells_failures else None
 
         def new_completion(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Completion:
             completion: Completion = self._mode.new_completion(own, handler, call.keep, failures)
@@ -430,7 +436,7 @@ class Taking:
             call.delivery.end()
         if (result := call.answer.result()).result == NOT_TAKEN:
             return
-        now, key = self._loop.time(), (place, request.attempts)
+        now, key = self._loop.time(), (place, request.attempts, request.replay)
         self._ended[key] = now, result
         self._ended.move_to_end(key)
         while len(self._ended) > _KEPT or now - next(iter(self._ended.values()))[0] >= _REMEMBERED:

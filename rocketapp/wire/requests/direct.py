@@ -4,10 +4,10 @@ Code: CONSUME_MESSAGE_DIRECTLY 309, from a client or tool to the broker that sto
 record as the body to the member, whose answer the broker hands on. Java: ConsumeMessageDirectlyResultRequestHeader,
 ConsumeMessageDirectlyResult.
 
-A member of ours asks with three fields of its own, which brokers hand on as all that they do not know, and is answered
-at once: while a broker waits for an answer, one of its few administration threads does nothing else. TAKEN means that
-the call runs or is about to, so the same question is asked again later. A tool, or a Java member, knows neither the
-fields nor these answers: it is answered when the call has ended.
+A member of ours, or a replay of dead letters, asks with fields of its own, which brokers hand on as all that they do
+not know, and is answered at once: while a broker waits for an answer, one of its few administration threads does
+nothing else. TAKEN means that the call runs or is about to, so the same question is asked again later. A tool, or a
+Java member, knows neither the fields nor these answers: it is answered when the call has ended.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ class DirectRequest(Header, frozen=True, rename=java_names(offset_message_id="ms
     """How often it has failed before."""
     locked_by: str = ""
     """The client id under whose lock its queue is consumed; empty: under none."""
+    replay: str = ""
+    """The replay of dead letters that asks; empty: the owner of the message's queue asks."""
 
     @property
     def is_by_member(self) -> bool:
-        """A member of ours asks."""
+        """A member of ours asks, or a replay: it asks again until the call has ended."""
         return self.queue_offset >= 0
 
 

@@ -33,6 +33,9 @@ PULLED = "PROP_ROCKETAPP_PULLED"
 AGREED = "PROP_ROCKETAPP_AGREED"
 """Name of ours: `true` when every other member was found to pull what this one wants; before, who finds it out."""
 
+LOCKS = "PROP_ROCKETAPP_LOCKS"
+"""Name of ours: whether the member locks queues, `true` or `false`. Who tells it takes replayed dead letters."""
+
 _encode = msgspec.json.Encoder(order="sorted").encode
 _QUEUE_AS_KEY = b'":{{"'
 _read = json.JSONDecoder().raw_decode

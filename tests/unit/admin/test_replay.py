@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import tempfile
@@ -15,15 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketapp.admin.cluster import AdminError
+from rocketapp.admin.dead_letters import newest
 from rocketapp.admin.messages import limits, read
 from rocketapp.admin.replay import Replay, begin
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window, queue_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.producer.producer import Producer
 from rocketapp.testing.virtual_time import run_virtual
+from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import decode_record
+from rocketapp.wire.requests.direct import LATER, NOT_TAKEN, SUCCESS, TAKEN, DirectResult
 from rocketapp.wire.requests.locks import LockBody
 from tests.unit.admin.stage import Stage, stage
+from tests.unit.broker.asking import Client
 from tests.unit.scripted import outcome
 
 
@@ -122,21 +129,111 @@ def test_what_came_later_is_of_the_next_replay_and_nothing_goes_out_twice(tmp_pa
     run_virtual(story)
 
 
-def test_what_an_orderly_group_is_sent_is_not_lost_from_sight(tmp_path: Path) -> None:
-    """Its broker makes a dead letter of the first copy; to the topic each goes once, that copy among them."""
+async def lock_queue(on: Stage, group: str) -> None:
+    """Hold a queue lock of the group, as a member that was killed does for a minute."""
+    await on.client.send("stock")
+    queue = MessageQueue("stock", "broker-a", 0)
+    fields = {"consumerGroup": group, "topic": "stock", "queueId": "0", "commitOffset": "0"}
+    await on.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    await on.client.ask(RequestCode.LOCK_BATCH_MQ, {}, LockBody(group, "killed", [queue]).encode())
 
+
+class Taker(Client):
+    """A member of `billing` that holds locks, and takes dead letters."""
+
+    def __init__(self, on: Stage, said: dict[str, str] | None = None) -> None:
+        super().__init__("taker", on.broker)
+        self.said = said or {"PROP_ROCKETAPP_LOCKS": "true"}
+        self.called: list[int] = []
+        self.results: dict[int, DirectResult] = {}
+        """By number of the dead letter, unless it is done."""
+        self.dies_at = 0
+        """The replay that asks ends at this call."""
+        self.asking: asyncio.Future[Any] | None = None
+        self.taken: set[int] = set()
+
+    async def join(self) -> None:
+        await self.connect()
+        await self.heartbeat("billing", "orders")
+
+    def _serve(self, connection: Connection, command: Command) -> Command | None:
+        if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
+            return Command.response(command, 0, body=json.dumps({"properties": self.said}).encode())
+        if command.code != RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            return super()._serve(connection, command)
+        number = int(decode_record(command.body).body)
+        if number in self.taken or self.results.get(number, DirectResult("")).result == NOT_TAKEN:
+            self.taken.discard(number)
+            return Command.response(command, 0, body=self.results.get(number, DirectResult(SUCCESS)).encode())
+        self.taken.add(number)
+        self.called.append(number)
+        if len(self.called) == self.dies_at and self.asking is not None:
+            self.asking.cancel()
+        return Command.response(command, 0, body=DirectResult(TAKEN).encode())
+
+
+@pytest.mark.parametrize("said", [None, {"PROP_CONSUMEORDERLY": "true"}], ids=["a killed member", "a Java member"])
+def test_into_a_group_that_holds_locks_nothing_is_sent_without_a_member_that_takes_it(
+    tmp_path: Path, said: dict[str, str] | None
+) -> None:
     async def story() -> None:
         file = StateFile(tmp_path / "state.json")
         async with stage() as on:
             await on.bury("billing", 5)
-            await on.client.heartbeat("billing", "orders")
-            lock = LockBody("billing", "client", [MessageQueue("orders", "broker-a", 0)])
-            await on.client.ask(RequestCode.LOCK_BATCH_MQ, {}, lock.encode())
+            await (lock_queue(on, "billing") if said is None else Taker(on, said).join())
             refused = await outcome(replay(on, file))
             assert isinstance(refused, AdminError)
-            assert "replay with --to topic" in str(refused)
+            assert "no member of it runs that takes dead letters" in str(refused)
+            assert sorted(await bodies(on, "%DLQ%billing")) == list(range(5))
             await replay(on, file, to_group=False)
             assert Counter(await bodies(on, "orders")) == Counter(range(5))
+
+    run_virtual(story)
+
+
+@pytest.mark.parametrize("kills", [[], [3], [3, 9, 17]])
+def test_members_of_a_group_that_holds_locks_are_asked_and_no_letter_is_spent(tmp_path: Path, kills: list[int]) -> None:
+    async def story() -> None:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 40)
+            taker = Taker(on)
+            taker.results[7] = DirectResult(LATER, "ValueError: no more 7")
+            await taker.join()
+            for after in kills:
+                taker.dies_at = len(taker.called) + after
+                taker.asking = asyncio.ensure_future(replay(on, file))
+                await asyncio.wait([taker.asking])
+                assert taker.asking.cancelled()
+                taker.taken.clear()  # the member remembers nothing either
+            state = await replay(on, file)
+            calls = Counter(taker.called)
+            assert sorted(calls) == list(range(40))
+            twice = {number for number, times in calls.items() if times > 1}
+            assert twice <= {int(place.rpartition(":")[2]) for place in state.perhaps_twice}
+            assert len(state.perhaps_twice) <= 8 * len(kills)
+            # The one that failed again is another dead letter, with the new reason.
+            again = Counter(await bodies(on, "%DLQ%billing")) - Counter(range(40))
+            assert set(again) == {7}
+            letter = (await newest(on.cluster, "billing", 1))[0]
+            assert (letter.message.body, letter.reason, letter.topic) == (b"7", "ValueError: no more 7", "orders")
+
+    run_virtual(story)
+
+
+def test_what_no_member_takes_is_told_and_goes_on_later(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 3)
+            taker = Taker(on)
+            taker.results[1] = DirectResult(NOT_TAKEN, "topic orders is paused")
+            await taker.join()
+            refused = await outcome(replay(on, file))
+            assert "no member takes it: topic orders is paused" in str(refused)
+            taker.results.clear()
+            assert (await replay(on, file)).left == 0
+            assert sorted(await bodies(on, "%DLQ%billing")) == list(range(3))
 
     run_virtual(story)
 

@@ -20,6 +20,7 @@ def test_a_request_names_the_member_and_the_message() -> None:
         "queueOffset": "7",
         "attempts": "0",
         "lockedBy": "",
+        "replay": "",
     }
     for one in (request, replace(request, attempts=3, locked_by="D")):
         assert DirectRequest.from_fields(one.to_fields()) == one
