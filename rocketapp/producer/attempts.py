@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from rocketapp.client.calls.offsets import max_offset
 from rocketapp.client.calls.send import Sent, command, send
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
@@ -31,7 +32,10 @@ from rocketapp.model.event import Observe, SendAttemptFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC, nearest_levels
 from rocketapp.producer.in_flight import InFlight
+from rocketapp.producer.selection import RoundRobin
 from rocketapp.producer.targets import Targets
+from rocketapp.state.backoff import Backoff
+from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
@@ -64,6 +68,8 @@ NOT_STORED_REMARKS = (
     NO_TIMERS_REMARK,
     "timer message is under flow control",
 )
+_FIRST_PROBE, _LONGEST_PAUSE, _PROBE_TIMEOUT = 0.1, 1.0, 3.0
+"""Seconds between probes of a broker that is silent, and for the answer to one."""
 TIMERS_SINCE = 413
 """The first version with timers, V5_0_0 in Java's MQVersion. Brokers before it would deliver the message at once."""
 RETRIED = frozenset(
@@ -124,9 +130,19 @@ class Accepted(NamedTuple):
 class _AttemptError(Exception):
     """One attempt failed. `perhaps`: the message may be stored all the same."""
 
-    def __init__(self, reason: object, *, perhaps: bool, final: bool = False, is_permanent: bool = False) -> None:
+    def __init__(
+        self,
+        reason: object,
+        *,
+        perhaps: bool,
+        final: bool = False,
+        is_permanent: bool = False,
+        is_silent: bool = False,
+    ) -> None:
+        """`is_silent`: the broker was not reached, or has not answered in time."""
         super().__init__(str(reason))
         self.reason, self.perhaps, self.final, self.is_permanent = str(reason), perhaps, final, is_permanent
+        self.is_silent = is_silent
 
 
 class Attempts:
@@ -143,10 +159,12 @@ class Attempts:
         retries: int,
         topic_queues: int,
         in_flight: InFlight,
+        turns: RoundRobin,
+        tasks: Tasks,
         latency: BrokerLatency | None = None,
     ) -> None:
-        """`latency`: is told how long every send to a broker took."""
-        self._in_flight = in_flight
+        """`turns`: is told which brokers are silent. `latency`: how long every send to a broker took."""
+        self._in_flight, self._turns, self._tasks = in_flight, turns, tasks
         self._latency = latency
         self._client, self._targets, self._clock, self._observe = client, targets, clock, observe
         self._group, self._retries, self._topic_queues = group, retries, topic_queues
@@ -196,6 +214,10 @@ class Attempts:
                 now = loop.time()
                 stored = await self._attempt(prepared, queue, now + (end - now) / (left + 1) if shares else end, due)
             except _AttemptError as problem:
+                if problem.is_silent and avoid is not None:
+                    self._pass_over(queue)
+                    if not choose.moves:
+                        problem.reason += f" (its queue= or order_key= leaves it no broker but {avoid})"
                 if self._latency is not None and avoid is not None and not problem.is_permanent:
                     self._latency.failed(avoid, loop.time())
                 problems.append(problem)
@@ -206,6 +228,28 @@ class Attempts:
                 self._targets.stored(prepared.topic)
                 return stored
         raise _verdict(prepared.topic, problems)
+
+    def _pass_over(self, queue: MessageQueue) -> None:
+        """No send that may go to another broker waits for this one, until it answers a probe."""
+        if queue.broker_name not in self._turns.silent:
+            self._turns.silent.add(queue.broker_name)
+            self._tasks.start(self._probe(queue), f"probe of {queue.broker_name}")
+
+    async def _probe(self, queue: MessageQueue) -> None:
+        pauses, name = Backoff(_FIRST_PROBE, _LONGEST_PAUSE), queue.broker_name
+        try:
+            while (address := self._client.broker_address(name)) is not None:
+                await asyncio.sleep(pauses.next(0.5))
+                try:
+                    async with asyncio.timeout(_PROBE_TIMEOUT):
+                        await max_offset(await self._client.connection(address), queue, _PROBE_TIMEOUT)
+                except (TransportError, TimeoutError):
+                    continue
+                except (BrokerError, ProtocolError):
+                    pass  # an answer
+                return
+        finally:
+            self._turns.silent.discard(name)
 
     async def post(self, prepared: PreparedSend, choose: Choose, timeout: float) -> None:
         """Write it to one broker and hope; SendRefused when it did not even leave."""
@@ -300,10 +344,10 @@ class Attempts:
             raise _AttemptError(error, perhaps=False, final=True, is_permanent=True) from None
         except ConnectError as error:
             self._targets.failed(prepared.topic)
-            raise _AttemptError(error, perhaps=False) from None
+            raise _AttemptError(error, perhaps=False, is_silent=True) from None
         except (TransportError, ProtocolError) as error:
             self._targets.failed(prepared.topic)
-            raise _AttemptError(error, perhaps=True) from None
+            raise _AttemptError(error, perhaps=True, is_silent=isinstance(error, TransportError)) from None
         return Accepted(queue, sent, loop.time() - began)
 
     async def _connection(self, topic: str, broker_name: str, end: float) -> Connection:
@@ -329,7 +373,7 @@ class Attempts:
             if living is not None:
                 problem = f"{address} leaves {living.unsent} bytes unread"
         self._targets.failed(topic)
-        raise _AttemptError(problem, perhaps=False)
+        raise _AttemptError(problem, perhaps=False, is_silent=True)
 
 
 def _is_not_stored(error: BrokerError) -> bool:

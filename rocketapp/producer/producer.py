@@ -80,7 +80,7 @@ class Producer:
             from rocketapp.state.broker_latency import BrokerLatency
 
             latency = BrokerLatency()
-        self._turns = RoundRobin(random, latency)
+        self._turns, self._probes = RoundRobin(random, latency), Tasks(client.observe)
         self._ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
         self._preparing = Preparing(config, group=group, ids=self._ids, clock=clock)
         self._targets = Targets(client, config.topic_queues)
@@ -94,6 +94,8 @@ class Producer:
             retries=config.retries,
             topic_queues=config.topic_queues,
             in_flight=InFlight(most=config.max_in_flight, most_bytes=config.max_in_flight_bytes),
+            turns=self._turns,
+            tasks=self._probes,
             latency=latency,
         )
         self._gathering: Gathering | None = None
@@ -148,6 +150,7 @@ class Producer:
     async def stop(self) -> None:
         if self._gathering is not None:
             await self._gathering.stop()
+        await self._probes.close()
         await self.transactions.stop()
         if self._requests is not None:
             self._requests.stop()

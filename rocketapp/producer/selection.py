@@ -75,15 +75,19 @@ def wished_queue(message: Outgoing, queues: Sequence[MessageQueue]) -> MessageQu
 
 
 class RoundRobin:
-    """Whose turn it is, by topic. Brokers that `latency` passes over have none while there are others."""
+    """Whose turn it is, by topic. Silent brokers, and those that `latency` passes over, have none while others do."""
 
     def __init__(self, random: Random, latency: BrokerLatency | None = None) -> None:
         self._random, self._latency = random, latency
+        self.silent: set[str] = set()
+        """Names of brokers that have not answered a send in time, and no probe since."""
         self._turns: dict[str, int] = {}
 
     def next(self, queues: Sequence[MessageQueue], avoid: str | None = None) -> MessageQueue:
         """The next of these queues; on none of the broker `avoid`, as far as there are others."""
         others = [queue for queue in queues if queue.broker_name != avoid] if avoid is not None else queues
+        if self.silent:
+            others = [queue for queue in others if queue.broker_name not in self.silent] or others
         if (latency := self._latency) is not None:
             now = asyncio.get_running_loop().time()
             others = [queue for queue in others if latency.is_available(queue.broker_name, now)] or others
@@ -132,7 +136,7 @@ class InTurn:
         self._turns, self._prefer = turns, prefer
 
     def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
-        if self._prefer is not None and avoid is None:
+        if self._prefer is not None and avoid is None and self._prefer not in self._turns.silent:
             queues = [queue for queue in queues if queue.broker_name == self._prefer] or queues
         return self._turns.next(queues, avoid)
 

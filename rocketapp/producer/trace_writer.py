@@ -85,6 +85,7 @@ class TraceWriter:
         own = ProducerConfig(compression="none")
         self._preparing = Preparing(own, group=f"_INNER_TRACE_PRODUCER-{group}", ids=ids, clock=clock)
         self._targets = Targets(client, config.topic_queues)
+        self._tasks, self._probes = Tasks(client.observe), Tasks(client.observe)
         self._attempts = Attempts(
             client,
             self._targets,
@@ -94,8 +95,9 @@ class TraceWriter:
             retries=own.retries,
             topic_queues=config.topic_queues,
             in_flight=InFlight(most=0, most_bytes=0),
+            turns=turns,
+            tasks=self._probes,
         )
-        self._tasks = Tasks(client.observe)
         self._stopping = asyncio.Event()
         self._told_full = self._told_failed = False
 
@@ -108,6 +110,7 @@ class TraceWriter:
         if running := self._tasks.running():
             await asyncio.wait(running, timeout=TIMEOUT)
         await self._tasks.close()
+        await self._probes.close()
         self._targets.release()
 
     # What is noted down.
