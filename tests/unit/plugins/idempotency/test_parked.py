@@ -114,3 +114,40 @@ def test_a_stop_does_not_wait_for_it(mode: str) -> None:
         before = loop[0].time()
     assert store.looks > 10
     assert loop[0].time() - before < 3
+
+
+class SlowToMark(MemoryStore):
+    """It takes half a minute to remember that a message is done."""
+
+    def __init__(self) -> None:
+        super().__init__(100)
+
+    @hookimpl
+    def idempotency_store(self) -> MemoryStore:
+        return self
+
+    async def done(self, keys: Sequence[str], *, expiry: float) -> None:
+        await asyncio.sleep(30)
+        await super().done(keys, expiry=expiry)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_timeout_cuts_no_mark_so_that_the_effect_happens_once(mode: str) -> None:
+    app, effects = RocketApp("shop", plugins=[SlowToMark()]), list[int]()
+    options = {"idempotent": True, "timeout": 5, **MODES[mode]}
+    if "batch" in options:
+
+        @app.subscribe("orders", **options)
+        async def batch(messages: list[Message]) -> None:
+            effects.append(messages[0].attempt)
+    else:
+
+        @app.subscribe("orders", **options)
+        async def single(message: Message) -> None:
+            effects.append(message.attempt)
+
+    with TestApp(app) as t:
+        t.publish("orders", "1")
+        t.settle()
+        assert (len(t.handled), t.retried) == (1, [])
+    assert effects == [1]
