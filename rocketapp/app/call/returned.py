@@ -173,6 +173,8 @@ class Publications:
 
 
 log: logging.Logger = logging.getLogger("rocketapp.handlers")
+_LOST = (SendRefused, SendUnknown, TypeError, ValueError)
+"""What a reply fails with: it could not be sent, or what was returned has no form as a body."""
 _MARK = b"REPLY_TO_CLIENT\x01"
 """In the properties of every request."""
 
@@ -195,7 +197,7 @@ def answer_layer(subscription: Subscription, publishing: Publishing) -> Layer:
 def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
     """Reply with what `call` returns when its message is a request. None and outcomes do not answer.
 
-    A reply that does not arrive is logged: the message is handled, and the one that asked may be gone.
+    A reply that is lost is logged, and fails nothing: the effect is there, and the one that asked may be gone.
     """
 
     async def one_async(message: Any) -> Any:
@@ -204,7 +206,7 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
             return value
         try:
             await publishing.reply(message, value)
-        except (SendRefused, SendUnknown) as error:
+        except _LOST as error:
             _tell(message, error)
         return None
 
@@ -214,7 +216,7 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
             return value
         try:
             publishing.reply_sync(message, value)
-        except (SendRefused, SendUnknown) as error:
+        except _LOST as error:
             _tell(message, error)
         return None
 

@@ -108,6 +108,17 @@ async def test_a_reply_that_does_not_arrive_is_logged_and_its_message_is_done(ca
     )
 
 
+async def formless(message: Message) -> object:
+    return object()
+
+
+async def test_a_reply_that_has_no_form_is_logged_and_its_message_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    assert await handler(Replies(), formless)(message(properties=ASKED)) is None
+    (line,) = caplog.messages
+    assert "no reply to the request" in line
+    assert "object" in line
+
+
 def unsaid(message: Message):  # type: ignore[no-untyped-def]
     return 1
 
