@@ -42,7 +42,8 @@ class Park(Outcome):
         if not is_number(after) or not 0 < after < inf:
             raise ValueError(f"Park(after={after!r}): give seconds above 0")
         super().__init__(after, reason)
-        self.after, self.reason = float(after), reason
+        self.after: float = float(after)
+        self.reason: str = reason
 
     def __str__(self) -> str:
         return self.reason
