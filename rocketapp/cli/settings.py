@@ -61,8 +61,8 @@ def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True)
     """Whether an embedded broker has to stand in for the unnamed cluster, which is used and has no name server.
 
     An app with named clusters alone, all of whose subscriptions and transactions name one, uses no other. Raises
-    CommandError where an embedded broker would hide a mistake: `may_embed` is False, or the settings file names a
-    cluster after all.
+    CommandError where an embedded broker would hide a mistake: `may_embed` is False; or `--embedded` does not ask for
+    one, and the environment is not development or the settings file names a cluster after all.
     """
     from rocketapp.app.declare.phases import declared_of
 
@@ -77,15 +77,18 @@ def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True)
 
 def _refuse_hidden_mistake(settings: Settings, *, may_embed: bool) -> None:
     """An app in production must not consume an embedded broker and look healthy."""
+    from rocketapp.app.settings import DEVELOPMENT
     from rocketapp.app.sources import SWITCHER
 
     mends = f"give --name-server H:P, set client.name_server, or choose another environment with {SWITCHER}"
     if not may_embed:
         raise CommandError(f"--no-embedded: nothing names a cluster for environment {settings.environment}: {mends}")
-    if settings.clusters and settings.source_of("client", "name_server") != "command line":
+    is_asked_for = settings.source_of("client", "name_server") == "command line"
+    if not is_asked_for and (settings.clusters or settings.environment != DEVELOPMENT):
+        where = f", but there is one in {', '.join(settings.clusters)}" if settings.clusters else ""
         raise CommandError(
-            f"no cluster is named for environment {settings.environment}, but there is one in "
-            f"{', '.join(settings.clusters)}: {mends}; or ask for an embedded broker with --embedded DIR"
+            f"no cluster is named for environment {settings.environment}{where}: {mends}; "
+            "or ask for an embedded broker with --embedded DIR"
         )
 
 

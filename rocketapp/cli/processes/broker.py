@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.settings import DEFAULT, DEVELOPMENT
+from rocketapp.app.settings import DEFAULT
 from rocketapp.cli.failure import CommandError, problem_of
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
@@ -181,7 +181,7 @@ class BrokerKeeper:
     """The broker of one directory; `address` is where it serves once `start` returned."""
 
     def __init__(self, settings: Settings, spec: Mapping[str, Any], *, presence: int | None = None) -> None:
-        """`spec` is what every child is told; outside of development the use of an embedded broker is a warning.
+        """`spec` is what every child is told.
 
         `presence`: the reading end of the workers' `Presence`, where the broker serves several. Nothing is started
         yet. Raises CommandError for an address that cannot be used.
@@ -195,9 +195,6 @@ class BrokerKeeper:
         parse_listen(self._listen, names["listen"])
         self._spec = {**spec, "role": "broker", "names": names, "presence": presence}
         self._timeout = settings.app.connect_timeout
-        is_development = settings.environment == DEVELOPMENT
-        self._level = logging.INFO if is_development else logging.WARNING
-        self._why = "" if is_development else f"no cluster is used in environment {settings.environment}: "
         self._child: Child | None = None
         self._joined: ServingBroker | None = None
         self._tasks = Tasks(log_failure)
@@ -234,8 +231,7 @@ class BrokerKeeper:
         if running is None or (self.address and running.address != self.address):
             return False
         self.address, self._joined = running.address, running
-        text = "%sjoined the embedded broker at %s, process %d"
-        _run_log.log(self._level, text, self._why, running.address, running.pid)
+        _run_log.info("joined the embedded broker at %s, process %d", running.address, running.pid)
         return True
 
     async def _launch(self) -> None:
@@ -263,8 +259,7 @@ class BrokerKeeper:
         report = heard.result() if heard.done() else None
         if report is not None and report.kind == "serving":
             self.address, self._joined = report.address, None
-            text = "%sembedded broker serves on %s, its messages are in %s"
-            _run_log.log(self._level, text, self._why, report.address, self._directory)
+            _run_log.info("embedded broker serves on %s, its messages are in %s", report.address, self._directory)
             return
         code = await child.stop(timeout=STOP_TIMEOUT)
         self._child = None

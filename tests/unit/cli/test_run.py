@@ -517,16 +517,20 @@ def test_an_embedded_broker_can_be_forbidden(start: Start, write_app: WriteApp, 
     assert not (folder / ".rocketapp").exists()
 
 
-def test_an_embedded_broker_outside_of_development_is_told_as_a_warning(
-    start: Start, write_app: WriteApp, folder: Path
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_outside_of_development_an_embedded_broker_has_to_be_asked_for(
+    start: Start, write_app: WriteApp, folder: Path, workers: str
 ) -> None:
     write_app(HANDLER + READY)
-    (folder / "settings.toml").write_text(PRODUCTION)
-    run = start("run", "app:app", "--embedded", "here")
+    production = {"ENV_FOR_DYNACONF": "production"}
+    # Without a settings file, as it is when the working directory is another.
+    run = start("run", "app:app", "--workers", workers, environment=production)
+    run.ends(2)
+    assert run.err.splitlines()[-1] == (
+        "rocketapp: no cluster is named for environment production: give --name-server H:P, set client.name_server, or "
+        "choose another environment with ENV_FOR_DYNACONF; or ask for an embedded broker with --embedded DIR"
+    )
+    assert not (folder / ".rocketapp").exists()
+    run = start("run", "app:app", "--workers", workers, "--embedded", "here", environment=production)
     run.says(" INFO .*embedded broker serves on .*, its messages are in here")
-    run.stops()
-    (folder / "settings.toml").unlink()
-    # As it is when the working directory is another.
-    run = start("run", "app:app", environment={"ENV_FOR_DYNACONF": "production"})
-    run.says(" WARNING .*no cluster is used in environment production: embedded broker serves on")
     run.stops()
