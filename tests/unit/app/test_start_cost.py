@@ -74,13 +74,8 @@ def start_with(published: int, subscribed: int) -> float:
     return spent
 
 
-@pytest.mark.parametrize(
-    ("published", "subscribed", "most"),
-    [(TOPICS, 1, 3.0), (0, TOPICS, 3.0), (TOPICS, TOPICS, 6.0)],
-    ids=["published", "subscribed", "both"],
-)
-def test_a_thousand_topics_are_ready_in_three_seconds(published: int, subscribed: int, most: float) -> None:
-    assert cheapest(lambda: start_with(published, subscribed), within=most, tries=3) < most
+def test_a_thousand_topics_to_publish_to_and_as_many_to_consume_are_ready_in_six_seconds() -> None:
+    assert cheapest(lambda: start_with(TOPICS, TOPICS), within=6.0, tries=3) < 6.0
 
 
 def test_the_core_needs_few_packages() -> None:

@@ -14,6 +14,7 @@ from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.quarantine import PATIENCE
 from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.names import dlq_topic
+from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.consumer.reports import message
@@ -224,11 +225,15 @@ async def test_a_turn_ends_with_its_call_however_long_that_has_lasted(options: d
     await cluster.stop()
 
 
+@pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("options", MODES)
 @in_virtual_time
-async def test_a_pause_lets_no_two_quarantined_messages_start_together(options: dict[str, Any], tmp_path: Path) -> None:
+async def test_a_pause_lets_no_two_quarantined_messages_start_together(
+    options: dict[str, Any], beside: bool, tmp_path: Path
+) -> None:
+    """Nor two that were in flight together when a process died."""
     cluster, watched = await with_topic(), Watched()
-    journal = journal_with(tmp_path, quarantined("group"))
+    journal = journal_with(tmp_path, quarantined("group", beside=beside))
     member = cluster.member(consumed(watched.call, retries=2, **options), journal=journal)
     member.consumer.pause("topic", "test")
     await member.start()
@@ -242,4 +247,34 @@ async def test_a_pause_lets_no_two_quarantined_messages_start_together(options: 
     assert (watched.overlaps, watched.quarantined) == (0, 8)
     assert await member.stop()
     journal.close()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("options", MODES)
+@in_virtual_time
+async def test_a_cause_whose_dead_letter_is_not_stored_yet_is_not_called_by_the_next_process(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    cluster, called = await with_topic(), list[int]()
+
+    async def handle(item: Any) -> None:
+        called.extend(one.offset for one in ([item] if isinstance(item, Message) else item) if one.queue_id == 1)
+
+    journal = journal_with(tmp_path, {"group topic@broker-a:1": {CAUSE: [3, 2, 1000.0, False]}})
+    cluster.refuse(RequestCode.SEND_MESSAGE_V2, 14)
+    cluster.refuse(RequestCode.CONSUMER_SEND_MSG_BACK, 14)
+    member = await cluster.member(consumed(handle, retries=2, **options), journal=journal).start()
+    await asyncio.sleep(8)
+    assert CAUSE not in called
+    await member.stop(drain_timeout=2.0)
+    journal.close()
+    cluster.behave()
+    called.clear()
+    again = Journal(tmp_path, ClockAt(1010.0), lambda _: None)
+    member = await cluster.member(consumed(handle, retries=2, **options), journal=again).start()
+    await asyncio.sleep(30)
+    assert CAUSE not in called, "it ended three processes, and is called again"
+    assert cluster.bodies(dlq_topic("group")) == [b"%d" % CAUSE]
+    await member.stop()
+    again.close()
     await cluster.stop()
