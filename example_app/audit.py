@@ -49,7 +49,7 @@ class Audit:
         """The settings are complete, and no handler is wrapped yet."""
         self._options = app.options(AuditOptions)
 
-    @hookimpl(tryfirst=True)  # outside of the transaction: "done" is said of what is committed
+    @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
         name = subscription.handler_name.rpartition(":")[2]
         if name not in self._options.handlers or subscription.batch is not None:
@@ -71,7 +71,8 @@ class Audit:
 
             return audited
 
-        return Wrapper(for_sync=for_sync, for_async=for_async)
+        # Outside of the transaction and of the mark: "done" is said of what is committed, and a copy has a line too.
+        return Wrapper(for_sync=for_sync, for_async=for_async, layer="telemetry")
 
     @contextmanager
     def _noted(self, name: str, message: Message, subscription: Subscription) -> Iterator[_Note]:
