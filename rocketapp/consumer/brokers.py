@@ -26,11 +26,12 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import TAGS, SubscriptionData
 from rocketapp.state import replicas
+from rocketapp.state.start_position import Landmark
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message
+from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.assignment import POP, AssignedQueue, AssignmentQuestion
 from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest
 from rocketapp.wire.requests.running_info import RunningInfo
@@ -129,6 +130,8 @@ class Brokers:
         self._beating: asyncio.Task[Any] | None = None
         self._suspend_ms = int(config.long_poll * 1000)
         self._carried: Mapping[str, SubscriptionData] = {}
+        self.landmarks: dict[MessageQueue, Landmark] = {}
+        """By queue the first record that this process has pulled and that is still stored."""
 
     def carry(self, subscriptions: Mapping[str, SubscriptionData]) -> None:
         """From now on pulls of these topics say what they ask for, whatever the broker has heard of the group.
@@ -215,6 +218,12 @@ class Brokers:
         return await offsets.search(connection, queue, timestamp, self._config.commit_timeout)
 
     # Pulls.
+
+    async def record_at(self, queue: MessageQueue, subscription: SubscriptionData, offset: int) -> Landmark | None:
+        """The first record from this offset on that is subscribed. Raises RocketAppError without an answer."""
+        coming = await self.start_pull(queue, subscription, offset, None)
+        result = pull.read(await coming)
+        return landmark_in(result.body, queue) if result.status == "found" else None
 
     async def start_pull(
         self,
@@ -437,3 +446,9 @@ class Brokers:
 
 def _are_popped(answer: Collection[AssignedQueue]) -> bool:
     return bool(answer) and all(each.mode == POP for each in answer)
+
+
+def landmark_in(body: bytes, queue: MessageQueue) -> Landmark | None:
+    """The first record of what was pulled."""
+    first = next(iter(decode_records(body, queue)), None)
+    return None if first is None else Landmark(first.offset, first.stored_ms, first.message_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from typing import NamedTuple
 
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import Start
@@ -45,29 +46,56 @@ def start_at(topic: str, start: Start, *, joined: float | None) -> StartAt:
     return Edge.MAX if since is None else int(since * 1000)
 
 
+class Landmark(NamedTuple):
+    """One record that this process has pulled. By it a queue is known again."""
+
+    offset: int
+    stored_ms: int
+    key: str
+
+
 @dataclass(frozen=True, slots=True)
 class Correction:
     """Where to go on, and why, in words."""
 
     offset: int
     reason: str
+    by_start: bool = False
+    """In place of the offset the start rule says where."""
 
 
 def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int) -> Correction:
     """The offset to use instead of one that the broker refused (code 21).
 
-    Inside the queue's bounds the broker's answer is an operator's reset and is followed.
-    Above them the broker lost its tail: go back to its end and ignore its suggestion, which
-    is 0 from old brokers. Below them messages were deleted before they were read.
+    Inside the queue's bounds the broker's answer is an operator's reset and is followed. Above them go back to the end
+    and ignore its suggestion, which is 0 from old brokers; a group looks more closely: `beyond_the_end`. Below them
+    messages were deleted before they were read.
     """
     if offset > max_offset:
         lost = offset - max_offset
-        return Correction(
-            max_offset, f"offset {offset} is {lost} beyond the broker's end {max_offset}: it lost its tail"
-        )
+        return Correction(max_offset, f"offset {offset} is {lost} beyond the broker's end {max_offset}")
     if offset < min_offset:
         gone = min_offset - offset
         return Correction(
             min_offset, f"offset {offset} is below the broker's first {min_offset}: {gone} were deleted unread"
         )
     return Correction(next_offset, f"the broker moved the group from offset {offset} to {next_offset}")
+
+
+def beyond_the_end(
+    offset: int, *, min_offset: int, max_offset: int, known: Landmark | None, found: Landmark | None
+) -> Correction:
+    """The offset at which a group goes on instead of one beyond the end, whatever the broker suggests.
+
+    known: a record that was pulled from the queue; found: the one at its place now. Unchanged, it is the same queue,
+    and the broker lost its tail. Another one, or none while the queue begins at 0, is another queue: an empty broker
+    in the place of the old one.
+    """
+    count = max_offset - min_offset
+    what = f"offset {offset} is {offset - max_offset} beyond the broker's end {max_offset}"
+    if known is None:
+        said = f"{what}, and this process has pulled none of its {count}: start= says where it begins"
+        return Correction(max_offset, said, by_start=True)
+    if found != known and (found is not None or min_offset <= 0):
+        return Correction(min_offset, f"{what}, and its records are others: {count} are read, from its first offset on")
+    return Correction(max_offset, f"{what}: it lost its tail; {offset - max_offset} offsets are given out again")

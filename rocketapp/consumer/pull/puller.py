@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
-from rocketapp.consumer.brokers import Slaves
+from rocketapp.consumer.brokers import Slaves, landmark_in
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Committer
 from rocketapp.consumer.pull.flow import QueueFlow
@@ -26,7 +26,7 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.start_position import Correction, correct
+from rocketapp.state.start_position import Correction, beyond_the_end, correct
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
@@ -210,8 +210,16 @@ class Puller:
         queue, flow = self._queue, self._flow
         is_master, interval = self._copy.is_master, 0.0
         if is_master and result.status == "illegal":
-            bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
-            return correct(queue.end_offset, next_offset=result.next_offset, **bounds)
+            bounds = {"min_offset": max(0, result.min_offset), "max_offset": result.max_offset}
+            if queue.end_offset <= result.max_offset:
+                return correct(queue.end_offset, next_offset=result.next_offset, **bounds)
+            brokers, found = self._member.brokers, None
+            known = brokers.landmarks.get(queue.message_queue)
+            if known is not None and known.offset < result.max_offset:
+                found = await brokers.record_at(queue.message_queue, self._subscription, known.offset)
+            if found != known:
+                del brokers.landmarks[queue.message_queue]
+            return beyond_the_end(queue.end_offset, **bounds, known=known, found=found)
         self._member.stats.pulls += 1
         self._answered(result, is_master=is_master)
         is_at_end = result.next_offset >= result.max_offset
@@ -245,6 +253,12 @@ class Puller:
 
     def _put(self, result: PullResult) -> None:
         queue = self._queue
+        landmarks = self._member.brokers.landmarks
+        known = landmarks.get(queue.message_queue)
+        if (known is None or known.offset < result.min_offset) and self._copy.is_master:
+            first = landmark_in(result.body, queue.message_queue)
+            if first is not None:
+                landmarks[queue.message_queue] = first
         found = self._decode(result.body, queue.message_queue, max_inflated_bytes=self._member.max_inflated_bytes)
         before = len(queue)
         messages = queue.put(found)

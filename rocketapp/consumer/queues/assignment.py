@@ -248,7 +248,8 @@ class Assignment(Owned):
                     await self._commit_move()
                 elif correction is not None and not self.is_ending:
                     self._member.observe(LoopFailed(f"pull {self.queue}", correction.reason))
-                    await self._group.commits.store.commit(self.queue, correction.offset)
+                    offset = await starts.by_start(queue) if correction.by_start else correction.offset
+                    await self._group.commits.store.commit(queue, offset)
         finally:
             if lock is not None and at_rest and not self._group.forwarding.may_run(queue):
                 await lock.give_back()

@@ -170,7 +170,7 @@ async def test_an_offset_that_the_broker_refuses_is_corrected(monkeypatch: pytes
         return Committed(1000, is_certain=True) if found.offset is None else found
 
     monkeypatch.setattr(LocalOffsets, "committed_for_start", committed)
-    member = await cluster.member(broadcast(seen)).start()
+    member = await cluster.member(broadcast(seen, start="last")).start()
     await asyncio.sleep(5)
     cluster.send(queue, b"new")
     await eventually(lambda: len(seen) > 0)

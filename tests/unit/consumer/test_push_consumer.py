@@ -339,13 +339,14 @@ async def test_a_broker_that_lost_its_tail_is_followed_to_its_end_and_never_to_z
     (queue,) = cluster.create("topic")
     cluster.send_many(queue, 10)
     cluster.offsets["group", queue] = 50
-    member = await cluster.member(consumed(seen)).start()
+    member = await cluster.member(consumed(seen, start="last")).start()
     await eventually(lambda: cluster.committed(queue) == 10)
     await asyncio.sleep(1)
     cluster.send(queue, b"new")
     await eventually(lambda: seen == [b"new"])
     failures = [event.error for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
-    assert failures == ["offset 50 is 40 beyond the broker's end 10: it lost its tail"]
+    what = "offset 50 is 40 beyond the broker's end 10"
+    assert failures == [f"{what}, and this process has pulled none of its 10: start= says where it begins"]
     await member.stop()
     await cluster.stop()
 
@@ -360,6 +361,55 @@ async def test_deleted_messages_are_passed_over_with_a_word() -> None:
     member = await cluster.member(consumed(seen)).start()
     await eventually(lambda: seen == [b"6", b"7", b"8", b"9"])
     assert any("4 were deleted unread" in event.error for event in member.events.of(LoopFailed))  # type: ignore[attr-defined]
+    await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("keeps_offsets", [True, False], ids=["its offsets are kept", "its offsets are gone too"])
+@pytest.mark.parametrize("before", [30, 60], ids=["beyond the end", "beyond the end by more"])
+def test_a_running_member_reads_an_empty_broker_in_the_place_of_the_old_one_from_its_first_message(
+    before: int, keeps_offsets: bool
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), Seen()
+        (queue,) = cluster.create("topic")
+        member = await cluster.member(consumed(seen, start="last")).start()
+        await asyncio.sleep(2)
+        cluster.send_many(queue, before)
+        await eventually(lambda: len(seen) == before)
+        await eventually(lambda: cluster.committed(queue) == before, 20)
+        cluster.log[queue].clear()
+        if not keeps_offsets:
+            cluster.offsets.clear()
+        fresh = [b"new %d" % number for number in range(20)]
+        for body in fresh:
+            cluster.send(queue, body)
+        await eventually(lambda: sorted(seen[before:]) == sorted(fresh), 30)
+        failures = [event.error for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
+        assert "its records are others: 20 are read, from its first offset on" in failures[0]
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_a_running_member_repeats_nothing_of_a_broker_that_lost_its_tail() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(seen, start="last")).start()
+    await asyncio.sleep(2)
+    cluster.send_many(queue, 10)
+    await eventually(lambda: len(seen) == 10)
+    del cluster.log[queue][5:]
+    for wake in cluster.held.pop(queue, []):
+        wake()
+    await eventually(lambda: cluster.committed(queue) == 5, 20)
+    cluster.send(queue, b"new")
+    await eventually(lambda: seen[10:] == [b"new"], 20)
+    failures = [event.error for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
+    assert failures == ["offset 10 is 5 beyond the broker's end 5: it lost its tail; 5 offsets are given out again"]
     await member.stop()
     await cluster.stop()
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.subscription import Start
-from rocketapp.state.start_position import Edge, StartAt, correct, start_at
+from rocketapp.state.start_position import Edge, Landmark, StartAt, beyond_the_end, correct, start_at
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -50,10 +50,28 @@ def test_of_a_queue_that_appears_after_the_join_nothing_that_came_since_is_misse
         assert all(time >= joined - 121 for time in read)
 
 
-def test_a_broker_that_lost_its_tail_is_followed_to_its_end() -> None:
-    correction = correct(100, next_offset=95, min_offset=0, max_offset=95)
-    assert correction.offset == 95
+ONE, OTHER = Landmark(7, 1_767_268_800_000, "A"), Landmark(7, 1_767_268_900_000, "B")
+
+
+@pytest.mark.parametrize(
+    ("first", "known", "found", "offset"),
+    [
+        (0, ONE, ONE, 95),  # the same queue, without its tail
+        (5, ONE, ONE, 95),
+        (0, ONE, OTHER, 0),  # another queue
+        (5, ONE, OTHER, 5),
+        (0, ONE, None, 0),
+        (50, ONE, None, 95),  # that record was deleted by its age
+    ],
+)
+def test_where_to_go_on_beyond_the_end_is_said_by_a_record_that_was_pulled(
+    first: int, known: Landmark, found: Landmark | None, offset: int
+) -> None:
+    correction = beyond_the_end(100, min_offset=first, max_offset=95, known=known, found=found)
+    assert (correction.offset, correction.by_start) == (offset, False)
     assert "5 beyond the broker's end 95" in correction.reason
+    unknown = beyond_the_end(100, min_offset=first, max_offset=95, known=None, found=None)
+    assert unknown.by_start
 
 
 def test_an_old_broker_that_suggests_zero_is_not_believed() -> None:
@@ -73,7 +91,10 @@ def test_an_operators_reset_is_followed() -> None:
 @given(st.integers(0, 200), st.integers(0, 100), st.integers(0, 100))
 def test_a_correction_outside_the_bounds_leads_back_inside(offset: int, first: int, length: int) -> None:
     end = first + length
-    corrected = correct(offset, next_offset=0, min_offset=first, max_offset=end).offset
+    bounds = {"min_offset": first, "max_offset": end}
+    corrected = correct(offset, next_offset=0, **bounds).offset
+    if offset > end:
+        assert corrected == beyond_the_end(offset, known=ONE, found=ONE, **bounds).offset
     if not first <= offset <= end:
         assert first <= corrected <= end
         # Nothing that was read already is read again, except what the broker does not have any more.
