@@ -228,22 +228,22 @@ class QueueQuarantine:
 
 
 class AckInTurn:
-    """The completion of one quarantined message."""
+    """The acks of one quarantined message."""
 
-    def __init__(self, completion: Any, quarantine: QueueQuarantine, message: Message) -> None:
-        self._completion, self._quarantine, self._message = completion, quarantine, message
+    def __init__(self, acks: Any, quarantine: QueueQuarantine, message: Message) -> None:
+        self._acks, self._quarantine, self._message = acks, quarantine, message
 
     def done(self, message: Message) -> None:
         """Acknowledge it."""
-        self._completion.done(message)
+        self._acks.done(message)
         self._quarantine.ended(self._message)
 
     def done_all(self, messages: Sequence[Message]) -> None:
         """Acknowledge it."""
-        self._completion.done_all(messages)
+        self._acks.done_all(messages)
         self._quarantine.ended(self._message)
 
-    def judge(self, item: Any, result: object, raised: bool) -> None:
+    def ended(self, item: Any, result: object, raised: bool) -> None:
         """Decide about it."""
-        self._completion.judge(item, result, raised)
+        self._acks.ended(item, result, raised)
         self._quarantine.ended(self._message)

@@ -78,7 +78,8 @@ def _nothing_beside(open_: Function) -> Function:
         deliver, quarantined = delivery.deliver, self.quarantine(args[0]) or ()
 
         def wait(messages: Any) -> None:
-            if self.journal is not None and "0 have theirs, 0 wait" not in repr(self.journal.turns):
+            journal = self.context.journal
+            if journal is not None and "0 have theirs, 0 wait" not in repr(journal.turns):
                 asyncio.get_running_loop().call_later(0.2, wait, messages)
             elif not args[0].closed:
                 deliver(messages)
@@ -157,9 +158,9 @@ def _straight_to_the_handler(deliver: Function) -> Function:
 
 
 def _taken_without_quarantine(init: Function) -> Function:
-    def patched(self: Any, process_queue: Any, way: Any, new_completion: Any = None) -> None:
-        init(self, process_queue, way, new_completion)
-        if new_completion is not None:  # it is forwarded
+    def patched(self: Any, process_queue: Any, way: Any, new_acks: Any = None) -> None:
+        init(self, process_queue, way, new_acks)
+        if new_acks is not None:  # it is forwarded
             self._quarantine = None
 
     return patched

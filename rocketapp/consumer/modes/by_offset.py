@@ -97,7 +97,7 @@ class SentBack(ByOffset):
         super().__init__(process_queue, handler)
         self._keep, self._redelivery, self._stopping = keep, redelivery, stopping
 
-    def judge(self, item: Any, result: object, raised: bool) -> None:
+    def ended(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done, and send the other messages back."""
         if self._process_queue.closed:
             return  # the next owner of the queue gets them again

@@ -1,37 +1,32 @@
-"""Pulled messages → works for the handlers that want them, many at once.
+"""The concurrent mode: messages start independently of one another, many at once.
 
-One `ConcurrentMode` per group owns the workers of all its handlers. Each session gets a
-delivery of its own, which remembers the works it has given out: when the queue is given
-up, works that were not started are withdrawn, except those that lie below a started one.
-So the committed offset passes everything that was ever started.
+One `ConcurrentMode` per group calls all its handlers. Each session gets a delivery of its own, which remembers the runs
+it has given out: when the queue is given up, messages that were not started are withdrawn, except those that lie below
+a started one. So the committed offset passes everything that was ever started.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain, compress
+from operator import itemgetter
 from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.items import cut, first_of
-from rocketapp.consumer.journal import Journal
-from rocketapp.consumer.member import GroupStats
-from rocketapp.consumer.modes.by_workers import ModeByWorkers
+from rocketapp.consumer.items import cut, first_of, messages_of
+from rocketapp.consumer.modes.by_callers import ModeByCallers
 from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import NewCompletion, QueueLock
-from rocketapp.consumer.quarantine import AckInTurn, QueueQuarantine
-from rocketapp.consumer.retry.slow import SlowSendBack
+from rocketapp.consumer.modes.delivery import NewAcks, QueueLock
+from rocketapp.consumer.quarantine import AckInTurn
 from rocketapp.consumer.workers.batches import Batches
-from rocketapp.consumer.workers.mixed import MixedRun, MixedWorker, Taker
-from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
-from rocketapp.consumer.workers.work import Completion, Work, Workers
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.run import FreeRun, Pair, Taker
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.handover import RUN_ON
-from rocketapp.state.pauses import EVERY, Pauses
+from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable, split
 from rocketapp.wire.record import Message
@@ -39,7 +34,7 @@ from rocketapp.wire.record import Message
 _POLLED = "it came back for a retry, and its topic is polled by now"
 
 
-class ConcurrentMode(ModeByWorkers):
+class ConcurrentMode(ModeByCallers):
     """Calls the handlers of one group, many messages at once."""
 
     needs_lock = False
@@ -50,21 +45,12 @@ class ConcurrentMode(ModeByWorkers):
 
         So are polled ones, whose messages may come back from a time when the group subscribed them.
         """
+        super().__init__(context)
         topics = list(topics)
         self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if not one.kind.by_message}
         """Handlers that are not called with messages."""
-        self.stats: GroupStats = context.member.stats
-        self.new_completion: NewCompletion = context.new_completion
-        self.released: SlowSendBack | None = context.released
-        self._group = context.member.name
-        self.pauses: Pauses = context.member.pauses
-        self.journal: Journal | None = context.journal
-        self._member = context.member
-        super().__init__(WorkersOfHandlers(context.member, context.threads, self.journal), context.forwarding)
-        self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
-        """Which workers take which message, by topic."""
-        self.mixed: MixedWorker = self._workers.mixed
-        """Walks through messages of many handlers."""
+        self.tables: dict[str, TagTable[Caller]] = self.callers.tables(one for one in topics if one.kind.by_message)
+        """Who is called for which message, by topic."""
         self.deliveries: dict[ConcurrentDelivery, None] = {}
         """Those that were not ended."""
 
@@ -74,71 +60,51 @@ class ConcurrentMode(ModeByWorkers):
         lock: QueueLock | None = None,
         _flow: object = None,
         *,
-        new_completion: NewCompletion | None = None,
+        new_acks: NewAcks | None = None,
     ) -> ConcurrentDelivery:
-        """The delivery of a new session. `new_completion`: what judges its calls, in place of the group's."""
-        return ConcurrentDelivery(process_queue, self, new_completion)
+        """The delivery of a new session. `new_acks`: what acknowledges its messages, in place of the group's."""
+        return ConcurrentDelivery(process_queue, self, new_acks)
 
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
-        """See ModeByWorkers. Batches that were not started obey as well."""
+        """See ModeByCallers. Batches that were not started obey as well."""
         super().pace(handler, concurrency, rate, batch)
         if batch is not None:
             for delivery in self.deliveries:
                 delivery.cut_batches(handler, batch)
 
-    def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
-        """What is quarantined in a new session, if anything is."""
-        if self.journal is None:
-            return None
-        return QueueQuarantine(self.journal, self._member, process_queue) or None
-
-    def record(self, process_queue: ProcessQueue[Message], first: int, last: int) -> bytes:
-        """What a worker notes down that takes these offsets."""
-        queue = process_queue.message_queue
-        return b"" if self.journal is None else self.journal.record(self._group, queue, first, last)
-
 
 class ConcurrentDelivery:
-    """The messages of one session on their way to workers."""
-
-    mixes = True
-    """Messages of many handlers may be walked through in one run."""
+    """The messages of one session on their way to their handlers."""
 
     def __init__(
-        self, process_queue: ProcessQueue[Message], mode: ConcurrentMode, new_completion: NewCompletion | None = None
+        self, process_queue: ProcessQueue[Message], mode: ConcurrentMode, new_acks: NewAcks | None = None
     ) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Never done: a concurrent delivery goes on until it is ended."""
         topic = process_queue.message_queue.topic
-        self._process_queue = process_queue
+        self._process_queue, self._mode = process_queue, mode
         self._topic = None if is_retry_topic(topic) else topic
         """None: a retry queue, whose messages belong to any topic."""
-        self._new_completion = new_completion or mode.new_completion
-        self._stats, self._unmatched_of = mode.stats, mode.unmatched
-        self._tables: Mapping[str, TagTable[Workers]] = mode.tables
-        self._polled: Mapping[str, Handler] = mode.polled
-        self._released = mode.released
+        self._new_acks = new_acks or mode.context.new_acks
+        self._released = mode.context.released
+        self._pauses = mode.context.member.pauses
         self._quarantine = mode.quarantine(process_queue)
-        self._record = None if mode.journal is None else partial(mode.record, process_queue)
+        self._record_of = mode.recorder(process_queue)
         self._takers: dict[int, Taker] = {}
-        """By the identity of their workers."""
-        self._takers_of: dict[str, TagTable[Taker]] = {}
+        """By the identity of their callers."""
+        self._tables: dict[str, TagTable[Taker]] = {}
         """By topic."""
-        self._mixed = mode.mixed
-        self._works: deque[tuple[Workers | None, Work | MixedRun]] = deque()
-        """None: those of many handlers."""
+        self._runs: deque[FreeRun] = deque()
         self._started_to = -1
-        """No started message lies above this offset, except messages of `_works`."""
-        self._batches: dict[int, tuple[Workers, Batches]] = {}
-        self._copies: list[tuple[Workers, list[Any]]] = []
+        """No started message lies above this offset, except messages of `_runs`."""
+        self._batches: dict[int, tuple[Taker, Batches]] = {}
+        self._copies: list[Pair] = []
         """Items that wait for the end of a call here, which was sent back, or for some seconds."""
-        self._pauses = mode.pauses
         self._given_up = False
         self._left_behind = 0
         """Messages that are neither started nor withdrawn, when the queue was given up."""
         self._drained = asyncio.Event()
-        self._deliveries = mode.deliveries
-        self._deliveries[self] = None
+        mode.deliveries[self] = None
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
@@ -151,32 +117,187 @@ class ConcurrentDelivery:
         for topic, share in by_topic.items():
             self._give(topic, share)
 
-    def _take_back(self, takes: Callable[[Workers], bool]) -> list[tuple[Workers, list[Any]]]:
-        """What was not started of the works of these workers."""
-        works, self._works = self._works, deque()
-        found: list[tuple[Workers, list[Any]]] = []
-        for workers, work in works:
-            if workers is None or not takes(workers):
-                self._works.append((workers, work))
+    # From a message to a run.
+
+    def _give(self, topic: str, messages: Sequence[Message]) -> None:
+        if not messages:
+            return
+        if (polled := self._mode.polled.get(topic)) is not None:
+            self._refuse(polled, messages)
+            return
+        if (table := self._tables.get(topic)) is None:
+            table = self._tables[topic] = self._mode.tables.get(topic, TagTable(())).with_each(self._taker)
+        takers = table.takers(messages)
+        first = takers[0]
+        if first is not None and first.goes_with is first.caller.workers and not self._looks_closer():
+            is_of_one = takers.count(first) == len(takers)
+            if is_of_one or all(taker and taker.goes_with is first.goes_with for taker in set(takers)):
+                self._start(list(zip(takers, messages, strict=True)), is_of_one=is_of_one)  # type: ignore[arg-type]
+                return
+        together: list[Pair] = []
+        for taker, share in split(takers, messages):
+            if taker is None:
+                self._give_unmatched(topic, share)
+            elif (given := self._without_quarantined(taker, self._without_dead(taker, share))) and (
+                taker.caller.batch is not None
+            ):
+                self._batches_of(taker).add(given)
+            elif taker.goes_with is taker:
+                self._submit([(taker, message) for message in given])
+            else:
+                together += ((taker, message) for message in given)
+        self._submit_together(together)
+
+    def _looks_closer(self) -> bool:
+        """Whether it depends on the message what becomes of it."""
+        return bool(self._quarantine) or bool(self._released)
+
+    def _submit_together(self, pairs: list[Pair]) -> None:
+        """Messages of many handlers."""
+        for workers in {id(taker.caller.workers): None for taker, _ in pairs}:
+            share = [pair for pair in pairs if id(pair[0].caller.workers) == workers]
+            self._submit(sorted(share, key=_offset))
+
+    def _refuse(self, handler: Handler, messages: Sequence[Message]) -> None:
+        """What came back for a retry has no handler any more that it could be given to."""
+        acks = self._new_acks(self._process_queue, handler, lambda _message, _after: None)
+        for message in messages:
+            acks.ended(message, DeadLetter(_POLLED), True)
+
+    def _without_dead(self, taker: Taker, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages that a handler may be called with."""
+        return messages
+
+    def _give_unmatched(self, topic: str, messages: Sequence[Message]) -> None:
+        for caller, share in self._mode.unmatched(topic, messages):
+            if caller is None:
+                self._process_queue.finish_all(share)
+                self._mode.context.member.stats.count_unmatched(topic, len(share))
+            else:
+                taker = self._taker(caller)
+                self._submit([(taker, message) for message in share])
+
+    def _batches_of(self, taker: Taker) -> Batches:
+        known = self._batches.get(id(taker))
+        if known is None:
+            most, wait = taker.caller.batch or 1, taker.handler.subscription.batch_wait
+            known = taker, Batches(most, wait, lambda found: self._submit([(taker, found)]))
+            self._batches[id(taker)] = known
+        return known[1]
+
+    def _taker(self, caller: Caller) -> Taker:
+        known = self._takers.get(id(caller))
+        if known is None:
+            acks = self._new_acks(self._process_queue, caller.handler, partial(self._keep, caller))
+            known = self._takers[id(caller)] = Taker(caller, acks)
+        return known
+
+    def _keep(self, caller: Caller, message: Message, after: float) -> None:
+        """It is parked: its topic was stopped, or it starts again after a while."""
+        pair = self._taker(caller), message if caller.batch is None else [message]
+        if self._given_up:
+            self._left_behind += 1
+            self._check_drained()
+        elif after:
+            self._copies.append(pair)
+            asyncio.get_running_loop().call_later(after, self._submit_copies)
+        else:
+            self._submit([pair])
+
+    def _without_quarantined(self, taker: Taker, messages: Sequence[Message]) -> Sequence[Message]:
+        """The others. Those that are quarantined start when they have their turn, or are dead letters."""
+        quarantine = self._quarantine
+        if not quarantine:
+            return messages
+        others = []
+        for message in messages:
+            if message not in quarantine:
+                others.append(message)
                 continue
-            items, started_to = work.withdraw()
+            item = message if taker.caller.batch is None else [message]
+            if (dead := quarantine.dead_letter_of(message, taker.handler)) is not None:
+                taker.acks.ended(item, dead, True)
+                quarantine.settled_when_finished(message)
+            else:
+                in_turn = Taker(taker.caller, AckInTurn(taker.acks, quarantine, message))
+                quarantine.add(message, taker.handler, partial(self._start_alone, in_turn, item))
+        return others
+
+    def _start_alone(self, in_turn: Taker, item: Any) -> None:
+        if not self._waits([(in_turn, item)]):
+            self._start([(in_turn, item)], is_of_one=True, is_alone=True)
+
+    def _submit(self, pairs: Sequence[Pair]) -> None:
+        taken = [pair for pair in self._cut(pairs) if not self._waits([pair])] if self._released else self._cut(pairs)
+        if taken:
+            self._start(taken, is_of_one=all(taker is taken[0][0] for taker, _ in taken))
+
+    def _cut(self, pairs: Sequence[Pair]) -> Sequence[Pair]:
+        """Batches may have been formed before there was another most."""
+        taker = pairs[0][0] if pairs else None
+        if taker is None or (most := taker.caller.batch) is None:
+            return pairs
+        return [(taker, part) for taker, item in pairs for part in cut(item, most)]
+
+    def _waits(self, pairs: Sequence[Pair]) -> bool:
+        """Whether it is a copy of a message whose first call still runs here: it waits for the end of that."""
+        released, (pair,) = self._released, pairs
+        if not released or not released.waits(pair[1], self._submit_copies):
+            return False
+        if self._given_up:
+            self._left_behind += len(messages_of(pair[1]))
+            self._check_drained()
+        else:
+            self._copies.append(pair)
+        return True
+
+    def _submit_copies(self) -> None:
+        copies, self._copies = self._copies, []
+        for pair in copies:
+            self._submit([pair])
+
+    def _start(self, pairs: Sequence[Pair], *, is_of_one: bool, is_alone: bool = False) -> None:
+        runs = self._runs
+        while runs and not runs[0].items:
+            self._started_to = max(self._started_to, runs.popleft().last_offset)
+        run = self._new_run(pairs, is_of_one=is_of_one)
+        run.is_alone = is_alone
+        if pairs[0][0].handler.runs_here:
+            run.record_of = self._record_of
+        runs.append(run)
+        self._mode.callers.submit(run)
+
+    def _new_run(self, pairs: Sequence[Pair], *, is_of_one: bool) -> FreeRun:
+        return FreeRun(pairs, self._split, is_of_one=is_of_one)
+
+    def _split(self, run: FreeRun) -> None:
+        """One of its handlers has no free call: from now on each has a run of its own."""
+        left, run.last_offset = run.withdraw()
+        for taker, items in _by_taker(left):
+            self._start([(taker, item) for item in items], is_of_one=True)
+
+    # The end.
+
+    def _take_back(self, takes: Callable[[Caller], bool]) -> list[tuple[Taker, list[Any]]]:
+        """What was not started of the runs of these."""
+        runs, self._runs = self._runs, deque()
+        found: list[tuple[Taker, list[Any]]] = []
+        for run in runs:
+            if run.items and not takes(run.items[0][0].caller):
+                self._runs.append(run)
+                continue
+            left, started_to = run.withdraw()
             self._started_to = max(self._started_to, started_to)
-            if items:
-                found.append((workers, items))
+            found += _by_taker(left)
         return found
 
     def cut_batches(self, handler: Handler, most: int) -> None:
         """Batches of this handler that were not started have at most `most` messages from now on."""
-        for workers, items in self._take_back(lambda workers: workers.handler is handler):
-            self._submit(workers, items)
-        for workers, batches in self._batches.values():
-            if workers.handler is handler:
+        for taker, items in self._take_back(lambda caller: caller.handler is handler):
+            self._submit([(taker, item) for item in items])
+        for taker, batches in self._batches.values():
+            if taker.handler is handler:
                 batches.resize(most)
-
-    def _submit_copies(self) -> None:
-        copies, self._copies = self._copies, []
-        for workers, items in copies:
-            self._submit(workers, items)
 
     def end(self, *, start_no_more: bool = False) -> None:
         """Withdraw what was not started, except what lies below something that was started."""
@@ -189,35 +310,30 @@ class ConcurrentDelivery:
         # Not beside one another, not even to save messages above them from a repetition.
         self._left_behind += sum(message.offset <= self._started_to for message in quarantined)
         dropped = [message.offset for message in quarantined if message.offset > self._started_to]
-        for workers, messages in left:
+        for taker, messages in left:
             needed = [message for message in messages if message.offset <= self._started_to]
             dropped += (message.offset for message in messages if message.offset > self._started_to)
             if not needed or self._process_queue.closed:
                 continue
-            if workers.is_paused:
+            if taker.caller.is_paused:
                 # Not even to save messages above them from a repetition.
                 self._left_behind += len(needed)
             else:
-                self._submit(workers, needed if workers.batch is None else [needed])
+                self._submit([(taker, one) for one in needed] if taker.caller.batch is None else [(taker, needed)])
         if dropped:
             self._process_queue.withdraw(min(dropped))
 
-    def _withdrawn(self) -> list[tuple[Workers, list[Message]]]:
+    def _withdrawn(self) -> list[tuple[Taker, list[Message]]]:
         """From now on the queue is given up: everything that was not started."""
         self._given_up = True
-        self._deliveries.pop(self, None)
-        taken = self._take_back(lambda _: True)
-        runs, self._works = self._works, deque()
-        for _, run in runs:  # those whose messages belong to many
-            pairs, started_to = run.withdraw()
-            self._started_to = max(self._started_to, started_to)
-            taken += ((taker.workers, list(messages)) for taker, messages in _by_taker(pairs))
-        left = [(workers, _messages(workers, items)) for workers, items in taken]
-        left += ((workers, _messages(workers, items)) for workers, items in self._copies)
+        self._mode.deliveries.pop(self, None)
+        left = self._take_back(lambda _: True)
+        left += ((taker, [item]) for taker, item in self._copies)
         self._copies.clear()
-        for workers, batches in self._batches.values():
-            left.append((workers, batches.close()))
-        return left
+        messages = [(taker, [one for item in items for one in messages_of(item)]) for taker, items in left]
+        for taker, batches in self._batches.values():
+            messages.append((taker, batches.close()))
+        return messages
 
     async def drained(self) -> None:
         """Returns when everything that was started has been finished. Call `end` first."""
@@ -232,12 +348,12 @@ class ConcurrentDelivery:
             self._pauses.unwatch(EVERY, self._leave_paused)
 
     def _leave_paused(self) -> None:
-        self._leave(lambda workers: workers.is_paused)
+        self._leave(lambda caller: caller.is_paused)
 
-    def _leave(self, takes: Callable[[Workers], bool]) -> None:
+    def _leave(self, takes: Callable[[Caller], bool]) -> None:
         """After the end: what was not started of these stays so."""
-        for workers, items in self._take_back(takes):
-            self._left_behind += len(_messages(workers, items))
+        for _, items in self._take_back(takes):
+            self._left_behind += sum(len(messages_of(item)) for item in items)
         self._check_drained()
 
     def _check_drained(self) -> None:
@@ -253,166 +369,11 @@ class ConcurrentDelivery:
         self._process_queue.close()
         self.end(start_no_more=True)
 
-    def _give(self, topic: str, messages: Sequence[Message]) -> None:
-        if topic in self._polled:
-            self._refuse(self._polled[topic], messages)
-            return
-        if (table := self._takers_of.get(topic)) is None:
-            table = self._takers_of[topic] = self._tables.get(topic, TagTable(())).with_each(self._taker)
-        takers: Sequence[Taker | None] = table.takers(messages)
-        if takers.count(takers[0]) < len(takers) and self.mixes and not (self._quarantine or self._given_up):
-            takers, messages = self._without_quick(takers, messages)
-        for taker, taken in split(takers, messages):
-            workers = None if taker is None else taker.workers
-            given = self._without_dead(workers, taken)
-            share = given if self._quarantine is None else self._without_quarantined(workers, given)
-            if workers is None:
-                self._give_unmatched(topic, share)
-            elif not share:
-                continue
-            elif workers.batch is not None:
-                self._batches_of(workers, *workers.batch).add(share)
-            else:
-                self._submit(workers, list(share))
 
-    def _without_quick(
-        self, takers: Sequence[Taker | None], messages: Sequence[Message]
-    ) -> tuple[Sequence[Taker | None], Sequence[Message]]:
-        """Have messages of many handlers walked through in one run; those that are left go to their workers."""
-        quick = [taker is not None and taker.workers.is_quick for taker in takers]
-        if (released := self._released) is not None:
-            pairs = zip(quick, messages, strict=True)
-            quick = [is_quick and not released.waits(one, self._submit_copies) for is_quick, one in pairs]
-        if (count := sum(quick)) < 2:
-            return takers, messages
-        slow = [not is_quick for is_quick in quick] if count < len(quick) else ()
-        left = list(compress(takers, slow)), list(compress(messages, slow))
-        taken = [taker for taker in compress(takers, quick) if taker is not None]
-        finish = self._process_queue.finish_all
-        run = MixedRun(
-            taken, messages if count == len(quick) else list(compress(messages, quick)), finish, self._give_left
-        )
-        run.record_of = self._record
-        self._forget_started()
-        self._works.append((None, run))
-        self._mixed.submit(run)
-        return left
-
-    def _give_left(self, left: Sequence[tuple[Taker, Message]]) -> None:
-        """What was not started of a run goes to the workers of each handler."""
-        for taker, messages in _by_taker(left):
-            self._submit(taker.workers, list(messages))
-
-    def _refuse(self, handler: Handler, messages: Sequence[Message]) -> None:
-        """What came back for a retry has no handler any more that it could be given to."""
-        completion = self._new_completion(self._process_queue, handler, lambda _message, _after: None)
-        for message in messages:
-            completion.judge(message, DeadLetter(_POLLED), True)
-
-    def _without_dead(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages that a handler may be called with."""
-        return messages
-
-    def _give_unmatched(self, topic: str, messages: Sequence[Message]) -> None:
-        for workers, share in self._unmatched_of(topic, messages):
-            if workers is None:
-                self._process_queue.finish_all(share)
-                self._stats.count_unmatched(topic, len(share))
-            else:
-                self._submit(workers, list(share))
-
-    def _batches_of(self, workers: Workers, most: int, wait: float) -> Batches:
-        known = self._batches.get(id(workers))
-        if known is None:
-            known = workers, Batches(most, wait, lambda found: self._submit(workers, [found]))
-            self._batches[id(workers)] = known
-        return known[1]
-
-    def _completion(self, workers: Workers) -> Completion:
-        return self._taker(workers).completion
-
-    def _taker(self, workers: Workers) -> Taker:
-        known = self._takers.get(id(workers))
-        if known is None:
-            completion = self._new_completion(self._process_queue, workers.handler, partial(self._keep, workers))
-            known = self._takers[id(workers)] = Taker(workers, completion)
-        return known
-
-    def _keep(self, workers: Workers, message: Message, after: float) -> None:
-        """It is parked: its topic was stopped, or it starts again after a while."""
-        items = [message if workers.batch is None else [message]]
-        if self._given_up:
-            self._left_behind += 1
-            self._check_drained()
-        elif after:
-            self._copies.append((workers, items))
-            asyncio.get_running_loop().call_later(after, self._submit_copies)
-        else:
-            self._submit(workers, items)
-
-    def _without_quarantined(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
-        """The others. Those that are quarantined start when they have their turn, or are dead letters."""
-        quarantine = self._quarantine
-        if workers is None or not quarantine:
-            return messages
-        others = []
-        for message in messages:
-            if message not in quarantine:
-                others.append(message)
-                continue
-            item = message if workers.batch is None else [message]
-            if (dead := quarantine.dead_letter_of(message, workers.handler)) is not None:
-                self._completion(workers).judge(item, dead, True)
-                quarantine.settled_when_finished(message)
-            else:
-                quarantine.add(message, workers.handler, partial(self._submit, workers, [item]))
-        return others
-
-    def _submit(self, workers: Workers, items: list[Any]) -> None:
-        if workers.batch is not None:
-            # They may have been formed before there was another most.
-            items = [part for item in items for part in cut(item, workers.batch[0])]
-        if self._released is not None and not (items := self._without_running(workers, items, self._released)):
-            return
-        self._start(workers, items)
-
-    def _without_running(self, workers: Workers, items: list[Any], released: SlowSendBack) -> list[Any]:
-        """The items that may start: not copies of messages whose first call still runs here."""
-        free = []
-        for item in items:
-            if not released.waits(item, self._submit_copies):
-                free.append(item)
-            elif self._given_up:
-                self._left_behind += len(_messages(workers, [item]))
-                self._check_drained()
-            else:
-                self._copies.append((workers, [item]))
-        return free
-
-    def _new_work(self, items: list[Any], completion: Completion) -> Work:
-        return Work(items, completion)
-
-    def _start(self, workers: Workers, items: list[Any]) -> None:
-        completion = self._completion(workers)
-        self._forget_started()
-        is_alone = False
-        if self._quarantine is not None and (is_alone := self._quarantine.has_turn(message := first_of(items[0]))):
-            completion = AckInTurn(completion, self._quarantine, message)
-        work = self._new_work(items, completion)
-        if self._record is not None:
-            work.record, work.is_alone = self._record(work.first_offset, work.last_offset), is_alone
-        self._works.append((workers, work))
-        workers.submit(work)
-
-    def _forget_started(self) -> None:
-        works = self._works
-        while works and not works[0][1].left:
-            self._started_to = max(self._started_to, works.popleft()[1].last_offset)
+def _offset(pair: Pair) -> int:
+    return first_of(pair[1]).offset
 
 
-def _messages(workers: Workers, items: list[Any]) -> list[Message]:
-    return items if workers.batch is None else list(chain.from_iterable(items))
-
-
-def _by_taker(pairs: Sequence[tuple[Taker, Message]]) -> list[tuple[Taker, Sequence[Message]]]:
-    return split([taker for taker, _ in pairs], [message for _, message in pairs])
+def _by_taker(pairs: Sequence[Pair]) -> list[tuple[Taker, list[Any]]]:
+    found = split(list(map(itemgetter(0), pairs)), list(map(itemgetter(1), pairs)))
+    return [(taker, list(items)) for taker, items in found]

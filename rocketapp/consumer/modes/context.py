@@ -42,7 +42,7 @@ class ModeContext:
     prompt: Prompt = no_prompt
     """Called when messages of a queue in order were finished."""
 
-    def new_completion(
+    def new_acks(
         self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep, failures: FailedMessages | None = None
     ) -> SentBack:
         """What judges the calls of one handler in one session. `failures` sees to failures in place of the retry."""

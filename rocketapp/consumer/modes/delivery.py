@@ -17,7 +17,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
-from rocketapp.consumer.workers.work import Completion
+from rocketapp.consumer.workers.run import Acks
 from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
@@ -154,7 +154,7 @@ def no_prompt(process_queue: ProcessQueue[Message]) -> None:
 
 Keep = Callable[[Message, float], None]
 """Takes a message that was started and is parked: it starts again after these seconds, if its topic is not paused."""
-NewCompletion = Callable[[ProcessQueue[Message], Handler, Keep], Completion]
+NewAcks = Callable[[ProcessQueue[Message], Handler, Keep], Acks]
 """Makes what judges the calls of one handler in one session, and acknowledges its messages."""
 
 

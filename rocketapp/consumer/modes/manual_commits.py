@@ -12,13 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from rocketapp.consumer.modes.by_offset import Prompting
-from rocketapp.consumer.workers.serial import SerialExecutor
+from rocketapp.consumer.workers.caller import Caller
 from rocketapp.model.outcome import COMMIT, Decisions, Retry
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
 
-Run = tuple[SerialExecutor, list[Message]]
+Handled = tuple[Caller, list[Message]]
 """Messages that one handler has handled, one behind the other."""
 
 
@@ -27,7 +27,7 @@ class Uncommitted:
 
     def __init__(self, process_queue: ProcessQueue[Message]) -> None:
         self._process_queue = process_queue
-        self._runs: list[Run] = []
+        self._runs: list[Handled] = []
 
     def __repr__(self) -> str:
         return f"<Uncommitted {self._process_queue}: {len(self)} messages>"
@@ -35,20 +35,20 @@ class Uncommitted:
     def __len__(self) -> int:
         return sum(len(messages) for _, messages in self._runs)
 
-    def add(self, executor: SerialExecutor, messages: Sequence[Message]) -> None:
-        if self._runs and self._runs[-1][0] is executor:
+    def add(self, caller: Caller, messages: Sequence[Message]) -> None:
+        if self._runs and self._runs[-1][0] is caller:
             self._runs[-1][1].extend(messages)
         elif messages:
-            self._runs.append((executor, list(messages)))
+            self._runs.append((caller, list(messages)))
 
     def commit(self) -> None:
         """All of them are done."""
-        for executor, messages in self._runs:
-            executor.handler.stats.handled += len(messages)
+        for caller, messages in self._runs:
+            caller.handler.stats.handled += len(messages)
             self._process_queue.finish_all(messages)
         self._runs.clear()
 
-    def take(self) -> list[Run]:
+    def take(self) -> list[Handled]:
         """All of them are to be handled again."""
         runs, self._runs = self._runs, []
         return runs
@@ -60,18 +60,18 @@ class ManualCommits(Prompting):
     def __init__(
         self,
         process_queue: ProcessQueue[Message],
-        executor: SerialExecutor,
+        caller: Caller,
         decisions: Decisions,
         uncommitted: Uncommitted,
         prompt: Callable[[ProcessQueue[Message]], None],
     ) -> None:
-        super().__init__(process_queue, executor.handler, prompt)
-        self._executor, self._decisions, self._uncommitted = executor, decisions, uncommitted
+        super().__init__(process_queue, caller.handler, prompt)
+        self._caller, self._decisions, self._uncommitted = caller, decisions, uncommitted
         self.rolled_back: bool = False
 
     def done_all(self, messages: Sequence[Message]) -> None:
         """These were handled."""
-        self._uncommitted.add(self._executor, messages)
+        self._uncommitted.add(self._caller, messages)
 
     def settle(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
         """Make use of what the handler decided, if its call has not failed; the messages that it has not done, and why.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter, length_hint
+from operator import attrgetter
 from typing import Any, Protocol
 
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.concurrent import ConcurrentDelivery, ConcurrentMode
 from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import NewCompletion
+from rocketapp.consumer.modes.delivery import NewAcks
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.workers.work import Completion, Work, Workers
+from rocketapp.consumer.workers.run import FreeRun, Pair, Taker
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.redelivery import CERTAIN, is_spent
@@ -50,12 +51,9 @@ class PopMode(ConcurrentMode):
 class PopDelivery(ConcurrentDelivery):
     """The messages of one popped queue on their way to workers."""
 
-    mixes = False  # each work draws through `Fresh`
-
-    def __init__(
-        self, queue: PopQueue[Message], mode: PopMode, new_completion: NewCompletion, invisibility: GivesBack
-    ) -> None:
-        super().__init__(queue, mode, new_completion)
+    def __init__(self, queue: PopQueue[Message], mode: PopMode, new_acks: NewAcks, invisibility: GivesBack) -> None:
+        super().__init__(queue, mode, new_acks)
+        self._loop = asyncio.get_running_loop()
         self._invisibility, self._popped = invisibility, queue
 
     def deliver(self, messages: Sequence[Message]) -> None:
@@ -65,60 +63,38 @@ class PopDelivery(ConcurrentDelivery):
         else:
             super().deliver(messages)
 
-    def _new_work(self, items: list[Any], completion: Completion) -> Work:
-        work = Work(items, completion)
-        work.draw_through(lambda found: Fresh(found, self._popped, self._invisibility))
-        return work
+    def _new_run(self, pairs: Sequence[Pair], *, is_of_one: bool) -> FreeRun:
+        run = super()._new_run(pairs, is_of_one=is_of_one)
+        run.check = self._hidden
+        return run
 
-    def _without_dead(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
+    def _hidden(self, item: Any) -> Any:
+        """What of an item is hidden from others still. The rest is given back; a thread may ask."""
+        is_over, now = self._popped.is_over, self._loop.time()
+        late = [message for message in messages_of(item) if is_over(message, now)]
+        if not late:
+            return item
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._invisibility.give_back, late)
+        return None if isinstance(item, Message) else [message for message in item if message not in late] or None
+
+    def _looks_closer(self) -> bool:
+        return True
+
+    def _without_dead(self, taker: Taker, messages: Sequence[Message]) -> Sequence[Message]:
         """Those that have an attempt left; the others become dead letters, and no handler is called with them."""
-        if workers is None or max(map(_TIMES, messages), default=0) <= CERTAIN:
+        if max(map(_TIMES, messages), default=0) <= CERTAIN:
             return messages
-        retries = workers.handler.subscription.retries
+        retries = taker.handler.subscription.retries
         alive = [message for message in messages if not is_spent(message.reconsume_times, retries)]
         for message in messages:
             if is_spent(message.reconsume_times, retries):
-                item = message if workers.batch is None else [message]
+                item = message if taker.caller.batch is None else [message]
                 reason = f"handed out {message.reconsume_times} times before, the last time without an end"
-                self._completion(workers).judge(item, DeadLetter(reason), True)
+                taker.acks.ended(item, DeadLetter(reason), True)
         return alive
 
     def end(self, *, start_no_more: bool = False) -> None:
         """Give back what was not started: nothing has to be handled for the sake of an offset."""
         for _, messages in self._withdrawn():
             self._invisibility.give_back(messages)
-
-
-class Fresh(Iterator[Any]):
-    """Messages, or lists of them, that are hidden from others as they are drawn; threads may draw."""
-
-    __slots__ = ("_invisibility", "_items", "_loop", "_now", "_queue")
-
-    def __init__(self, items: Iterator[Any], queue: PopQueue[Message], invisibility: GivesBack) -> None:
-        self._items, self._queue, self._invisibility = items, queue, invisibility
-        self._loop = asyncio.get_running_loop()
-        self._now = self._loop.time
-
-    def __next__(self) -> Any:
-        is_over, now = self._queue.is_over, self._now()
-        for item in self._items:
-            if isinstance(item, Message):
-                if not is_over(item, now):
-                    return item
-                self._give_back([item])
-                continue
-            late = [message for message in item if is_over(message, now)]
-            if not late:
-                return item
-            self._give_back(late)
-            if rest := [message for message in item if message not in late]:
-                return rest
-        raise StopIteration
-
-    def __length_hint__(self) -> int:
-        return length_hint(self._items)
-
-    def _give_back(self, messages: Sequence[Message]) -> None:
-        """Their time was over before they were started."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._invisibility.give_back, messages)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from operator import attrgetter
+from typing import NamedTuple
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.context import ModeContext
@@ -16,6 +17,17 @@ from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.wire.record import Message
+
+
+class Step(NamedTuple):
+    """What follows a failed call."""
+
+    dead: list[tuple[Message, Failure]]
+    again: list[Message]
+    unchanged: list[Message]
+    """Those that are parked: their attempt does not count."""
+    delay: float
+    """Seconds until they are tried again."""
 
 
 class RetriesInPlace:
@@ -34,36 +46,39 @@ class RetriesInPlace:
     def __repr__(self) -> str:
         return f"<RetriesInPlace {self._process_queue}: {len(self.failed)} failed, {len(self.earlier)} before>"
 
-    async def see_to(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> list[Message] | None:
-        """Dead letters are stored; after a delay, the messages to try again. None when the delivery ended before.
-
-        Parked messages are among them; for those the attempt does not count.
-        """
-        again, unchanged, longest = list[Message](), list[Message](), 0.0
+    def step_after(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> Step:
+        """What follows these failures. The breaker hears of them at once."""
+        step = Step([], [], [], 0.0)
         for message, failure in failures:
-            delay = self.delay_after(handler, message, failure)
+            delay = self._delay_after(handler, message, failure)
             if delay is None:
-                if not await self.store_dead_letter(handler, message, failure):
-                    return None
+                step.dead.append((message, failure))
             else:
-                (unchanged if failure.parked else again).append(message)
-                longest = max(longest, delay)
-        if again:
-            self._tell(min(again, key=attrgetter("offset")))
-        if longest:
-            await asyncio.wait([self._ended], timeout=longest)
+                (step.unchanged if failure.parked else step.again).append(message)
+                step = step._replace(delay=max(step.delay, delay))
+        return step
+
+    async def take(self, handler: Handler, step: Step) -> list[Message] | None:
+        """Store dead letters; after the delay, the messages to try again. None when the delivery ended before."""
+        for message, failure in step.dead:
+            if not await self.store_dead_letter(handler, message, failure):
+                return None
+        if step.again:
+            self._tell(min(step.again, key=attrgetter("offset")))
+        if step.delay:
+            await asyncio.wait([self._ended], timeout=step.delay)
             if self._ended.done():
                 return None
-            for message in again:
-                self.count_attempt(message)
-        return sorted((*again, *unchanged), key=attrgetter("offset")) if unchanged else again
+        for message in step.again:
+            self.count_attempt(message)
+        return sorted((*step.again, *step.unchanged), key=attrgetter("offset"))
 
     def _tell(self, message: Message) -> None:
         self._told = message.offset
         queue = self._process_queue.message_queue
         self._context.attempts.tell(queue, message.offset, message.reconsume_times + 1)
 
-    def delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
+    def _delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
         """Seconds until the message is tried again, which is counted; None: it is to become a dead letter.
 
         The attempt of a parked message does not count.

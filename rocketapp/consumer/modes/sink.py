@@ -346,8 +346,8 @@ class WriterDelivery(SinkDelivery):
         return self._process_queue.commit_offset
 
     def failed(self, message: Message, error: BaseException) -> None:
-        new_completion = self._mode.context.new_completion
-        new_completion(self._process_queue, self._handler, self._keep).judge(message, error, True)
+        new_acks = self._mode.context.new_acks
+        new_acks(self._process_queue, self._handler, self._keep).ended(message, error, True)
 
     def _keep(self, message: Message, after: float) -> None:
         self._stopped.append(message)

@@ -28,15 +28,15 @@ def _polled(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
 
 
 def _keyed(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
-    from rocketapp.consumer.modes.keyed import KeyedMode
+    from rocketapp.consumer.modes.in_order import InOrderMode
 
-    return KeyedMode(topics, context)
+    return InOrderMode(topics, context, by_key=True)
 
 
 def _orderly(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
-    from rocketapp.consumer.modes.orderly import OrderlyMode
+    from rocketapp.consumer.modes.in_order import InOrderMode
 
-    return OrderlyMode(topics, context)
+    return InOrderMode(topics, context, by_key=False)
 
 
 def _popped(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:

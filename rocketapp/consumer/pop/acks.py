@@ -383,7 +383,7 @@ class ByHandle(ByOffset):
         self._redelivery, self._stopping = redelivery, stopping
         self._now = asyncio.get_running_loop().time
 
-    def judge(self, item: Any, result: object, raised: bool) -> None:
+    def ended(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done; the other messages come again, or are dead."""
         for message, failure in self.settle(item, result, raised):
             self._stopping.failed(self._handler, failure)

@@ -92,7 +92,7 @@ class PopAssignment(Owned):
 
     async def _consume(self) -> None:
         member, queue = self._member, self._queue
-        delivery = PopDelivery(queue, self._mode, self._new_completion, self._invisibility)
+        delivery = PopDelivery(queue, self._mode, self._new_acks, self._invisibility)
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())
         popper = Popper(member, queue, delivery=delivery, flow=flow, invisibility=self._invisibility)
@@ -132,7 +132,7 @@ class PopAssignment(Owned):
         told = f"limit pop_max_messages {config.pop_max_messages}"
         return QueueLimits(config.pop_max_messages, config.queue_max_bytes, None, limit_told=told)
 
-    def _new_completion(self, _queue: object, handler: Handler, keep: Keep) -> ByHandle:
+    def _new_acks(self, _queue: object, handler: Handler, keep: Keep) -> ByHandle:
         return ByHandle(
             self._queue,
             handler,

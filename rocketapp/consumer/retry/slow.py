@@ -48,6 +48,9 @@ class SlowSendBack:
     def __repr__(self) -> str:
         return f"<SlowSendBack: {len(self._running)} running>"
 
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
     def sweep(
         self, expired: Iterable[tuple[Handler, Any, float]], owned: Mapping[MessageQueue, Owned], running: Iterable[Any]
     ) -> None:

@@ -33,7 +33,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
 from rocketapp.consumer.workers.free_calls import FreeCalls, call_before
-from rocketapp.consumer.workers.work import Completion
+from rocketapp.consumer.workers.run import Acks
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
@@ -400,11 +400,11 @@ class Taking:
     def _deliver(self, call: _Call) -> None:
         failures = call if call.tells_failures else None
 
-        def new_completion(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Completion:
-            completion: Completion = self._mode.new_completion(own, handler, call.keep, failures)
-            return completion
+        def new_acks(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Acks:
+            acks: Acks = self._mode.context.new_acks(own, handler, call.keep, failures)
+            return acks
 
-        call.delivery = self._mode.open(call.own, new_completion=new_completion)
+        call.delivery = self._mode.open(call.own, new_acks=new_acks)
         call.own.put([call.message])
         call.own.watch(call.look)
         call.delivery.deliver([call.message])

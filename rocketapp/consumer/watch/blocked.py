@@ -15,11 +15,8 @@ import threading
 import time
 from dataclasses import replace
 from types import FrameType
-from typing import Any
 
-from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.mixed import MixedWorker
-from rocketapp.consumer.workers.serial import _on_loop
+from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.model.event import LoopBlocked, Observe
 from rocketapp.user_line import file_of, place_of_frame, stack_of_frame
 
@@ -27,8 +24,8 @@ BLOCKED_AFTER = 4.0
 """Seconds without a tick after which the loop counts as blocked: it is named before 5 are over."""
 _LOOKS = 8
 """Ticks and looks within that time."""
-_EXECUTORS = (AsyncWorkers._drain.__code__, MixedWorker._walk.__code__, _on_loop.__code__)
-"""The code that calls async handlers; its `taker`, or its `self`, knows which handler."""
+_CALLS_HANDLERS = (LoopWorkers._side_by_side.__code__, LoopWorkers._one_by_one.__code__)
+"""The code that calls async handlers; its `taker` knows which handler."""
 
 
 class BlockedLoop:
@@ -95,9 +92,8 @@ def _found(frame: FrameType | None, seconds: float) -> LoopBlocked | None:
     """The user's line in which the loop stands, and the handler it belongs to; None when it stands in none."""
     handler, home, at = "", "", frame
     while at is not None and not handler:
-        if at.f_code in _EXECUTORS:
-            executor: Any = at.f_locals.get("taker") or at.f_locals["self"]
-            handler, home = executor.handler.name, file_of(executor.handler.subscription)
+        if at.f_code in _CALLS_HANDLERS and (taker := at.f_locals.get("taker")) is not None:
+            handler, home = taker.handler.name, file_of(taker.handler.subscription)
         at = at.f_back
     place = place_of_frame(frame, home)
     if not place:

@@ -20,10 +20,8 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import Item, first_of
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.table import Modes
-from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.mixed import MixedWorker
-from rocketapp.consumer.workers.serial import _on_loop, _ThreadRun
-from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.in_threads import ThreadWorkers
+from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.model.event import HandlerSlow
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.user_line import place_of_frame
@@ -131,11 +129,10 @@ class SlowCalls:
 # Where tasks and threads stand.
 
 _CALLERS = (
-    AsyncWorkers._drain.__code__,
-    MixedWorker._walk.__code__,
-    _on_loop.__code__,
-    ThreadWorkers._run.__code__,
-    _ThreadRun._call_all.__code__,
+    LoopWorkers._side_by_side.__code__,
+    LoopWorkers._one_by_one.__code__,
+    ThreadWorkers._side_by_side.__code__,
+    ThreadWorkers._one_by_one.__code__,
 )
 """The code that calls handlers; its `item` is what it calls one with."""
 

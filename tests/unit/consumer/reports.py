@@ -1,13 +1,18 @@
-"""What tests of executors need: messages, and a completion that remembers."""
+"""What tests of workers need: messages, one handler that they call, and acks that remember."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.callers import Callers
+from rocketapp.consumer.workers.run import FreeRun, Taker
+from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from tests.unit.consumer.members import member_alone
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 
@@ -21,7 +26,7 @@ def message(offset: int, tag: str = "", queue: MessageQueue = QUEUE, origin: str
 
 
 class Reports:
-    """Remembers what executors report."""
+    """Remembers what workers report."""
 
     def __init__(self) -> None:
         self.finished: list[int] = []
@@ -33,5 +38,21 @@ class Reports:
     def done_all(self, messages: Sequence[Message]) -> None:
         self.finished += [message.offset for message in messages]
 
-    def judge(self, item: Any, result: object, raised: bool) -> None:
+    def ended(self, item: Any, result: object, raised: bool) -> None:
         self.judged.append((item.offset, result, raised))
+
+
+class OneCalled:
+    """One handler, called by workers that report to these acks."""
+
+    def __init__(self, handler: Handler, acks: Any, observe: Any = None) -> None:
+        self.member = member_alone([handler])
+        if observe is not None:
+            self.member.observe = observe
+        self.callers = Callers(self.member, Threads)
+        self.taker = Taker(self.callers.one(handler), acks)
+
+    def submit(self, *messages: Message) -> FreeRun:
+        run = FreeRun([(self.taker, one) for one in messages], lambda _: None, is_of_one=True)
+        self.callers.submit(run)
+        return run

@@ -15,16 +15,13 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.puller import PULL_EXPIRES
-from rocketapp.consumer.workers.thread_workers import ThreadWorkers
-from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import HandlerSlow, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.pauses import Pauses
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, subscription
-from tests.unit.consumer.reports import message
-from tests.unit.scripted import Events, eventually, in_virtual_time
+from tests.unit.consumer.reports import OneCalled, message
+from tests.unit.scripted import eventually, in_virtual_time
 
 
 def options(**values: object) -> ConsumerConfig:
@@ -183,19 +180,17 @@ def test_a_handler_in_threads_gets_more_of_them() -> None:
             if self.count == 3:
                 self.all.set()
 
-        def judge(self, item: object, result: object, raised: bool) -> None:
+        def ended(self, item: object, result: object, raised: bool) -> None:
             raise AssertionError(result)
 
     async def story() -> None:
-        workers, done = (
-            ThreadWorkers(Handler(declared, lambda _: together.wait() * 0 or None), Events(), Pauses()),
-            Done(),
-        )
-        workers.submit(Work([message(offset) for offset in range(3)], done))
-        workers.resize(3)
+        done = Done()
+        called = OneCalled(Handler(declared, lambda _: together.wait() * 0 or None), done)
+        called.submit(*map(message, range(3)))
+        called.callers.grow(3)
         await asyncio.wait_for(done.all.wait(), 10)
-        assert len(workers.in_flight()) == 3
-        await workers.stop()
+        assert done.count == 3
+        await called.callers.stop()
 
     asyncio.run(story())
 

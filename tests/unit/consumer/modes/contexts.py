@@ -18,7 +18,7 @@ from tests.unit.consumer.members import member_alone
 class Judged(ModeContext):
     """Parts of a group with a judge of their own."""
 
-    new_completion: Any = None
+    new_acks: Any = None
 
 
 def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> ModeContext:
@@ -30,4 +30,4 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "stopping": Stopping(member),
         "attempts": FailedAttempts(member),
     }
-    return (Judged if "new_completion" in others else ModeContext)(**{**values, **others})
+    return (Judged if "new_acks" in others else ModeContext)(**{**values, **others})

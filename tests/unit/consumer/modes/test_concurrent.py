@@ -29,15 +29,13 @@ class Dropped(ByOffset):
     def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> None:
         super().__init__(process_queue, handler)
 
-    def judge(self, item: Any, result: object, raised: bool) -> None:
+    def ended(self, item: Any, result: object, raised: bool) -> None:
         self.done_all([message for message, _ in self.settle(item, result, raised)])
 
 
 def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> ConcurrentMode:
     """A mode that does so."""
-    way = ConcurrentMode(topics, way_context(handlers))
-    way.new_completion = Dropped
-    return way
+    return ConcurrentMode(topics, way_context(handlers, new_acks=Dropped))
 
 
 @in_virtual_time
@@ -115,12 +113,12 @@ async def test_nothing_starts_during_a_pause_and_messages_go_on_in_their_order()
     paused = Paused()
     paused.deliver(*map(message, range(6)))
     await asyncio.sleep(0.5)
-    paused.way.pauses.pause("topic", "test")
+    paused.way.context.member.pauses.pause("topic", "test")
     paused.deliver(message(6))
     await asyncio.sleep(10)
     assert paused.called == [0, 1]
     assert paused.process_queue.commit_offset == 2
-    paused.way.pauses.resume("topic")
+    paused.way.context.member.pauses.resume("topic")
     await asyncio.sleep(10)
     assert paused.called == list(range(7))
     assert paused.process_queue.commit_offset == 7
@@ -131,11 +129,11 @@ async def test_nothing_starts_during_a_pause_and_messages_go_on_in_their_order()
 async def test_a_batch_waits_for_the_end_of_the_pause() -> None:
     paused = Paused(batch=4)
     paused.deliver(*map(message, range(3)))
-    paused.way.pauses.pause("topic", "test")
+    paused.way.context.member.pauses.pause("topic", "test")
     paused.deliver(*map(message, range(3, 7)))
     await asyncio.sleep(10)
     assert paused.called == []
-    paused.way.pauses.resume("topic")
+    paused.way.context.member.pauses.resume("topic")
     await asyncio.sleep(10)
     assert paused.called == [[0, 1, 2, 3], [4, 5, 6]]
     await paused.way.stop()
@@ -145,13 +143,13 @@ async def test_a_batch_waits_for_the_end_of_the_pause() -> None:
 async def test_a_pause_of_one_topic_leaves_the_other_topics_of_a_retry_queue_alone() -> None:
     queue = MessageQueue("%RETRY%group", "broker-a", 0)
     paused = Paused(queue, "held", "other")
-    paused.way.pauses.pause("held", "test")
+    paused.way.context.member.pauses.pause("held", "test")
     held = [message(offset, queue=queue, origin="held") for offset in (0, 2)]
     other = [message(offset, queue=queue, origin="other") for offset in (1, 3)]
     paused.deliver(held[0], other[0], held[1], other[1])
     await asyncio.sleep(10)
     assert paused.called == [1, 3]
-    paused.way.pauses.resume("held")
+    paused.way.context.member.pauses.resume("held")
     await asyncio.sleep(10)
     assert paused.called == [1, 3, 0, 2]
     await paused.way.stop()
@@ -162,7 +160,7 @@ async def test_a_paused_queue_is_given_up_without_starting_what_waits() -> None:
     paused = Paused()
     paused.deliver(*map(message, range(6)))
     await asyncio.sleep(0.5)
-    paused.way.pauses.pause("topic", "test")
+    paused.way.context.member.pauses.pause("topic", "test")
     paused.delivery.end()
     async with asyncio.timeout(2):
         await paused.delivery.drained()
@@ -222,11 +220,11 @@ def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
                 messages = process_queue.put([message(first + index, tag) for index, tag in enumerate(argument)])
                 delivery.deliver(messages)
             elif kind == "hold":
-                way.pauses.pause("topic", "test")
+                way.context.member.pauses.pause("topic", "test")
                 is_held, was_held = True, was_held or is_given_up
             elif kind == "go_on":
                 is_held = False
-                way.pauses.resume("topic")
+                way.context.member.pauses.resume("topic")
             elif kind == "end" and not is_given_up:
                 is_given_up, was_held = True, is_held
                 delivery.end()
@@ -327,7 +325,7 @@ async def test_a_pause_from_within_a_run_of_many_handlers_lets_no_other_of_them_
     async def call(message: Message) -> None:
         called.append(message.offset)
         if message.offset == 1:
-            way.pauses.pause("topic", "test")
+            way.context.member.pauses.pause("topic", "test")
 
     handlers = [Handler(subscription(tag, tags=tag), call) for tag in ("a", "b")]
     way = dropping([consumed_by(*handlers)], handlers)
@@ -337,7 +335,7 @@ async def test_a_pause_from_within_a_run_of_many_handlers_lets_no_other_of_them_
     way.open(queue).deliver(messages)
     await asyncio.sleep(1)
     assert called == [0, 1]
-    way.pauses.resume("topic")
+    way.context.member.pauses.resume("topic")
     await eventually(lambda: queue.commit_offset == 6)
     assert sorted(called) == list(range(6))
     await way.stop()

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.keyed import KeyedMode
+from rocketapp.consumer.modes.in_order import InOrderMode
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -19,9 +19,9 @@ from tests.unit.scripted import in_virtual_time
 OTHER = MessageQueue("topic", "broker-a", 1)
 
 
-def keyed_way(*handlers: Handler) -> KeyedMode:
+def keyed_way(*handlers: Handler) -> InOrderMode:
     topic = consumed_by(*handlers)
-    return KeyedMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()))
+    return InOrderMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), by_key=True)
 
 
 def opened(mode: Any, queue: MessageQueue, *messages: Message) -> tuple[ProcessQueue[Message], Any]:

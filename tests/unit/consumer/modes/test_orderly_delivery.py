@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.orderly import OrderlyDelivery, OrderlyMode
+from rocketapp.consumer.modes.in_order import InOrderDelivery, InOrderMode
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
@@ -80,10 +80,10 @@ class Bench:
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
             threads=threads,
         )
-        self.way = OrderlyMode([consumed_by(self.handler)], context)
+        self.way = InOrderMode([consumed_by(self.handler)], context, by_key=False)
         self.process_queue: ProcessQueue[Message]
         self.lock: ScriptedLock
-        self.delivery: OrderlyDelivery
+        self.delivery: InOrderDelivery
 
     def begin(self, first: int, end: int) -> None:
         """A new session, which pulls these messages."""

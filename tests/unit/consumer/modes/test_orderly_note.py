@@ -8,7 +8,7 @@ from struct import iter_unpack
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
-from rocketapp.consumer.modes.orderly import OrderlyMode
+from rocketapp.consumer.modes.in_order import InOrderMode
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import VirtualClock, run_virtual
 from rocketapp.wire.record import Message
@@ -38,7 +38,9 @@ def test_a_message_that_came_during_a_run_is_noted_down_while_it_is_called(tmp_p
             await asyncio.sleep(0.4)
 
         topic = consumed_by(Handler(subscription(orderly=True), call))
-        mode = OrderlyMode([topic], way_context(topic.handlers, dead_letters=DeadLetters(), journal=journal))
+        mode = InOrderMode(
+            [topic], way_context(topic.handlers, dead_letters=DeadLetters(), journal=journal), by_key=False
+        )
         queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         delivery = mode.open(queue, ScriptedLock())
         for at in range(2):

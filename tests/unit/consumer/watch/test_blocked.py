@@ -13,16 +13,12 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.watch import blocked
 from rocketapp.consumer.watch.blocked import BlockedLoop
-from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import Event, LoopBlocked
 from rocketapp.plugins.log_lines import line_of
-from rocketapp.state.pauses import Pauses
-from rocketapp.tasks import Tasks
 from rocketapp.user_line import place_of_frame
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
-from tests.unit.consumer.reports import Reports, message
+from tests.unit.consumer.reports import OneCalled, Reports, message
 from tests.unit.scripted import Events, in_virtual_time
 
 
@@ -62,15 +58,15 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
     events = Events()
     watch = BlockedLoop(events, after=0.1)
     watch.start()
-    workers = AsyncWorkers(Handler(subscription("app:charge"), call), Tasks(events), Pauses())
-    workers.submit(Work([message(0)], Reports()))
+    called = OneCalled(Handler(subscription("app:charge"), call), Reports())
+    called.submit(message(0))
     during, after = await told(events)
     assert (during.handler, during.place) == (after.handler, after.place) == ("app:charge", LINE)
     assert 0.1 <= during.seconds < after.seconds < 5
     assert f"app:charge has blocked the event loop for 0 s at {LINE}: nothing else runs" in line_of(during).text
     assert re.search(rf"; it stands in call test_blocked.py:\d+, blocks {LINE}, wait threading", line_of(during).text)
     assert f"app:charge blocked the event loop for {after.seconds:.1f} s at {LINE}" in line_of(after).text
-    await workers.stop()
+    await called.callers.stop()
     watch.stop()
     await no_watch()
 

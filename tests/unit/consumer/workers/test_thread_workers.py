@@ -236,7 +236,7 @@ async def test_a_system_that_has_no_thread_for_a_while_loses_and_repeats_no_mess
     member = await cluster.member(consumed(lambda _: None, is_async=False)).start()
     await until(lambda: member.consumer.counters.handled == 10)
     assert len(refused) == 2
-    (told,) = [event for event in member.events.of(LoopFailed) if event.loop == "handler handler"]  # type: ignore[attr-defined]
+    (told,) = [event for event in member.events.of(LoopFailed) if event.loop == "handlers"]  # type: ignore[attr-defined]
     assert told.error == "can't start new thread"  # type: ignore[attr-defined]
     assert await member.stop()
     assert cluster.committed(queue) == 10

@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import LoopFailed
-from rocketapp.state.pauses import Pauses
-from rocketapp.tasks import PATIENCE, Tasks
+from rocketapp.tasks import PATIENCE
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
-from tests.unit.consumer.reports import Reports, message
+from tests.unit.consumer.reports import OneCalled, Reports, message
 from tests.unit.scripted import Events, eventually, in_virtual_time
 
 Call = Callable[[Message], Awaitable[object]]
@@ -30,15 +27,15 @@ class Bench(Reports):
     def __init__(self, call: Call, *, concurrency: int = 1) -> None:
         super().__init__()
         self.events = Events()
-        self.tasks = Tasks(self.events)
-        self.workers = AsyncWorkers(Handler(subscription(concurrency=concurrency), call), self.tasks, Pauses())
+        self.called = OneCalled(Handler(subscription(concurrency=concurrency), call), self, self.events)
+        self.workers = self.called.callers
 
     def submit(self, *offsets: int) -> None:
-        self.workers.submit(Work([message(offset) for offset in offsets], self))
+        self.called.submit(*map(message, offsets))
 
 
 @in_virtual_time
-async def test_workers_report_every_call_to_the_works_completion() -> None:
+async def test_workers_report_every_call_to_the_acks() -> None:
     error = ValueError()
 
     async def call(message: Message) -> object:
@@ -70,7 +67,6 @@ async def test_a_handler_that_swallows_its_cancellation_holds_up_no_stop_and_is_
     async with asyncio.timeout(5):
         await bench.workers.stop()
     assert called == [0]
-    assert not len(bench.tasks)
 
 
 @in_virtual_time
@@ -105,7 +101,6 @@ async def test_handlers_that_go_on_after_their_cancellation_hold_up_a_stop_for_a
     await eventually(lambda: len(bench.workers.in_flight()) == 3)
     began = asyncio.get_running_loop().time()
     await bench.workers.stop()
-    await bench.tasks.close()
     assert asyncio.get_running_loop().time() - began == pytest.approx(PATIENCE)
     (told,) = bench.events
     assert isinstance(told, LoopFailed)
@@ -116,21 +111,19 @@ async def test_handlers_that_go_on_after_their_cancellation_hold_up_a_stop_for_a
 
 
 @in_virtual_time
-async def test_works_that_were_withdrawn_while_every_call_hangs_are_not_kept() -> None:
+async def test_runs_that_were_withdrawn_while_every_call_hangs_are_not_kept() -> None:
     async def call(_: Message) -> None:
         await asyncio.sleep(1e9)
 
     bench = Bench(call)
     bench.submit(0)
     await asyncio.sleep(1)
-    works: list[weakref.ref[Any]] = []
+    runs: list[weakref.ref[Any]] = []
     for offset in range(1, 100):
-        message_ = message(offset)
-        completion = Reports()
-        works.append(weakref.ref(completion))
-        work = Work([message_], completion)
-        bench.workers.submit(work)
-        work.withdraw()
-        del work, completion
-    assert sum(work() is not None for work in works) <= 1
+        run = bench.called.submit(message(offset))
+        runs.append(weakref.ref(run))
+        run.withdraw()
+        del run
+        await asyncio.sleep(0)
+    assert sum(run() is not None for run in runs) <= 1
     await bench.workers.stop()

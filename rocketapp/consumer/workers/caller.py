@@ -1,0 +1,197 @@
+"""How one handler is called in one consume mode: so many calls at once, at its rate, and none during a pause.
+
+Whoever calls a handler takes a call before, and releases it afterwards. Runs wait at their handler until there is a
+call, a token, or the end of a pause: no worker waits for one handler while another one has messages.
+
+Sync handlers take and release calls in threads: each in one step, without a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.pausing import PausesOfHandler
+from rocketapp.state.pauses import Pauses
+
+_SHORTEST_WAIT = 0.02
+"""Seconds that tokens gather before messages start again."""
+
+
+class Workers(Protocol):
+    """What walks through runs: tasks of the loop for async handlers, threads for sync ones."""
+
+    def submit(self, caller: Caller, runs: Sequence[Any]) -> None:
+        """On the loop: walk through these runs, whose first message is for this handler."""
+        ...
+
+    def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
+        """It may be called again. `by_worker`: a worker says so, and looks for the next run itself."""
+        ...
+
+
+class Caller:
+    """How one handler is called."""
+
+    def __init__(self, handler: Handler, pauses: Pauses, workers: Workers) -> None:
+        """`workers`: those that call it."""
+        about = handler.subscription
+        self.handler: Handler = handler
+        self.workers: Workers = workers
+        self.call: Callable[[Any], Any] = handler.call
+        self.batch: int | None = about.batch
+        """Most messages of a batch; None for a handler of single messages."""
+        self.is_plain: bool = about.batch is None and handler.decisions is None
+        """A call that returned None is done."""
+        self.runs: deque[Any] = deque()
+        """The `run.Run`s whose next message is for this handler."""
+        self.has_turn: bool = False
+        """It is among those that take turns (`ready.Ready`)."""
+        self.most: int = about.concurrency
+        """Most calls at once."""
+        self._free: deque[None] = deque([None] * self.most)
+        """Calls that may start."""
+        self._surplus: deque[None] = deque()
+        """Calls beyond a smaller most, which are not given back."""
+        self._tokens = handler.tokens
+        self.is_rated: bool = self._tokens is not None
+        self._loop = asyncio.get_running_loop()
+        self._is_dry = False
+        """There was no token, and it is looked again soon."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._probe: deque[None] = deque()
+        """Holds something when one message may start although its topic is paused."""
+        self.pauses: PausesOfHandler = PausesOfHandler(handler, pauses, self._pauses_changed)
+        self.is_open: bool = not self.pauses.is_paused
+        """Whoever has a call may start the next message: there is no pause, a token, and not too many calls."""
+
+    def __repr__(self) -> str:
+        return f"<Caller of {self.handler.name}: {len(self._free)} of {self.most} free, {len(self.runs)} runs>"
+
+    @property
+    def is_paused(self) -> bool:
+        """Its topic is paused."""
+        return self.pauses.is_paused
+
+    @property
+    def free(self) -> int:
+        """How many calls may start now."""
+        if self.pauses.is_paused:
+            return len(self._probe)
+        return 0 if self._is_dry else len(self._free)
+
+    @property
+    def is_busy(self) -> bool:
+        """All its calls run."""
+        return not self._free
+
+    def take(self) -> bool:
+        """Take a call; False when there is none, or nothing may start. One that was taken is to be released."""
+        if not self.is_open and not self._may_start():
+            return False
+        try:
+            self._free.pop()
+        except IndexError:
+            return False
+        return True
+
+    def _may_start(self) -> bool:
+        if self._is_dry or not self._free:
+            return False
+        if self.pauses.is_paused:
+            try:
+                self._probe.pop()
+            except IndexError:
+                return False
+        return True
+
+    def release(self) -> None:
+        """The call is over."""
+        if self._surplus:
+            self._surplus.pop()
+            self._look()
+        else:
+            self._free.append(None)
+        if self.runs:
+            self.workers.enter(self, by_worker=True)
+
+    def take_token(self, item: Any) -> bool:
+        """Before each call of a handler with a rate: take a token for each message, if there is one for the first."""
+        tokens = self._tokens
+        if tokens is None:
+            return True
+        if not tokens.take(self, self._loop.time()):
+            self._run_dry()
+            return False
+        if self.batch is not None:
+            tokens.spend(len(messages_of(item)) - 1)
+        return True
+
+    def give_token_back(self) -> None:
+        """Nothing was started with the token that was taken last."""
+        if self._tokens is not None:
+            self._tokens.spend(-1)
+
+    def ask_for_probe(self) -> None:
+        """On the loop, when there is a message that could start: during a pause, whether one may."""
+        if self.pauses.is_paused and not self._probe and self.pauses.may_probe():
+            self._probe.append(None)
+
+    def resize(self, most: int) -> None:
+        """At most this number of calls at once from now on; what runs beyond that ends first."""
+        more, self.most = most - self.most, most
+        for _ in range(abs(more)):
+            found, other = (self._surplus, self._free) if more > 0 else (self._free, self._surplus)
+            if found:
+                found.pop()
+            else:
+                other.append(None)
+        self._look()
+        self.workers.enter(self)
+
+    def change_rate(self, rate: float) -> None:
+        """Another rate holds from now on, also for what waits."""
+        if self._tokens is not None:
+            self._tokens.change(rate, self._loop.time())
+            if self._timer is not None:
+                self._timer.cancel()
+                self._wait()
+
+    def close(self) -> None:
+        """Its mode has stopped."""
+        self.pauses.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _run_dry(self) -> None:
+        """There was no token. May be called from a thread."""
+        if not self._is_dry:
+            self._is_dry, self.is_open = True, False
+            try:
+                self._loop.call_soon_threadsafe(self._wait)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _wait(self) -> None:
+        if self._tokens is not None:
+            seconds = max(self._tokens.wait(self._loop.time()), _SHORTEST_WAIT)
+            self._timer = self._loop.call_later(seconds, self._has_tokens)
+
+    def _has_tokens(self) -> None:
+        self._is_dry, self._timer = False, None
+        self._look()
+        self.workers.enter(self)
+
+    def _pauses_changed(self) -> None:
+        self._probe.clear()
+        self._look()
+        if self.runs:
+            self.ask_for_probe()
+            self.workers.enter(self)
+
+    def _look(self) -> None:
+        self.is_open = not (self.pauses.is_paused or self._surplus or self._is_dry)

@@ -1,0 +1,121 @@
+"""What calls all handlers of one consume mode: made once per group, stopped together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.journal import Journal
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.in_threads import ThreadWorkers
+from rocketapp.consumer.workers.on_loop import LoopWorkers
+from rocketapp.consumer.workers.run import Run
+from rocketapp.consumer.workers.threads import MakeThreads, ThreadPool
+from rocketapp.state.tag_table import TagTable
+from rocketapp.tasks import Tasks
+
+
+class Callers:
+    """Makes the callers of handlers, and the workers that walk through their runs."""
+
+    def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
+        """`threads(name, most)` makes threads. `journal`: where workers note down what they have in flight."""
+        self._observe, self._pauses, self._journal = member.observe, member.pauses, journal
+        self._make_threads = threads
+        self.tasks: Tasks = Tasks(member.observe)
+        self._on_loop = LoopWorkers(self.tasks, journal, self.submit)
+        self._threads: ThreadPool | None = None
+        self._in_threads: ThreadWorkers | None = None
+        self._most_threads = 0
+        self._all: list[Caller] = []
+        self._times = 1
+        """How many times their concurrency they run at once, up to the most of each."""
+        self._paces: dict[int, int] = {}
+        """Concurrency that is not the declared one, by the identity of callers."""
+
+    def __repr__(self) -> str:
+        return f"<Callers: {self._all}>"
+
+    def tables(self, topics: Iterable[ConsumedTopic]) -> dict[str, TagTable[Caller]]:
+        """By topic: who is called for which message."""
+        return {
+            topic.topic: TagTable((self.one(each), each.subscription.tags) for each in topic.handlers)
+            for topic in topics
+        }
+
+    def one(self, handler: Handler) -> Caller:
+        """What calls one more handler."""
+        workers = self._on_loop if handler.subscription.is_async else self._workers_in_threads(handler)
+        self._all.append(Caller(handler, self._pauses, workers))
+        return self._all[-1]
+
+    def _workers_in_threads(self, handler: Handler) -> ThreadWorkers:
+        about = handler.subscription
+        self._most_threads += max(about.concurrency, about.concurrency_most)
+        if self._threads is None or self._in_threads is None:
+            self._threads = self._make_threads("handlers", self._most_threads)
+            self._in_threads = ThreadWorkers(self._threads, self._observe, self._journal, self.submit)
+        else:
+            self._threads.resize(self._most_threads)
+        return self._in_threads
+
+    def submit(self, run: Run) -> None:
+        """Walk through this run, which has messages."""
+        caller = run.items[0][0].caller
+        caller.workers.submit(caller, (run,))
+
+    def in_flight(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        return self._on_loop.in_flight() + ([] if self._in_threads is None else self._in_threads.in_flight())
+
+    def grow(self, times: int) -> None:
+        """Run that many times as many calls at once as declared, up to the most of each handler."""
+        self._times = times
+        for caller in self._all:
+            self._resize(caller)
+
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
+        """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
+        for caller in self._all:
+            if caller.handler is handler:
+                self._paces[id(caller)] = concurrency
+                self._resize(caller)
+                if batch is not None:
+                    caller.batch = batch
+                if rate is not None:
+                    caller.change_rate(rate)
+
+    def _resize(self, caller: Caller) -> None:
+        about = caller.handler.subscription
+        concurrency = self._paces.get(id(caller), about.concurrency)
+        most = max(concurrency, min(concurrency * self._times, about.concurrency_most))
+        if self._threads is not None and not about.is_async:
+            self._most_threads += max(0, most - max(caller.most, about.concurrency_most))
+            self._threads.resize(self._most_threads)
+        caller.resize(most)
+
+    def collect(self) -> None:
+        """See to what threads have done since the last time."""
+        if self._in_threads is not None:
+            self._in_threads.collect()
+
+    async def cancel(self, is_mine: Callable[[Run], bool]) -> None:
+        """Cancel the running calls of these runs, where they can be cancelled. They end as cancelled."""
+        await self._on_loop.cancel(is_mine)
+
+    async def stop(self) -> None:
+        """Start nothing more, and cancel what can be cancelled."""
+        for caller in self._all:
+            caller.close()
+        if self._in_threads is not None:
+            self._in_threads.stop()
+        await self._on_loop.stop()
+        await self.tasks.close()
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        self._on_loop.halt()
+        if self._in_threads is not None:
+            self._in_threads.halt()

@@ -1,0 +1,394 @@
+"""Workers of sync handlers: threads that walk through the same runs.
+
+One thread is woken for new runs, and walks through them alone as long as its calls are quick: then more threads would
+only fight for the interpreter. When a thread has been inside one call for a millisecond, as many threads as there are
+messages left join it: so a handler that waits for a database has all of its threads busy within a few milliseconds.
+
+Threads put down what they finished and wake the loop once per burst. Only the loop acknowledges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.journal import Journal, Note
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.on_loop import LONGEST_STINT
+from rocketapp.consumer.workers.ready import Ready
+from rocketapp.consumer.workers.run import STINT, Pair, Run, Taker
+from rocketapp.consumer.workers.threads import ThreadPool
+from rocketapp.model.event import LoopFailed, Observe
+
+_LONG = 8
+"""Times as many messages of a run as a worker of the loop takes: to give it back takes a turn of the loop."""
+_TURN = 0.01
+"""Seconds after which a thread gives a run in order back, so that other queues get its place."""
+_STUCK_AFTER = 0.001
+"""Seconds that a thread may be inside one call before other threads join it."""
+_THREAD_RETRY = 0.1
+"""Seconds until the system is asked again for a thread that it did not have."""
+
+
+class _Worker:
+    """What one thread works on."""
+
+    __slots__ = ("active", "finished", "item", "note", "run", "seen", "taker")
+
+    def __init__(self, note: Note | None) -> None:
+        self.note: Note | None = note
+        self.active: bool = False
+        self.run: Run | None = None
+        self.taker: Taker
+        """Whose call it has, while it has a run."""
+        self.item: Any = None
+        self.seen: Any = None
+        """What it worked on at the last look."""
+        self.finished: deque[tuple[Run, Taker, list[Any]]] = deque()
+        """Messages that the loop has not acknowledged; the thread adds to the last list."""
+
+
+class ThreadWorkers:
+    """The workers of all sync handlers of one consume mode."""
+
+    def __init__(
+        self, threads: ThreadPool, observe: Observe, journal: Journal | None, pass_on: Callable[[Run], None]
+    ) -> None:
+        """`journal`: where threads note down what they have in flight. `pass_on` takes runs for the loop."""
+        self._threads, self._observe, self._journal, self._pass_on = threads, observe, journal, pass_on
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        """Guards the runs, what is parked, and who is active: taken once per stint."""
+        self._ready = Ready(self._leave, self._leave, self._loop.call_soon_threadsafe)
+        self._workers: list[_Worker] = []
+        self._ended: deque[tuple[Run, Taker, Any, object, bool]] = deque()
+        self._returned: deque[Run] = deque()
+        """Runs in order without a result to report."""
+        self._left: deque[Run] = deque()
+        """Runs that are to be looked at on the loop: nothing of them may start in a thread now."""
+        self._collecting = self._is_stopped = False
+        self._looking: asyncio.TimerHandle | None = None
+        self._reported = False
+        """It was reported that the system has no thread for us."""
+
+    def __repr__(self) -> str:
+        return f"<ThreadWorkers: {self._active()} of {len(self._workers)} active, {self._ready}>"
+
+    def submit(self, caller: Caller, runs: Sequence[Run]) -> None:
+        """Walk through these runs, whose first message is for this handler."""
+        if self._is_stopped:
+            return
+        caller.ask_for_probe()
+        with self._lock:
+            self._ready.add(caller, runs)
+            asleep = not self._active()
+        has_thread = not asleep or self._wake(1)
+        self._look_in(_STUCK_AFTER if has_thread else _THREAD_RETRY)
+
+    def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
+        """It may be called again. `by_worker`: a thread says so, and looks for the next run itself."""
+        with self._lock:
+            self._ready.enter(caller)
+        if not by_worker:
+            self._look_in(0.0)
+
+    def in_flight(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        running = [(worker, worker.item) for worker in self._workers if worker.active]
+        return [(worker.taker.handler, item) for worker, item in running if item is not None]
+
+    def stop(self) -> None:
+        """Start nothing more. Calls that still run go on unwatched: their messages are not acknowledged."""
+        self._is_stopped = True
+        if self._looking is not None:
+            self._looking.cancel()
+        with self._lock:
+            self._start_nothing()
+        self._threads.stop()
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        self._lock = threading.Lock()  # a thread that is not there may hold the old one
+        self._start_nothing()
+        self._threads.halt()
+
+    def _start_nothing(self) -> None:
+        self._ready.clear()
+        for worker in self._workers:
+            if worker.run is not None:
+                worker.run.items.clear()
+
+    def _active(self) -> int:
+        return sum(worker.active for worker in self._workers)
+
+    def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
+        """On the loop, soon. Raises RuntimeError when that is closed, which ends the thread."""
+        self._loop.call_soon_threadsafe(call, *arguments)
+
+    # Who helps.
+
+    def _look_in(self, seconds: float) -> None:
+        if self._looking is None and not self._is_stopped:
+            self._looking = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        """Let others help when a call takes its time."""
+        self._looking = None
+        active, stuck = 0, list[_Worker]()
+        with self._lock:
+            for worker in self._workers:
+                if worker.active:
+                    active += 1
+                    if worker.item is not None and worker.item is worker.seen:
+                        stuck.append(worker)
+                    worker.seen = worker.item
+            left = self._ready.startable()
+        for worker in stuck:
+            if (run := worker.run) is not None and run.is_walked and run.is_of_many:
+                run.returned()
+        if not active and left:
+            self._look_in(_STUCK_AFTER if self._wake(1) else _THREAD_RETRY)
+        elif len(stuck) == active and left:
+            self._look_in(_STUCK_AFTER if self._wake(left) else _THREAD_RETRY)
+        elif active and (
+            left or any(each.run is not None and each.run.is_of_many and each.run.items for each in self._workers)
+        ):
+            self._look_in(_STUCK_AFTER)
+
+    def _wake(self, count: int) -> bool:
+        """Let up to `count` more threads help; False when not even one can be started."""
+        try:
+            self._activate_some(count)
+        except RuntimeError as error:
+            # What is not started waits for the next look.
+            if not self._reported:
+                self._observe(LoopFailed("handlers", str(error)))
+            self._reported = True
+            return False
+        self._reported = False
+        return True
+
+    def _activate_some(self, count: int) -> None:
+        for worker in self._workers:
+            if count <= 0:
+                return
+            if not worker.active:
+                self._activate(worker)
+                count -= 1
+        while count > 0:
+            worker = _Worker(None if self._journal is None else self._journal.note())
+            self._workers.append(worker)
+            self._activate(worker)
+            count -= 1
+
+    def _activate(self, worker: _Worker) -> None:
+        worker.active, worker.item, worker.seen = True, None, None
+        try:
+            self._threads.run(lambda: self._walk(worker))
+        except RuntimeError:
+            worker.active = False
+            raise
+
+    # In a thread.
+
+    def _walk(self, worker: _Worker) -> None:
+        """Until nothing is left to start."""
+        try:
+            while self._has_next(worker):
+                self._stint(worker)
+        except RuntimeError:
+            return  # the loop is closed
+
+    def _has_next(self, worker: _Worker) -> bool:
+        """Whether there is a run for this thread, which has a call for it; otherwise it rests."""
+        with self._lock:
+            while (run := self._ready.next()) is not None:
+                try:
+                    worker.run, worker.taker = run, run.items[0][0]
+                    return True
+                except IndexError:
+                    ...
+            if worker.note is not None:
+                worker.note.clear()
+            worker.run = worker.item = worker.seen = None
+            worker.active = False
+        return False
+
+    def _leave(self, run: Run) -> None:
+        """In the thread or on the loop, with the lock: nothing of this run may start in a thread now."""
+        if run.in_order or run.items:
+            self._left.append(run)
+            self._collect_soon()
+
+    def _stint(self, worker: _Worker) -> None:
+        """Call for some messages of its run."""
+        run = worker.run
+        assert run is not None
+        most = run.most * _LONG if run.in_order and run.most > 1 else run.most
+        if worker.note is not None:
+            most = run.note(worker.note, most)
+        if run.in_order:
+            is_told = self._one_by_one(worker, run, most)
+            worker.taker.caller.release()
+            if not is_told:
+                self._returned.append(run)
+        else:
+            self._side_by_side(worker, run, most)
+            worker.taker.caller.release()
+            if run.is_walked:
+                with self._lock:
+                    self._ready.add_left(run)
+        self._collect_soon()
+
+    def _side_by_side(self, worker: _Worker, run: Run, most: int) -> None:
+        """Call for at most this number of messages."""
+        items, check = run.items, run.check
+        while most > 0:
+            try:
+                if not self._goes_to(worker, items[0][0]):
+                    return
+                taker = worker.taker
+                caller, call, is_plain, is_rated = taker.caller, taker.call, taker.is_plain, taker.is_rated
+                append = self._part(worker, run)
+                while most > 0 and items[0][0] is taker:
+                    if is_rated and not caller.take_token(items[0][1]):
+                        return
+                    item = self._pop(items, caller)
+                    most -= 1
+                    if check is not None and (item := check(item)) is None:
+                        continue
+                    worker.item = item
+                    result, raised = _called(call, item)
+                    if run.is_alone and worker.note is not None:
+                        # The loop starts the next one when it hears of the end of this one, in another thread.
+                        worker.note.clear()
+                    if result is None and is_plain and not raised:
+                        append(item)
+                    else:
+                        self._ended.append((run, taker, item, result, raised))
+                    worker.item = None
+                    if not self._collecting:
+                        self._collect_soon()
+                    if not caller.is_open:
+                        return
+            except IndexError:
+                return  # nothing is left: other threads take from it too, and the loop may give it up
+
+    def _one_by_one(self, worker: _Worker, run: Run, most: int) -> bool:
+        """Call for at most this number of messages in order; True: a result of the last one is to be reported."""
+        items, lease, now, note = run.items, run.lease, self._loop.time, worker.note
+        each = run.record_of if run.notes_each and note is not None else None
+        at = now()
+        turn_end, until = at + _TURN, at + LONGEST_STINT
+        while most > 0 and at < lease.certain_until and not run.withheld:
+            try:
+                if not self._goes_to(worker, items[0][0]):
+                    return False
+                taker = worker.taker
+                caller, call, is_plain, is_rated = taker.caller, taker.call, taker.is_plain, taker.is_rated
+                append = self._part(worker, run)
+                while most > 0 and items[0][0] is taker:
+                    if is_rated and not caller.take_token(items[0][1]):
+                        return False
+                    item = worker.item = run.item = self._pop(items, caller)
+                    most -= 1
+                    if each is not None and note is not None:
+                        note.write(each(item.offset, item.offset))
+                    result, raised = _called(call, item)
+                    worker.item = None
+                    at = now()
+                    if result is not None or raised or not is_plain or run.withheld or at >= lease.certain_until:
+                        self._ended.append((run, taker, item, result, raised))
+                        return True
+                    append(item)
+                    if not self._collecting:
+                        self._collect_soon()
+                    if at >= until or not caller.is_open or (not most % STINT and at >= turn_end):
+                        return False
+            except IndexError:
+                return False  # nothing is left, or the loop has given it up
+        return False
+
+    def _goes_to(self, worker: _Worker, taker: Taker) -> bool:
+        """Whether the thread may call this handler next: it takes a call of it for the one that it has."""
+        before = worker.taker
+        if taker is before:
+            return True
+        if taker.goes_with is not before.goes_with or not taker.caller.take():
+            return False
+        worker.taker = taker
+        before.caller.release()
+        return True
+
+    def _pop(self, items: deque[Pair], caller: Caller) -> Any:
+        """Take the first message, which starts it. Raises IndexError when others were faster."""
+        try:
+            return items.popleft()[1]
+        except IndexError:
+            caller.give_token_back()
+            raise
+
+    def _part(self, worker: _Worker, run: Run) -> Callable[[Any], None]:
+        """Where messages are put down that its handler has finished."""
+        finished, taker = worker.finished, worker.taker
+        if not finished or finished[-1][0] is not run or finished[-1][1] is not taker:
+            finished.append((run, taker, []))
+        return finished[-1][2].append
+
+    def _collect_soon(self) -> None:
+        if not self._collecting:
+            self._collecting = True
+            self._on_loop(self.collect)
+
+    # On the loop.
+
+    def collect(self) -> None:
+        """What the threads have done since the last time."""
+        self._collecting = False
+        for worker in self._workers:
+            self._acknowledge(worker)
+        while self._ended:
+            run, taker, item, result, raised = self._ended.popleft()
+            self._report(run, run.ended, taker, item, result, raised)
+        while self._returned:
+            run = self._returned.popleft()
+            run.is_walked = False
+            self._report(run, run.returned)
+        while self._left:
+            run = self._left.popleft()
+            if run.items and not run.withheld and (run.in_order or run.items[0][0].caller.workers is not self):
+                self._pass_on(run)
+            else:
+                self._report(run, run.returned)
+
+    def _acknowledge(self, worker: _Worker) -> None:
+        finished = worker.finished
+        while finished:
+            is_last = len(finished) == 1  # the thread may add to it
+            run, taker, part = finished[0]
+            if count := len(part):
+                run.acknowledge(taker, part[:count])
+                del part[:count]
+            if is_last and worker.active:
+                return
+            if not part:
+                finished.popleft()
+
+    def _report(self, run: Run, report: Callable[..., None], *arguments: object) -> None:
+        try:
+            report(*arguments)
+        except Exception as error:
+            run.failed(error)
+            raise
+
+
+def _called(call: Callable[[Any], object], item: Any) -> tuple[object, bool]:
+    """What a call has returned or raised, and whether it raised."""
+    try:
+        return call(item), False
+    except BaseException as error:
+        return error, True

@@ -1,0 +1,302 @@
+"""Workers of async handlers: a set of coroutines that walk through the same runs.
+
+A worker awaits the handlers itself. As long as no call suspends, one worker walks through everything and nothing is
+scheduled. When a call suspends, the loop goes on with `_spread`, which wakes as many other workers as there are
+messages that may start: so 64 slow calls overlap, and a fast handler costs no task, future or lock per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.journal import Journal, Note
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.ready import Ready
+from rocketapp.consumer.workers.run import Run, Taker
+from rocketapp.tasks import Tasks
+
+_TURN = 0.005
+"""Seconds that workers may keep the loop before they let other tasks run."""
+LONGEST_STINT = 1.0
+"""Seconds after which a worker gives a run in order back, so that other queues have its call: of slow calls, 32 would
+keep them waiting for minutes. Java's client lets a queue run on for 60 s."""
+
+
+class _Worker:
+    """What one worker works on."""
+
+    __slots__ = ("is_left", "item", "note", "run", "taker", "task")
+
+    def __init__(self, note: Note | None) -> None:
+        self.note: Note | None = note
+        self.task: asyncio.Task[None]
+        self.run: Run | None = None
+        self.taker: Taker
+        """Whose call it has, while it has a run."""
+        self.item: Any = None
+        self.is_left: bool = False
+        """It was cancelled; what its handler does after that is not waited for."""
+
+
+class LoopWorkers:
+    """The workers of all async handlers of one consume mode."""
+
+    def __init__(self, tasks: Tasks, journal: Journal | None, pass_on: Callable[[Run], None]) -> None:
+        """`journal`: where workers note down what they have in flight. `pass_on` takes runs for threads."""
+        self._tasks, self._journal, self._pass_on = tasks, journal, pass_on
+        self._loop = asyncio.get_running_loop()
+        self._ready = Ready(self._leave, lambda run: run.returned(), lambda call: call())
+        self._idle: list[asyncio.Future[None]] = []
+        self._workers: dict[_Worker, None] = {}
+        self._spreading = self._yielding = self._is_stopped = False
+        self._turn_end = 0.0
+
+    def __repr__(self) -> str:
+        return f"<LoopWorkers: {len(self._workers)} workers, {len(self._idle)} idle, {self._ready}>"
+
+    def submit(self, caller: Caller, runs: Sequence[Run]) -> None:
+        """Walk through these runs, whose first message is for this handler, from the loop's next turn on."""
+        if self._is_stopped:
+            return
+        caller.ask_for_probe()
+        self._ready.add(caller, runs)
+        # One worker is enough as long as no call suspends; it is awake already when others are to be looked for.
+        if not (self._spreading or self._yielding):
+            self._wake(1)
+        self._ask_to_spread()
+
+    def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
+        """It may be called again. `by_worker`: a worker says so, and looks for the next run itself."""
+        self._ready.enter(caller)
+        if not by_worker:
+            self._ask_to_spread()
+
+    def _leave(self, run: Run) -> None:
+        """Nothing of this run may start here now."""
+        if run.items and not run.withheld:
+            self._pass_on(run)
+        else:
+            run.returned()
+
+    def in_flight(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        return [(worker.taker.handler, worker.item) for worker in self._workers if worker.item is not None]
+
+    async def cancel(self, is_mine: Callable[[Run], bool]) -> None:
+        """Cancel the running calls of these runs. They end as cancelled; another worker takes their place."""
+        by_handler: dict[str, list[asyncio.Task[None]]] = {}
+        for worker in self._workers:
+            if worker.item is not None and worker.run is not None and not worker.is_left and is_mine(worker.run):
+                worker.is_left = True
+                by_handler.setdefault(worker.taker.handler.name, []).append(worker.task)
+        ends = [self._tasks.end(tasks, f"handler {name}") for name, tasks in by_handler.items()]
+        await asyncio.gather(*ends)
+
+    async def stop(self) -> None:
+        """Cancel the running calls. A cancelled call is not a failed one: its message is not acknowledged."""
+        self.halt()
+        await self.cancel(lambda _: True)
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more. The loop ends the child when the handler suspends or returns."""
+        self._is_stopped = True
+        self._ready.clear()
+        for worker in self._workers:
+            if worker.run is not None:
+                worker.run.items.clear()
+
+    def _wake(self, count: int) -> None:
+        while count > 0 and not self._is_stopped:
+            if self._idle:
+                waiter = self._idle.pop()
+                if waiter.done():
+                    continue
+                waiter.set_result(None)
+            else:
+                worker = _Worker(None if self._journal is None else self._journal.note())
+                self._workers[worker] = None
+                worker.task = self._tasks.start(self._work(worker), "handlers")
+            count -= 1
+
+    def _ask_to_spread(self) -> None:
+        # A callback behind those of the workers just woken: it sees what they left because a call suspended.
+        if not self._spreading:
+            self._spreading = True
+            self._loop.call_soon(self._spread)
+
+    def _spread(self) -> None:
+        self._spreading = False
+        if self._ready and not self._yielding:
+            self._wake(self._ready.startable())
+
+    async def _work(self, worker: _Worker) -> None:
+        try:
+            while True:
+                if not self._yielding:  # otherwise another worker lets the loop run, and goes on after that
+                    await self._walk(worker)
+                if worker.note is not None:
+                    worker.note.clear()
+                if self._is_stopped:
+                    return  # the handler has swallowed the cancellation by which `stop` ends its worker
+                waiter = self._loop.create_future()
+                self._idle.append(waiter)
+                await waiter
+        except Exception as error:
+            if worker.run is not None:
+                worker.run.failed(error)
+            raise
+        finally:
+            # A cancellation ends this worker: by its own handler, or by a loop that is being closed.
+            del self._workers[worker]
+            if worker.note is not None:
+                worker.note.close()
+            if self._ready and not self._is_stopped:
+                self._ask_to_spread()
+
+    async def _walk(self, worker: _Worker) -> None:
+        """Work until nothing is left to start."""
+        is_cancelling, now = worker.task.cancelling, self._loop.time
+        self._turn_end = now() + _TURN
+        while (run := self._ready.next()) is not None:
+            worker.run, worker.taker = run, run.items[0][0]
+            most = run.most if worker.note is None else run.note(worker.note, run.most)
+            try:
+                if run.in_order:
+                    await self._one_by_one(worker, run, most)
+                else:
+                    await self._side_by_side(worker, run, most)
+            finally:
+                worker.item = None
+                worker.taker.caller.release()
+            left, worker.run = worker.run, None
+            if left is not None and left.is_walked:
+                left.is_walked = False
+                left.returned()
+            if is_cancelling():
+                # A handler has cancelled the task in which it ran: that must end no call of another one.
+                raise asyncio.CancelledError
+            if now() >= self._turn_end:
+                await self._let_others_run()
+
+    async def _side_by_side(self, worker: _Worker, run: Run, most: int) -> None:
+        """Call for at most this number of messages of a run that others walk through as well."""
+        items, popleft, check, taker = run.items, run.items.popleft, run.check, worker.taker
+        caller, call, done, is_plain, is_rated = taker.parts
+        for _ in repeat(None, most):
+            try:
+                pair = popleft()
+            except IndexError:
+                return
+            if pair[0] is not taker:
+                if not self._goes_to(worker, pair[0]):
+                    items.appendleft(pair)
+                    return
+                taker = pair[0]
+                caller, call, done, is_plain, is_rated = taker.parts
+            item = pair[1]
+            if is_rated and not caller.take_token(item):
+                items.appendleft(pair)
+                return
+            if check is not None and (item := check(item)) is None:
+                continue
+            worker.item = item
+            try:
+                result = await call(item)
+            except BaseException as error:
+                self._failed(run, taker, item, error)
+            else:
+                if result is None and is_plain:
+                    done(item)
+                else:
+                    run.ended(taker, item, result, False)
+            if not caller.is_open:
+                return
+
+    async def _one_by_one(self, worker: _Worker, run: Run, most: int) -> None:
+        """Call for at most this number of messages of runs in order, as long as the lease is certain."""
+        now, note, taker = self._loop.time, worker.note, worker.taker
+        caller, call, done, is_plain, is_rated = taker.parts
+        items, popleft, lease, each = run.items, run.items.popleft, run.lease, run.record_of if run.notes_each else None
+        at = now()
+        until = at + LONGEST_STINT
+        for _ in repeat(None, most):
+            if at >= lease.certain_until:
+                return
+            try:
+                pair = popleft()
+            except IndexError:
+                if (following := self._following(worker, run, caller)) is None:
+                    return
+                run, items, popleft, lease = following, following.items, following.items.popleft, following.lease
+                each = run.record_of if run.notes_each else None
+                continue
+            if pair[0] is not taker and (pair[0].caller is caller or self._goes_to(worker, pair[0])):
+                taker = worker.taker = pair[0]
+                caller, call, done, is_plain, is_rated = taker.parts
+            if pair[0] is not taker or (is_rated and not caller.take_token(pair[1])):
+                items.appendleft(pair)
+                return
+            item = worker.item = run.item = pair[1]
+            if note is not None and each is not None:
+                note.write(each(item.offset, item.offset))
+            try:
+                result = await call(item)
+            except BaseException as error:
+                self._failed(run, taker, item, error)
+                return
+            # One look at the clock says whether this one may be acknowledged and whether the next one may start.
+            at = now()
+            if result is not None or not is_plain or run.withheld or at >= lease.certain_until:
+                run.ended(taker, item, result, False)
+                return
+            done(item)
+            if at >= until or not caller.is_open:
+                return
+
+    def _following(self, worker: _Worker, run: Run, caller: Caller) -> Run | None:
+        """After the last message of a run in order: many have but one, and the call is good for another run as well."""
+        run.is_walked, worker.run = False, None
+        run.returned()
+        if (following := self._ready.following(caller)) is not None:
+            worker.run = following
+            if worker.note is not None and not following.note(worker.note, following.most):
+                return None
+        return following
+
+    def _goes_to(self, worker: _Worker, taker: Taker) -> bool:
+        """Whether the worker may call this handler next: it takes a call of it for the one that it has."""
+        before = worker.taker
+        if taker is before:
+            return True
+        if taker.goes_with is not before.goes_with or worker.task.cancelling() or not taker.caller.take():
+            return False
+        worker.taker = taker
+        before.caller.release()
+        return True
+
+    def _failed(self, run: Run, taker: Taker, item: Any, error: BaseException) -> None:
+        """See to what a call has raised; raises it again when it ends the worker."""
+        if isinstance(error, GeneratorExit) and not self._loop.is_running():
+            raise error  # not the handler's: this coroutine is being closed
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        if is_cancelled and self._is_stopped:
+            raise error
+        # We did not cancel it, so it is a failure: a handler may let a cancellation of its own escape.
+        run.ended(taker, item, error, True)
+        task = asyncio.current_task() if is_cancelled else None
+        if task is not None and task.cancelling():
+            raise error
+
+    async def _let_others_run(self) -> None:
+        self._yielding = True
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self._yielding = False
+        self._turn_end = self._loop.time() + _TURN
+        # This worker may suspend next, so others are asked again behind it.
+        self._ask_to_spread()

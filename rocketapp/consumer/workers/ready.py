@@ -1,0 +1,136 @@
+"""Which run is next: handlers take turns, so that one with many messages holds up no other one.
+
+A handler that cannot be called now, because its calls are busy, its topic is paused or it has no token, is left out. It
+takes part again when a call is free, or the pause or the wait is over: nobody looks at what cannot start.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.run import Run
+
+
+class Ready:
+    """The handlers that have runs and may be called. Not for several threads at once."""
+
+    def __init__(
+        self, leave: Callable[[Run], None], split: Callable[[Run], None], tell: Callable[[Callable[[], None]], object]
+    ) -> None:
+        """`leave` takes runs of which nothing may start here now, `split` those of many handlers of which one is busy.
+
+        `tell` calls something on the loop.
+        """
+        self._leave, self._split, self._tell = leave, split, tell
+        self._turns: deque[Caller] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._turns)
+
+    def __repr__(self) -> str:
+        return f"<Ready {list(self._turns)}>"
+
+    def add(self, caller: Caller, runs: Sequence[Run]) -> None:
+        """Runs whose first message is for this handler; those that are here already stay where they are."""
+        for run in runs:
+            if not run.is_queued:
+                run.is_queued = True
+                # One of many handlers comes first: as soon as this one is busy, each handler gets its share of it.
+                (caller.runs.appendleft if run.is_of_many else caller.runs.append)(run)
+        self.enter(caller)
+
+    def add_left(self, run: Run) -> None:
+        """What a worker has left of a run. The loop may take from it at the same time."""
+        try:
+            caller = run.items[0][0].caller
+        except IndexError:
+            return
+        self.add(caller, (run,))
+
+    def enter(self, caller: Caller) -> None:
+        """It may be called again."""
+        if caller.runs and not caller.has_turn:
+            caller.has_turn = True
+            self._turns.append(caller)
+
+    def next(self) -> Run | None:
+        """The next run, with a call taken for its first message. A run that is not shared is here no more."""
+        turns = self._turns
+        while turns:
+            caller, runs = turns[0], turns[0].runs
+            if not runs:
+                self._drop()
+                continue
+            run: Run = runs[0]
+            try:
+                first = run.items[0][0].caller
+            except IndexError:
+                first = None
+            if first is not caller or run.withheld:
+                runs.popleft().is_queued = False
+                self._leave(run)
+            elif caller.take():
+                turns.rotate(-1)
+                return run if run.is_shared else self._taken(run, runs)
+            else:
+                self._drop()
+                self._tell_that_they_wait(caller)
+        return None
+
+    def following(self, caller: Caller) -> Run | None:
+        """Another run in order of this handler, of which a call is taken already."""
+        runs = caller.runs
+        if not runs or not runs[0].in_order or not runs[0].items or runs[0].withheld or not caller.is_open:
+            return None
+        run: Run = runs[0]
+        taker = run.items[0][0]
+        is_callable = taker.caller is caller and taker.goes_with is caller.workers
+        return self._taken(run, runs) if is_callable else None
+
+    def _taken(self, run: Run, runs: deque[Run]) -> Run:
+        """The first of these runs, which a worker has for itself from now on."""
+        runs.popleft()
+        run.is_queued, run.is_walked = False, True
+        if run.waits:
+            run.waits = False
+            self._tell(run.waits_no_more)
+        return run
+
+    def startable(self) -> int:
+        """How many messages may start now."""
+        count = 0
+        for caller in self._turns:
+            free, left = caller.free, 0
+            for run in caller.runs:
+                if left >= free:
+                    break
+                left += 1 if run.in_order else len(run.items)
+            # One of many handlers that is busy is looked at, so that the others are not held up.
+            count += min(free, left) or int(bool(caller.runs) and caller.runs[0].is_of_many)
+        return count
+
+    def clear(self) -> None:
+        """Nothing starts any more."""
+        for caller in self._turns:
+            for run in caller.runs:
+                run.items.clear()
+        self._turns.clear()
+
+    def _drop(self) -> None:
+        self._turns.popleft().has_turn = False
+
+    def _tell_that_they_wait(self, caller: Caller) -> None:
+        runs = caller.runs
+        while runs and runs[0].is_of_many:
+            run = runs.popleft()
+            run.is_queued = False
+            self._split(run)
+        if caller.is_busy:
+            for run in reversed(runs):
+                if run.waits:
+                    break  # so do all before it
+                if run.tells_that_it_waits:
+                    run.waits = True
+                    self._tell(lambda run=run: run.waits_for(caller))  # type: ignore[misc]

@@ -1,0 +1,177 @@
+"""Messages on their way to their handlers: workers walk through runs.
+
+A run knows the session that its messages belong to, and workers report to it. They know neither offsets nor what
+becomes of a failure: that belongs to the consume mode.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import first_of, last_of
+from rocketapp.consumer.journal import Note
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.state.lease import Lease
+from rocketapp.wire.record import Message
+
+STINT = 32
+"""Messages of a run that a worker takes before it looks for others."""
+
+
+class Acks(Protocol):
+    """Acknowledges the messages of one handler in one session. Called on the loop only."""
+
+    @property
+    def done(self) -> Callable[[Message], None]:
+        """Acknowledge one message whose call returned None: read once, called once per message."""
+        ...
+
+    def done_all(self, messages: Sequence[Message]) -> None:
+        """Acknowledge several of them."""
+        ...
+
+    def ended(self, item: Any, result: object, raised: bool) -> None:
+        """Decide about a batch, a returned value or an exception; `raised`: `result` is what the handler raised."""
+        ...
+
+
+class Taker:
+    """One handler as the messages of one session meet it."""
+
+    __slots__ = ("acks", "call", "caller", "done", "done_all", "goes_with", "handler", "is_plain", "is_rated", "parts")
+
+    def __init__(self, caller: Caller, acks: Any) -> None:
+        """`acks`: hears of calls that returned None."""
+        self.caller: Caller = caller
+        self.acks: Any = acks
+        self.handler: Handler = caller.handler
+        self.call: Callable[[Any], Any] = caller.call
+        self.done: Callable[[Message], None] = acks.done
+        self.done_all: Callable[[Sequence[Message]], None] = acks.done_all
+        self.is_plain: bool = caller.is_plain
+        self.is_rated: bool = caller.is_rated
+        goes_along = caller.batch is None and caller.handler.runs_here
+        self.goes_with: object = caller.workers if goes_along else self
+        """A worker goes on from one handler to another only where this is the same."""
+        self.parts = self.caller, self.call, self.done, self.is_plain, self.is_rated
+        """What a worker of the loop needs for each call."""
+
+    def __repr__(self) -> str:
+        return f"<Taker {self.caller!r}>"
+
+
+Pair = tuple[Taker, Any]
+"""Who takes it, and one message or the list of a batch."""
+
+
+class Run:
+    """Messages of one session that may start, in the order of their offsets."""
+
+    in_order: bool = False
+    """One message after the other."""
+    is_shared: bool = False
+    """Many workers walk through it at once."""
+    is_of_many: bool = False
+    """Its messages are for many handlers, and may start in any order."""
+    tells_that_it_waits: bool = False
+    """It is told that it waits for a free call."""
+
+    is_queued: bool = False
+    """Workers have it among their runs."""
+    is_walked: bool = False
+    """A worker has it for itself, and has not given it back."""
+    item: Any = None
+    """In order: what a worker has started last."""
+    waits: bool = False
+    """It was told that it waits."""
+    withheld: bool = False
+    """Nothing more of it may start."""
+    lease: Lease
+    """In order: nothing starts, and nothing is done, when it is over."""
+    most: int = STINT
+    """Messages that a worker may take at once."""
+    record_of: Callable[[int, int], bytes] | None = None
+    """Makes what a worker notes down that takes these offsets; None: nothing is."""
+    notes_each: bool = False
+    """Messages of others lie between its own, so that each is noted down as it starts."""
+    check: Callable[[Any], Any] | None = None
+    """What of an item may still start, or None if nothing may; asked by whoever has taken it."""
+    is_alone: bool = False
+    """It is one message that may end the process: nothing of it is noted down once its call has ended."""
+
+    def __init__(self, items: Iterable[Pair]) -> None:
+        self.items: deque[Pair] = deque(items)
+        """Taking one starts it."""
+
+    def note(self, note: Note, most: int) -> int:
+        """Note down that a worker takes at most this number; how many it may take."""
+        note.clear()
+        return most
+
+    def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
+        """On the loop: threads have finished these."""
+        taker.done_all(items)
+
+    def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        """On the loop: a call has ended with something else than None; `raised`: the result is what it raised."""
+        taker.acks.ended(item, result, raised)
+
+    def waits_for(self, caller: Caller) -> None:
+        """On the loop: its handler has no free call."""
+
+    def waits_no_more(self) -> None:
+        """On the loop: it has one."""
+
+    def returned(self) -> None:
+        """On the loop: it is with workers no more, and they have no result to report."""
+
+    def failed(self, error: BaseException) -> None:
+        """What was reported could not be dealt with: an error of ours."""
+
+
+class FreeRun(Run):
+    """Messages that start independently of one another."""
+
+    def __init__(self, items: Sequence[Pair], split: Callable[[FreeRun], None], *, is_of_one: bool) -> None:
+        """`split` has what is left of a run of many handlers walked through by handler. `is_of_one`: it has one."""
+        super().__init__(items)
+        self._split, self._count = split, len(items)
+        self.is_of_many = not is_of_one
+        # Threads could not tell whose message they are about to take.
+        self.is_shared = is_of_one or items[0][0].handler.subscription.is_async
+        self.first_offset: int = first_of(items[0][1]).offset
+        self.last_offset: int = last_of(items[-1][1]).offset
+        """No message above it was started from here."""
+
+    def __repr__(self) -> str:
+        return f"<FreeRun: {len(self.items)} of {self._count} not started>"
+
+    def note(self, note: Note, most: int) -> int:
+        """The offsets of the whole run: many workers walk through it."""
+        if self.record_of is None:
+            note.clear()
+        else:
+            note.write(self.record_of(self.first_offset, self.last_offset))
+        return most
+
+    def returned(self) -> None:
+        """What is left of a run of many handlers is walked through by handler."""
+        self.is_walked = False
+        if self.items:
+            self._split(self)
+
+    def withdraw(self) -> tuple[list[Pair], int]:
+        """Take back what was not started: that, and an offset that no started message lies above (-1)."""
+        left: list[Pair] = []
+        while self.items:
+            # Threads may be faster: what they have taken is started.
+            try:
+                left.append(self.items.popleft())
+            except IndexError:
+                break
+        if not left:
+            return left, self.last_offset
+        return left, (first_of(left[0][1]).offset - 1 if len(left) < self._count else -1)
