@@ -10,7 +10,7 @@ _LOOKS = 6
 """Looks within the span (Java's StatsItem: one every 10 s for a minute, every 10 min for an hour)."""
 
 
-class Counts(NamedTuple):
+class GrowthCounts(NamedTuple):
     """What has become of the messages of one topic since the start."""
 
     pulled: int = 0
@@ -25,7 +25,7 @@ class Growth:
     def __init__(self, span: float, now: float) -> None:
         """`now`: when all counters were 0."""
         self._step = span / _LOOKS
-        self._kept: deque[tuple[float, Mapping[str, Counts]]] = deque([(now, {})], maxlen=_LOOKS + 1)
+        self._kept: deque[tuple[float, Mapping[str, GrowthCounts]]] = deque([(now, {})], maxlen=_LOOKS + 1)
 
     def __repr__(self) -> str:
         return f"<Growth of {len(self._kept)} looks>"
@@ -34,13 +34,15 @@ class Growth:
         """Whether it is time for the next look."""
         return now >= self._kept[-1][0] + self._step
 
-    def look(self, counts: Mapping[str, Counts], now: float) -> None:
+    def look(self, counts: Mapping[str, GrowthCounts], now: float) -> None:
         """Keep what the counters of each topic are now; the oldest look is forgotten."""
         self._kept.append((now, counts))
 
-    def since(self, topic: str, counts: Counts, now: float) -> tuple[Counts, float]:
+    def since(self, topic: str, counts: GrowthCounts, now: float) -> tuple[GrowthCounts, float]:
         """By how much the counters of a topic have grown since the oldest look, and how many seconds ago that was."""
         at, kept = self._kept[0]
-        before = kept.get(topic, Counts())
-        grown = Counts(counts.pulled - before.pulled, counts.handled - before.handled, counts.failed - before.failed)
+        before = kept.get(topic, GrowthCounts())
+        grown = GrowthCounts(
+            counts.pulled - before.pulled, counts.handled - before.handled, counts.failed - before.failed
+        )
         return grown, now - at

@@ -9,9 +9,9 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import Pulled
+from rocketapp.consumer.modes.delivery import PulledMode
 from rocketapp.consumer.quarantine import QueueQuarantine
-from rocketapp.consumer.rollout.forward import Unmatched
+from rocketapp.consumer.rollout.forward import UnmatchedMessages
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.state.flow_control import QueueLimits
@@ -19,13 +19,13 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
 
-class ModeByCallers(Pulled):
+class ModeByCallers(PulledMode):
     """A mode that calls all its handlers in one group."""
 
     def __init__(self, context: ModeContext) -> None:
         self.context: ModeContext = context
         self.callers: Callers = Callers(context.member, context.threads, context.journal)
-        self.unmatched: Unmatched[Caller] = Unmatched(context.forwarding, self.callers.one)
+        self.unmatched: UnmatchedMessages[Caller] = UnmatchedMessages(context.forwarding, self.callers.one)
         """Who takes messages that no handler here does."""
 
     def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:

@@ -17,7 +17,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
-from rocketapp.consumer.workers.run import Acks
+from rocketapp.consumer.workers.run import Acknowledge
 from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
@@ -154,11 +154,11 @@ def no_prompt(process_queue: ProcessQueue[Message]) -> None:
 
 Keep = Callable[[Message, float], None]
 """Takes a message that was started and is parked: it starts again after these seconds, if its topic is not paused."""
-NewAcks = Callable[[ProcessQueue[Message], Handler, Keep], Acks]
+NewAcks = Callable[[ProcessQueue[Message], Handler, Keep], Acknowledge]
 """Makes what judges the calls of one handler in one session, and acknowledges its messages."""
 
 
-class Pulled:
+class PulledMode:
     """Its process queues hold messages, from the offset that the group has committed."""
 
     decode: Decode = staticmethod(decode_records)

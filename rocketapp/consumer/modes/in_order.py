@@ -21,10 +21,10 @@ from rocketapp.consumer.modes.by_callers import ModeByCallers
 from rocketapp.consumer.modes.by_offset import ByOffset, Prompting
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import QueueLock, lock_for
-from rocketapp.consumer.modes.keys import Keys
+from rocketapp.consumer.modes.keys import OrderKeys
 from rocketapp.consumer.modes.manual_commits import ManualCommits, Uncommitted
 from rocketapp.consumer.modes.outcomes import text_of
-from rocketapp.consumer.modes.retries_in_place import RetriesInPlace, Step
+from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.stalls import OF_CALL
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, Run, Taker
@@ -54,7 +54,7 @@ class InOrderMode(ModeByCallers):
     def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext, *, by_key: bool) -> None:
         """`by_key`: messages of one key follow one another, otherwise all messages of a queue."""
         super().__init__(context)
-        self.keys: Keys | None = Keys(context.member) if by_key else None
+        self.keys: OrderKeys | None = OrderKeys(context.member) if by_key else None
         """None: all messages of a queue are in one line."""
         self.needs_lock: bool = not context.member.broadcast
         self.tasks: Tasks = self.callers.tasks
@@ -73,7 +73,7 @@ class InOrderMode(ModeByCallers):
         return limits if self.keys is not None else replace(limits, max_span=None)
 
 
-class Line(Run):
+class LineRun(Run):
     """Messages that follow one another."""
 
     in_order = True
@@ -98,7 +98,7 @@ class Line(Run):
         self.notes_each = delivery.has_keys
 
     def __repr__(self) -> str:
-        return f"<Line {self.key!r}: {len(self.items)} messages>"
+        return f"<LineRun {self.key!r}: {len(self.items)} messages>"
 
     @property
     def delivery(self) -> InOrderDelivery:
@@ -170,10 +170,10 @@ class InOrderDelivery:
         self._takers: dict[int, Taker] = {}
         """By the identity of their callers."""
         self._table = table.with_each(self._taker)
-        self._lines: dict[Hashable, Line] = {}
-        self._spare: list[Line] = []
+        self._lines: dict[Hashable, LineRun] = {}
+        self._spare: list[LineRun] = []
         """Lines of keys that have no message any more, to be used again."""
-        self._uncertain: list[tuple[Line, Taker, Any, object, bool]] = []
+        self._uncertain: list[tuple[LineRun, Taker, Any, object, bool]] = []
         """Calls that ended when the lease was over: what they returned or raised."""
         self._asking: asyncio.Task[None] | None = None
         """Waits until the lock is certain again."""
@@ -219,7 +219,7 @@ class InOrderDelivery:
         if self._keys is None:
             self._add_to_queue((taker, message) for message in messages)
             return
-        lines, key_of, started = self._lines, self._keys.of(taker.handler), list[Line]()
+        lines, key_of, started = self._lines, self._keys.of(taker.handler), list[LineRun]()
         starts_at_once = self._starts_at_once(taker)
         for message in messages:
             try:
@@ -248,8 +248,8 @@ class InOrderDelivery:
         is_plain = not (self._quarantine or self.retries.earlier) and taker.caller.batch is None
         return is_plain and not self._ended.done() and self._loop.time() < self.lease.certain_until
 
-    def _new_line(self, key: Hashable) -> Line:
-        line = self._spare.pop() if self._spare else Line(self, key)
+    def _new_line(self, key: Hashable) -> LineRun:
+        line = self._spare.pop() if self._spare else LineRun(self, key)
         self._lines[key], line.key = line, key
         return line
 
@@ -271,14 +271,14 @@ class InOrderDelivery:
         line.items.append((taker, message))
         self._do(line, self._store(line, taker.handler, message, failure))
 
-    async def _store(self, line: Line, handler: Handler, message: Message, failure: Failure) -> None:
+    async def _store(self, line: LineRun, handler: Handler, message: Message, failure: Failure) -> None:
         if await self.retries.store_dead_letter(handler, message, failure):
             line.items.popleft()
             self._go_on(line)
 
     # From a line to workers.
 
-    def _start(self, line: Line) -> None:
+    def _start(self, line: LineRun) -> None:
         """Have its first message started, if it may."""
         if line.is_at_work or line.withheld or not line.items:
             return
@@ -295,7 +295,7 @@ class InOrderDelivery:
         line.is_at_work = True
         self._mode.callers.submit(line)
 
-    def _is_prepared(self, line: Line, taker: Taker) -> bool:
+    def _is_prepared(self, line: LineRun, taker: Taker) -> bool:
         """Whether its first message may start now; otherwise it is seen to, and the line goes on after that."""
         quarantined = self._quarantine if self._quarantine and taker.handler.runs_here else ()
         if taker.caller.batch is not None and not self._has_formed(
@@ -310,7 +310,7 @@ class InOrderDelivery:
         self._do(line, self._check(line, taker, item))
         return False
 
-    def _has_formed(self, line: Line, taker: Taker, most: int) -> bool:
+    def _has_formed(self, line: LineRun, taker: Taker, most: int) -> bool:
         """Put the messages in front into one batch that follow directly for the same handler, perhaps after a wait."""
         items = line.items
         if not isinstance(items[0][1], Message):
@@ -332,17 +332,17 @@ class InOrderDelivery:
         items.appendleft((taker, batch))
         return True
 
-    def _is_late(self, line: Line) -> None:
+    def _is_late(self, line: LineRun) -> None:
         line.timer = None
         self._start(line)
 
-    def _forget_timer(self, line: Line) -> None:
+    def _forget_timer(self, line: LineRun) -> None:
         line.formed_by = None
         if line.timer is not None:
             line.timer.cancel()
             line.timer = None
 
-    async def _check(self, line: Line, taker: Taker, item: Any) -> None:
+    async def _check(self, line: LineRun, taker: Taker, item: Any) -> None:
         """Store what has no attempt left as a dead letter, and wait for the turn of a quarantined message."""
         line.checked, kept = last_of(item).offset, list[Message]()
         for message in messages_of(item):
@@ -364,7 +364,7 @@ class InOrderDelivery:
             return
         self._go_on(line)
 
-    async def _is_dead(self, line: Line, handler: Handler, message: Message) -> bool:
+    async def _is_dead(self, line: LineRun, handler: Handler, message: Message) -> bool:
         """Whether it has no attempt left; then it is stored as a dead letter, unless the delivery ended before."""
         retries, quarantine = self.retries, self._quarantine if handler.runs_here else None
         if quarantine and message in quarantine:
@@ -395,14 +395,14 @@ class InOrderDelivery:
 
     # What workers report.
 
-    def returned(self, line: Line) -> None:
+    def returned(self, line: LineRun) -> None:
         """Workers have given it back: what they started of it is done."""
         self._note_started(line)
         if line.in_turn is not None and (not line.items or first_of(line.items[0][1]) is not line.in_turn):
             self._turn_over(line)
         self._go_on(line)
 
-    def ended_call(self, line: Line, taker: Taker, item: Any, result: object, raised: bool) -> None:
+    def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """A call needs a judgement: it failed, returned something, or ended when the lease was over."""
         self._turn_over(line)
         self._note_started(line)
@@ -419,7 +419,7 @@ class InOrderDelivery:
             self._uncertain.append((line, taker, item, result, raised))
             self._ask()
 
-    def _see_to(self, line: Line, taker: Taker, item: Any, result: object, raised: bool) -> None:
+    def _see_to(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         failures = taker.acks.settle(item, result, raised)
         if not failures:
             self._go_on(line)
@@ -427,7 +427,7 @@ class InOrderDelivery:
         step = self.retries.step_after(taker.handler, failures)
         self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
 
-    async def _again(self, line: Line, taker: Taker, step: Step, *, rolls_back: bool) -> None:
+    async def _again(self, line: LineRun, taker: Taker, step: AfterFailure, *, rolls_back: bool) -> None:
         """Dead letters are stored; after a delay the others are at the front of their line again."""
         retried = await self.retries.take(taker.handler, step)
         if retried is None or self._ended.done():
@@ -438,12 +438,12 @@ class InOrderDelivery:
             self._put_back(line, self._taker(caller), messages)
         self._go_on(line)
 
-    def _put_back(self, line: Line, taker: Taker, messages: Sequence[Message]) -> None:
+    def _put_back(self, line: LineRun, taker: Taker, messages: Sequence[Message]) -> None:
         """They come next; those of a batch as batches, for which nothing is waited any more."""
         most = taker.caller.batch
         line.items.extendleft((taker, item) for item in reversed(messages if most is None else cut(messages, most)))
 
-    def _go_on(self, line: Line) -> None:
+    def _go_on(self, line: LineRun) -> None:
         """Its next message may start; a line of a key that has none is forgotten."""
         line.is_at_work = line.rests = False
         if self._keys is None:
@@ -458,7 +458,7 @@ class InOrderDelivery:
         if self._ended.done():
             self._check_drained()
 
-    def is_through(self, line: Line) -> None:
+    def is_through(self, line: LineRun) -> None:
         """Workers have given it back, and it has no more messages."""
         if self._keys is None:
             self.returned(line)
@@ -472,7 +472,7 @@ class InOrderDelivery:
         if self._ended.done():
             self._check_drained()
 
-    def _forget(self, line: Line) -> None:
+    def _forget(self, line: LineRun) -> None:
         del self._lines[line.key]
         if len(self._spare) < _SPARE:
             self._spare.append(line)
@@ -487,18 +487,18 @@ class InOrderDelivery:
             self.retries.done_below(offset)
         self._context.prompt(self._process_queue)
 
-    def _note_started(self, line: Line) -> None:
+    def _note_started(self, line: LineRun) -> None:
         if line.item is not None:
             self._started_to = max(self._started_to, last_of(line.item).offset)
             line.item = None
 
-    def _turn_over(self, line: Line) -> None:
+    def _turn_over(self, line: LineRun) -> None:
         """The quarantined message was called, and the process lives."""
         if line.in_turn is not None and self._quarantine is not None:
             self._quarantine.ended(line.in_turn)
         line.in_turn = None
 
-    def _do(self, line: Line, work: Any) -> None:
+    def _do(self, line: LineRun, work: Any) -> None:
         """See to the first message of a line; an error of ours ends the session."""
         line.is_at_work = line.rests = True
         task = self._mode.tasks.start(work, f"in order {self.queue}")
@@ -579,7 +579,7 @@ class InOrderDelivery:
             self._finish(lines)
         self._check_drained()
 
-    def _finish(self, lines: Sequence[Line]) -> None:
+    def _finish(self, lines: Sequence[LineRun]) -> None:
         for line in lines:
             started = line.items[0][1] if line.rests and line.items else line.item
             if started is not None:
@@ -622,7 +622,7 @@ class InOrderDelivery:
         self.retries.close()
         self._finish_no_more()
 
-    def _may_start(self, line: Line) -> bool:
+    def _may_start(self, line: LineRun) -> bool:
         return bool(line.items) and not line.rests
 
     async def drained(self) -> None:
@@ -634,7 +634,7 @@ class InOrderDelivery:
         """Cancel the running calls; whether they have ended. A thread goes on, and so may a handler."""
         self._mode.callers.collect()  # what was done before counts
         self._give_up()
-        await self._mode.callers.cancel(lambda run: isinstance(run, Line) and run.delivery is self)
+        await self._mode.callers.cancel(lambda run: isinstance(run, LineRun) and run.delivery is self)
         return not any(line.is_walked for line in self._lines.values())
 
     def discard(self) -> None:

@@ -15,7 +15,7 @@ from rocketapp.wire.record import Message
 KeyOf = Callable[[Message], Hashable]
 
 
-class Keys:
+class OrderKeys:
     """Those of one group's handlers, over all their queues and sessions."""
 
     def __init__(self, member: Member) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import Pulled, QueueLock, lock_for
+from rocketapp.consumer.modes.delivery import PulledMode, QueueLock, lock_for
 from rocketapp.consumer.modes.outcomes import failure_of
 from rocketapp.consumer.modes.sink import SinkDelivery, decode_wanted
 from rocketapp.consumer.pull.flow import QueueFlow
@@ -48,7 +48,7 @@ _PATIENCE = 10.0
 """Seconds without progress, for want of a free call or of a pull, after which a queue is said to be blocked."""
 
 
-class PolledMode(Pulled):
+class PolledMode(PulledMode):
     """Calls one polled handler, for up to `concurrency` queues at once."""
 
     run_on: float | None = None

@@ -19,7 +19,7 @@ from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.wire.record import Message
 
 
-class Step(NamedTuple):
+class AfterFailure(NamedTuple):
     """What follows a failed call."""
 
     dead: list[tuple[Message, Failure]]
@@ -46,9 +46,9 @@ class RetriesInPlace:
     def __repr__(self) -> str:
         return f"<RetriesInPlace {self._process_queue}: {len(self.failed)} failed, {len(self.earlier)} before>"
 
-    def step_after(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> Step:
+    def step_after(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> AfterFailure:
         """What follows these failures. The breaker hears of them at once."""
-        step = Step([], [], [], 0.0)
+        step = AfterFailure([], [], [], 0.0)
         for message, failure in failures:
             delay = self._delay_after(handler, message, failure)
             if delay is None:
@@ -58,7 +58,7 @@ class RetriesInPlace:
                 step = step._replace(delay=max(step.delay, delay))
         return step
 
-    async def take(self, handler: Handler, step: Step) -> list[Message] | None:
+    async def take(self, handler: Handler, step: AfterFailure) -> list[Message] | None:
         """Store dead letters; after the delay, the messages to try again. None when the delivery ended before."""
         for message, failure in step.dead:
             if not await self.store_dead_letter(handler, message, failure):

@@ -19,7 +19,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import NewQueue, Pulled
+from rocketapp.consumer.modes.delivery import NewQueue, PulledMode
 from rocketapp.consumer.pausing import PausesOfHandler
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stalls import OF_WRITER
@@ -137,7 +137,7 @@ class Sink:
     """The plugin that brought it; the app fills that in."""
 
 
-class SinkMode(Pulled):
+class SinkMode(PulledMode):
     """Consumes one topic by a sink; its retries are concurrent."""
 
     def __init__(self, topics: Sequence[ConsumedTopic], context: ModeContext) -> None:

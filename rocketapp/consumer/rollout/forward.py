@@ -33,7 +33,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
 from rocketapp.consumer.workers.free_calls import FreeCalls, call_before
-from rocketapp.consumer.workers.run import Acks
+from rocketapp.consumer.workers.run import Acknowledge
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
@@ -246,7 +246,7 @@ class Forwarding:
             self._member.stalls.moving(place.queue, place=OF_FORWARD)
 
 
-class Unmatched(Generic[W]):
+class UnmatchedMessages(Generic[W]):
     """For one mode of consuming: what becomes of messages that no handler here takes."""
 
     def __init__(self, forwarding: Forwarding | None, make: Callable[[Handler], W]) -> None:
@@ -400,8 +400,8 @@ class Taking:
     def _deliver(self, call: _Call) -> None:
         failures = call if call.tells_failures else None
 
-        def new_acks(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Acks:
-            acks: Acks = self._mode.context.new_acks(own, handler, call.keep, failures)
+        def new_acks(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Acknowledge:
+            acks: Acknowledge = self._mode.context.new_acks(own, handler, call.keep, failures)
             return acks
 
         call.delivery = self._mode.open(call.own, new_acks=new_acks)

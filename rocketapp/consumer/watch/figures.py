@@ -22,7 +22,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Handled, LoopFailed, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import GroupSnapshot, HandlerSnapshot, QueueSnapshot
-from rocketapp.state.growth import Counts, Growth
+from rocketapp.state.growth import Growth, GrowthCounts
 from rocketapp.tasks import repeat
 from rocketapp.wire.requests.assignment import ALL_QUEUES
 from rocketapp.wire.requests.clients import CONSUME_PASSIVELY
@@ -134,14 +134,14 @@ class Figures:
             for growth in due:
                 growth.look(counts, now)
 
-    def _counts(self) -> dict[str, Counts]:
+    def _counts(self) -> dict[str, GrowthCounts]:
         stats = self._member.stats
-        found = {topic: Counts(pulled=pulled) for topic, pulled in stats.pulled.items()}
+        found = {topic: GrowthCounts(pulled=pulled) for topic, pulled in stats.pulled.items()}
         for handler in stats.handlers:
             topic, of_handler = handler.subscription.topic, handler.stats
-            known = found.get(topic, Counts())
+            known = found.get(topic, GrowthCounts())
             failed = of_handler.retried + of_handler.dead_lettered + of_handler.dropped
-            found[topic] = Counts(known.pulled, known.handled + of_handler.handled, known.failed + failed)
+            found[topic] = GrowthCounts(known.pulled, known.handled + of_handler.handled, known.failed + failed)
         return found
 
     # What the app asks.
@@ -314,7 +314,7 @@ class Figures:
         """Those of the last minute, and the failed attempts of the last hour, of each topic."""
         now, counts, found = self._now(), self._counts(), dict[str, TopicRates]()
         for topic in self._member.subscriptions:
-            count = counts.get(topic, Counts())
+            count = counts.get(topic, GrowthCounts())
             minute, seconds = self._minute.since(topic, count, now)
             hour, _ = self._hour.since(topic, count, now)
             per_second = 1 / seconds if seconds else 0.0

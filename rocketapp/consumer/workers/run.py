@@ -21,7 +21,7 @@ STINT = 32
 """Messages of a run that a worker takes before it looks for others."""
 
 
-class Acks(Protocol):
+class Acknowledge(Protocol):
     """Acknowledges the messages of one handler in one session. Called on the loop only."""
 
     @property
