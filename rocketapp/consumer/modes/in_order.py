@@ -8,7 +8,7 @@ each start and after each call. A failed message rests at the front of its line 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import contextlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -473,8 +473,7 @@ class InOrderDelivery:
             self._check_drained()
 
     def _forget(self, line: LineRun) -> None:
-        del self._lines[line.key]
-        if len(self._spare) < _SPARE:
+        if self._lines.pop(line.key, None) is line and len(self._spare) < _SPARE:
             self._spare.append(line)
 
     def _tidy(self) -> None:
@@ -586,16 +585,11 @@ class InOrderDelivery:
                 self._started_to = max(self._started_to, last_of(started).offset)
         highest, dropped = self._started_to, False
         for line in lines:
-            left = deque[tuple[Taker, Any]]()
-            while line.items:
-                # Threads may be faster: what they have taken is started.
-                try:
-                    left.append(line.items.popleft())
-                except IndexError:
-                    break
-            needed = [pair for pair in left if last_of(pair[1]).offset <= highest]
-            dropped = dropped or len(needed) < len(left)
-            line.items.extend(needed)
+            # From the end: a thread may take the first ones meanwhile.
+            with contextlib.suppress(IndexError):
+                while last_of(line.items[-1][1]).offset > highest:
+                    line.items.pop()
+                    dropped = True
         if dropped:
             self._process_queue.withdraw(highest + 1)
         self._finishing = self._loop.call_later(RUN_ON, self._finish_no_more)

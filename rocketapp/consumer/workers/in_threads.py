@@ -91,6 +91,8 @@ class ThreadWorkers:
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
         """It may be called again. `by_worker`: a thread says so, and looks for the next run itself."""
+        if self._is_stopped:
+            return
         with self._lock:
             self._ready.enter(caller)
         if not by_worker:
@@ -112,6 +114,7 @@ class ThreadWorkers:
 
     def halt(self) -> None:
         """In a forked child: start nothing more."""
+        self._is_stopped = True
         self._lock = threading.Lock()  # a thread that is not there may hold the old one
         self._start_nothing()
         self._threads.halt()

@@ -71,6 +71,8 @@ class LoopWorkers:
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
         """It may be called again. `by_worker`: a worker says so, and looks for the next run itself."""
+        if self._is_stopped:
+            return
         self._ready.enter(caller)
         if not by_worker:
             self._ask_to_spread()

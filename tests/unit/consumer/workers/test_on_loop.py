@@ -63,6 +63,7 @@ async def test_a_handler_that_swallows_its_cancellation_holds_up_no_stop_and_is_
 
     bench = Bench(call)
     bench.submit(0, 1, 2)
+    bench.submit(3)
     await eventually(lambda: called == [0])
     async with asyncio.timeout(5):
         await bench.workers.stop()
