@@ -76,7 +76,7 @@ class InOrderMode(ModeByCallers):
 class LineRun(Run):
     """Messages that follow one another."""
 
-    in_order = True
+    in_order: bool = True
     is_at_work: bool = False
     """It is with workers, or its first message rests."""
     rests: bool = False
@@ -93,9 +93,9 @@ class LineRun(Run):
         super().__init__(())
         self._delivery = delivery
         self.key: Hashable = key
-        self.lease = delivery.lease
-        self.record_of = delivery.record_of
-        self.notes_each = delivery.has_keys
+        self.lease: Lease = delivery.lease
+        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
+        self.notes_each: bool = delivery.has_keys
 
     def __repr__(self) -> str:
         return f"<LineRun {self.key!r}: {len(self.items)} messages>"
@@ -163,7 +163,7 @@ class InOrderDelivery:
         self._keys = mode.keys
         self.has_keys: bool = mode.keys is not None
         self.record_of: Callable[[int, int], bytes] | None = mode.recorder(process_queue)
-        self.retries = RetriesInPlace(process_queue, self._ended, mode.context)
+        self.retries: RetriesInPlace = RetriesInPlace(process_queue, self._ended, mode.context)
         self._quarantine = mode.quarantine(process_queue)
         self._uncommitted = Uncommitted(process_queue)
         """Of handlers that commit by hand."""

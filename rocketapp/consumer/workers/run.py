@@ -38,6 +38,9 @@ class Acknowledge(Protocol):
         ...
 
 
+Parts = tuple[Caller, Callable[[Any], Any], Callable[[Message], None], bool, bool]
+
+
 class Taker:
     """One handler as the messages of one session meet it."""
 
@@ -56,7 +59,7 @@ class Taker:
         goes_along = caller.batch is None and caller.handler.runs_here
         self.goes_with: object = caller.workers if goes_along else self
         """A worker goes on from one handler to another only where this is the same."""
-        self.parts = self.caller, self.call, self.done, self.is_plain, self.is_rated
+        self.parts: Parts = (self.caller, self.call, self.done, self.is_plain, self.is_rated)
         """What a worker of the loop needs for each call."""
 
     def __repr__(self) -> str:
@@ -139,9 +142,9 @@ class FreeRun(Run):
         """`split` has what is left of a run of many handlers walked through by handler. `is_of_one`: it has one."""
         super().__init__(items)
         self._split, self._count = split, len(items)
-        self.is_of_many = not is_of_one
+        self.is_of_many: bool = not is_of_one
         # Threads could not tell whose message they are about to take.
-        self.is_shared = is_of_one or items[0][0].handler.subscription.is_async
+        self.is_shared: bool = is_of_one or items[0][0].handler.subscription.is_async
         self.first_offset: int = first_of(items[0][1]).offset
         self.last_offset: int = last_of(items[-1][1]).offset
         """No message above it was started from here."""
