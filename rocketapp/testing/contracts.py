@@ -246,7 +246,8 @@ async def _check_many(first: IdempotencyStore, second: IdempotencyStore) -> None
     keys = [_key(1000 + number) for number in range(500)]
     await first.done(keys[::2], expiry=_LONGER)
     answers = await second.claim([Claim(key, _MINE) for key in keys], lease=_LONGER)
-    assert list(answers) == [DONE, CLAIMED] * 250, "claim: an answer for each claim, in the same order"
+    are_in_order = list(answers) == [DONE, CLAIMED] * 250
+    assert are_in_order, "claim: an answer for each claim, in the same order"
     await second.release([Claim(key, _MINE) for key in keys])
     answers = await first.claim([Claim(keys[1], _MINE), Claim(keys[1], _OTHERS)], lease=_LONGER)
     states = [answer.state for answer in answers]

@@ -31,6 +31,8 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable, split
 from rocketapp.wire.record import Message
 
+_TICK = 0.001
+"""Seconds by which a timer may be early."""
 _POLLED = "it came back for a retry, and its topic is polled by now"
 
 
@@ -98,8 +100,8 @@ class ConcurrentDelivery:
         self._started_to = -1
         """No started message lies above this offset, except messages of `_runs`."""
         self._batches: dict[int, tuple[Taker, Batches]] = {}
-        self._copies: list[Pair] = []
-        """Items that wait for the end of a call here, which was sent back, or for some seconds."""
+        self._copies: list[tuple[float, Pair]] = []
+        """Items that wait for the end of a call here, which was sent back, or until the loop's time is this."""
         self._given_up = False
         self._left_behind = 0
         """Messages that are neither started nor withdrawn, when the queue was given up."""
@@ -199,8 +201,9 @@ class ConcurrentDelivery:
             self._left_behind += 1
             self._check_drained()
         elif after:
-            self._copies.append(pair)
-            asyncio.get_running_loop().call_later(after, self._submit_copies)
+            loop = asyncio.get_running_loop()
+            self._copies.append((loop.time() + after, pair))
+            loop.call_later(after, self._submit_copies)
         else:
             self._submit([pair])
 
@@ -248,13 +251,15 @@ class ConcurrentDelivery:
             self._left_behind += len(messages_of(pair[1]))
             self._check_drained()
         else:
-            self._copies.append(pair)
+            self._copies.append((0.0, pair))
         return True
 
     def _submit_copies(self) -> None:
-        copies, self._copies = self._copies, []
-        for pair in copies:
-            self._submit([pair])
+        now, copies = asyncio.get_running_loop().time() + _TICK, self._copies
+        self._copies = [each for each in copies if each[0] > now]
+        for at, pair in copies:
+            if at <= now:
+                self._submit([pair])
 
     def _start(self, pairs: Sequence[Pair], *, is_of_one: bool, is_alone: bool = False) -> None:
         runs = self._runs
@@ -328,7 +333,7 @@ class ConcurrentDelivery:
         self._given_up = True
         self._mode.deliveries.pop(self, None)
         left = self._take_back(lambda _: True)
-        left += ((taker, [item]) for taker, item in self._copies)
+        left += ((taker, [item]) for _, (taker, item) in self._copies)
         self._copies.clear()
         messages = [(taker, [one for item in items for one in messages_of(item)]) for taker, items in left]
         for taker, batches in self._batches.values():

@@ -81,6 +81,8 @@ class LineRun(Run):
     """It is with workers, or its first message rests."""
     rests: bool = False
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
+    sees_to_first: bool = False
+    """That is the first one of `items`; a message that has failed is not among them."""
     checked: int = -1
     """Up to this offset it is counted what dead processes and earlier sessions have done: once for each message."""
     in_turn: Message | None = None
@@ -220,11 +222,13 @@ class InOrderDelivery:
             self._add_to_queue((taker, message) for message in messages)
             return
         lines, key_of, started = self._lines, self._keys.of(taker.handler), list[LineRun]()
-        starts_at_once = self._starts_at_once(taker)
+        starts_at_once, runs_here = self._starts_at_once(taker), taker.handler.runs_here
         for message in messages:
             try:
                 key = taker, key_of(message)
                 line = lines.get(key) or self._new_line(key)
+                if not runs_here:
+                    line.record_of = None
             except Exception as error:
                 place = f"order_by= failed, so that its place is not known: {type(error).__name__}: "
                 self._refuse(taker, message, Failure("OrderBy", place + text_of(error, "")))
@@ -250,7 +254,7 @@ class InOrderDelivery:
 
     def _new_line(self, key: Hashable) -> LineRun:
         line = self._spare.pop() if self._spare else LineRun(self, key)
-        self._lines[key], line.key = line, key
+        self._lines[key], line.key, line.withheld = line, key, self._ended.done()
         return line
 
     def _taker(self, caller: Caller) -> Taker:
@@ -269,6 +273,7 @@ class InOrderDelivery:
         """Send it to the dead letters without a call."""
         line = self._new_line(object())
         line.items.append((taker, message))
+        line.sees_to_first = True
         self._do(line, self._store(line, taker.handler, message, failure))
 
     async def _store(self, line: LineRun, handler: Handler, message: Message, failure: Failure) -> None:
@@ -307,6 +312,7 @@ class InOrderDelivery:
             one.offset in earlier or one in quarantined for one in messages_of(item)
         ):
             return True
+        line.sees_to_first = True
         self._do(line, self._check(line, taker, item))
         return False
 
@@ -445,7 +451,7 @@ class InOrderDelivery:
 
     def _go_on(self, line: LineRun) -> None:
         """Its next message may start; a line of a key that has none is forgotten."""
-        line.is_at_work = line.rests = False
+        line.is_at_work = line.rests = line.sees_to_first = False
         if self._keys is None:
             self._tidy()
         elif not self._is_tidied_soon:
@@ -473,7 +479,8 @@ class InOrderDelivery:
             self._check_drained()
 
     def _forget(self, line: LineRun) -> None:
-        if self._lines.pop(line.key, None) is line and len(self._spare) < _SPARE:
+        is_ours = self._lines.pop(line.key, None) is line and line.record_of is self.record_of
+        if is_ours and len(self._spare) < _SPARE:
             self._spare.append(line)
 
     def _tidy(self) -> None:
@@ -567,6 +574,8 @@ class InOrderDelivery:
             for _, _, item, _, _ in self._uncertain:
                 self._count_attempts(item)
         self._uncertain.clear()
+        if self._keys is None:
+            self.waits_no_more()
         if self._quarantine is not None:
             self._quarantine.give_up()
         # Not before: nothing is drained while it is open whether messages below a started one start still.
@@ -580,7 +589,7 @@ class InOrderDelivery:
 
     def _finish(self, lines: Sequence[LineRun]) -> None:
         for line in lines:
-            started = line.items[0][1] if line.rests and line.items else line.item
+            started = line.items[0][1] if line.sees_to_first and line.items else line.item
             if started is not None:
                 self._started_to = max(self._started_to, last_of(started).offset)
         highest, dropped = self._started_to, False
@@ -614,6 +623,8 @@ class InOrderDelivery:
             return
         self._drained.set()
         self.retries.close()
+        for line in lines:
+            line.items.clear()  # workers may have the line still, perhaps behind one that is paused
         self._finish_no_more()
 
     def _may_start(self, line: LineRun) -> bool:

@@ -115,10 +115,6 @@ class RetriesInPlace:
         """Attempts of this message that others have counted are not to be forgotten."""
         self.failed[message.offset] = message.reconsume_times
 
-    def done(self, message: Message) -> None:
-        """It needs no further attempt."""
-        self.failed.pop(message.offset, None)
-
     def done_below(self, offset: int) -> None:
         """Every message below this offset is done: the queue is committed up to it."""
         if self.failed:

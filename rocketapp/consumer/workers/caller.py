@@ -109,15 +109,18 @@ class Caller:
                 return False
         return True
 
-    def release(self) -> None:
-        """The call is over."""
-        if self._surplus:
-            self._surplus.pop()
-            self._look()
-        else:
-            self._free.append(None)
+    def release(self, *, by_worker: bool = True) -> None:
+        """The call is over. `by_worker`: who says so looks for the next run itself."""
+        try:
+            if self._surplus:
+                self._surplus.pop()
+                self._look()
+            else:
+                self._free.append(None)
+        except IndexError:
+            self._free.append(None)  # another thread was faster
         if self.runs:
-            self.workers.enter(self, by_worker=True)
+            self.workers.enter(self, by_worker=by_worker)
 
     def take_token(self, item: Any) -> bool:
         """Before each call of a handler with a rate: take a token for each message, if there is one for the first."""

@@ -91,12 +91,10 @@ class ThreadWorkers:
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
         """It may be called again. `by_worker`: a thread says so, and looks for the next run itself."""
-        if self._is_stopped:
-            return
         with self._lock:
             self._ready.enter(caller)
         if not by_worker:
-            self._look_in(0.0)
+            self._on_loop(self._look_in, 0.0)
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
@@ -209,12 +207,9 @@ class ThreadWorkers:
     def _has_next(self, worker: _Worker) -> bool:
         """Whether there is a run for this thread, which has a call for it; otherwise it rests."""
         with self._lock:
-            while (run := self._ready.next()) is not None:
-                try:
-                    worker.run, worker.taker = run, run.items[0][0]
-                    return True
-                except IndexError:
-                    ...
+            if (found := self._ready.next()) is not None:
+                worker.run, worker.taker = found
+                return True
             if worker.note is not None:
                 worker.note.clear()
             worker.run = worker.item = worker.seen = None
@@ -324,7 +319,7 @@ class ThreadWorkers:
         if taker.goes_with is not before.goes_with or not taker.caller.take():
             return False
         worker.taker = taker
-        before.caller.release()
+        before.caller.release(by_worker=False)
         return True
 
     def _pop(self, items: deque[Pair], caller: Caller) -> Any:

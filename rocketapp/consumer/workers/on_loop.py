@@ -71,8 +71,6 @@ class LoopWorkers:
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
         """It may be called again. `by_worker`: a worker says so, and looks for the next run itself."""
-        if self._is_stopped:
-            return
         self._ready.enter(caller)
         if not by_worker:
             self._ask_to_spread()
@@ -163,8 +161,8 @@ class LoopWorkers:
         """Work until nothing is left to start."""
         is_cancelling, now = worker.task.cancelling, self._loop.time
         self._turn_end = now() + _TURN
-        while (run := self._ready.next()) is not None:
-            worker.run, worker.taker = run, run.items[0][0]
+        while (found := self._ready.next()) is not None:
+            run, _ = worker.run, worker.taker = found
             most = run.most if worker.note is None else run.note(worker.note, run.most)
             try:
                 if run.in_order:
@@ -261,8 +259,9 @@ class LoopWorkers:
 
     def _following(self, worker: _Worker, run: Run, caller: Caller) -> Run | None:
         """After the last message of a run in order: many have but one, and the call is good for another run as well."""
-        run.is_walked, worker.run = False, None
+        run.is_walked = False
         run.returned()
+        worker.run = None
         if (following := self._ready.following(caller)) is not None:
             worker.run = following
             if worker.note is not None and not following.note(worker.note, following.most):
@@ -277,7 +276,7 @@ class LoopWorkers:
         if taker.goes_with is not before.goes_with or worker.task.cancelling() or not taker.caller.take():
             return False
         worker.taker = taker
-        before.caller.release()
+        before.caller.release(by_worker=False)
         return True
 
     def _failed(self, run: Run, taker: Taker, item: Any, error: BaseException) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import Run
+from rocketapp.consumer.workers.run import Run, Taker
 
 
 class Ready:
@@ -25,6 +25,7 @@ class Ready:
         """
         self._leave, self._split, self._tell = leave, split, tell
         self._turns: deque[Caller] = deque()
+        self._is_over = False
 
     def __bool__(self) -> bool:
         return bool(self._turns)
@@ -51,12 +52,15 @@ class Ready:
 
     def enter(self, caller: Caller) -> None:
         """It may be called again."""
-        if caller.runs and not caller.has_turn:
+        if caller.runs and not caller.has_turn and not self._is_over:
             caller.has_turn = True
             self._turns.append(caller)
 
-    def next(self) -> Run | None:
-        """The next run, with a call taken for its first message. A run that is not shared is here no more."""
+    def next(self) -> tuple[Run, Taker] | None:
+        """The next run and the taker of its first message, with a call taken. A run that is not shared is here no more.
+
+        Others may take that message meanwhile.
+        """
         turns = self._turns
         while turns:
             caller, runs = turns[0], turns[0].runs
@@ -65,26 +69,28 @@ class Ready:
                 continue
             run: Run = runs[0]
             try:
-                first = run.items[0][0].caller
+                taker = run.items[0][0]
             except IndexError:
-                first = None
-            if first is not caller or run.withheld:
+                taker = None
+            if taker is None or taker.caller is not caller or run.withheld:
                 runs.popleft().is_queued = False
                 self._leave(run)
             elif caller.take():
                 turns.rotate(-1)
-                return run if run.is_shared else self._taken(run, runs)
+                return run if run.is_shared else self._taken(run, runs), taker
             else:
                 self._drop()
                 self._tell_that_they_wait(caller)
         return None
 
     def following(self, caller: Caller) -> Run | None:
-        """Another run in order of this handler, of which a call is taken already."""
+        """Another run by key of this handler, of which a call is taken already; not one that is looked at closely."""
         runs = caller.runs
-        if not runs or not runs[0].in_order or not runs[0].items or runs[0].withheld or not caller.is_open:
+        if self._is_over or not runs or not runs[0].items or runs[0].withheld or not caller.is_open:
             return None
         run: Run = runs[0]
+        if not run.notes_each or run.most == 1:
+            return None
         taker = run.items[0][0]
         is_callable = taker.caller is caller and taker.goes_with is caller.workers
         return self._taken(run, runs) if is_callable else None
@@ -112,7 +118,8 @@ class Ready:
         return count
 
     def clear(self) -> None:
-        """Nothing starts any more."""
+        """Nothing starts any more, also what was left out so far."""
+        self._is_over = True
         for caller in self._turns:
             for run in caller.runs:
                 run.items.clear()
