@@ -196,6 +196,10 @@ class InOrderDelivery:
         """Nothing of it is acknowledged any more."""
         return self._is_abandoned or self._process_queue.closed
 
+    def lines(self) -> list[LineRun]:
+        """Those that have messages, or a message that is not done."""
+        return list(self._lines.values())
+
     # From a message to a line.
 
     def deliver(self, messages: Sequence[Message]) -> None:
