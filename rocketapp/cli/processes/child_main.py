@@ -28,6 +28,9 @@ at once; but a forked copy of the parent may hold its other end open."""
 def main(spec: Spec) -> None:
     """Be what `spec["role"]` says; ends the process."""
     collect_rarely()
+    if spec.get("is_edited"):
+        # Python tells a compiled file that is outdated by the second and the size of its source: an edit may keep both.
+        sys.dont_write_bytecode = True
     reporter = Reporter(spec["reports"])
     lifeline = Lifeline(spec["parent"])
     role: Callable[[Spec, Reporter, Lifeline], int] = _worker if spec["role"] == "worker" else _broker

@@ -51,7 +51,7 @@ class Parent:
         `watched`: start workers again when these files change. Raises CommandError for an address that cannot be used.
         """
         presence = self._presence = Presence()
-        self._spec = {**spec, "role": "worker", "presence": presence.writing}
+        self._spec = {**spec, "role": "worker", "presence": presence.writing, "is_edited": watched is not None}
         self._stop = stop
         self._loop = asyncio.get_running_loop()
         self._watched = watched
