@@ -223,12 +223,8 @@ class ConcurrentDelivery:
                 quarantine.settled_when_finished(message)
             else:
                 in_turn = Taker(taker.caller, AckInTurn(taker.acks, quarantine, message))
-                quarantine.add(message, taker.handler, partial(self._start_alone, in_turn, item))
+                quarantine.add(message, taker.handler, partial(self._submit, [(in_turn, item)]))
         return others
-
-    def _start_alone(self, in_turn: Taker, item: Any) -> None:
-        if not self._waits([(in_turn, item)]):
-            self._start([(in_turn, item)], is_of_one=True, is_alone=True)
 
     def _submit(self, pairs: Sequence[Pair]) -> None:
         taken = [pair for pair in self._cut(pairs) if not self._waits([pair])] if self._released else self._cut(pairs)
@@ -261,12 +257,12 @@ class ConcurrentDelivery:
             if at <= now:
                 self._submit([pair])
 
-    def _start(self, pairs: Sequence[Pair], *, is_of_one: bool, is_alone: bool = False) -> None:
+    def _start(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:
         runs = self._runs
         while runs and not runs[0].items:
             self._started_to = max(self._started_to, runs.popleft().last_offset)
         run = self._new_run(pairs, is_of_one=is_of_one)
-        run.is_alone = is_alone
+        run.is_alone = isinstance(pairs[0][0].acks, AckInTurn)
         if pairs[0][0].handler.runs_here:
             run.record_of = self._record_of
         runs.append(run)

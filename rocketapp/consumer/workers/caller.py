@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.pausing import PausesOfHandler
+from rocketapp.consumer.workers.free_calls import Calls
 from rocketapp.state.pauses import Pauses
 
 _SHORTEST_WAIT = 0.02
@@ -34,12 +35,13 @@ class Workers(Protocol):
         ...
 
 
-class Caller:
+class Caller(Calls):
     """How one handler is called."""
 
     def __init__(self, handler: Handler, pauses: Pauses, workers: Workers) -> None:
         """`workers`: those that call it."""
         about = handler.subscription
+        super().__init__(about.concurrency)
         self.handler: Handler = handler
         self.workers: Workers = workers
         self.call: Callable[[Any], Any] = handler.call
@@ -51,12 +53,6 @@ class Caller:
         """The `run.Run`s whose next message is for this handler."""
         self.has_turn: bool = False
         """It is among those that take turns (`ready.Ready`)."""
-        self.most: int = about.concurrency
-        """Most calls at once."""
-        self._free: deque[None] = deque([None] * self.most)
-        """Calls that may start."""
-        self._surplus: deque[None] = deque()
-        """Calls beyond a smaller most, which are not given back."""
         self._tokens = handler.tokens
         self.is_rated: bool = self._tokens is not None
         self._loop = asyncio.get_running_loop()
@@ -84,20 +80,9 @@ class Caller:
             return len(self._probe)
         return 0 if self._is_dry else len(self._free)
 
-    @property
-    def is_busy(self) -> bool:
-        """All its calls run."""
-        return not self._free
-
     def take(self) -> bool:
         """Take a call; False when there is none, or nothing may start. One that was taken is to be released."""
-        if not self.is_open and not self._may_start():
-            return False
-        try:
-            self._free.pop()
-        except IndexError:
-            return False
-        return True
+        return (self.is_open or self._may_start()) and super().take()
 
     def _may_start(self) -> bool:
         if self._is_dry or not self._free:
@@ -111,14 +96,9 @@ class Caller:
 
     def release(self, *, by_worker: bool = True) -> None:
         """The call is over. `by_worker`: who says so looks for the next run itself."""
-        try:
-            if self._surplus:
-                self._surplus.pop()
-                self._look()
-            else:
-                self._free.append(None)
-        except IndexError:
-            self._free.append(None)  # another thread was faster
+        super().release()
+        if not self.is_open:
+            self._look()
         if self.runs:
             self.workers.enter(self, by_worker=by_worker)
 
@@ -146,13 +126,7 @@ class Caller:
 
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on; what runs beyond that ends first."""
-        more, self.most = most - self.most, most
-        for _ in range(abs(more)):
-            found, other = (self._surplus, self._free) if more > 0 else (self._free, self._surplus)
-            if found:
-                found.pop()
-            else:
-                other.append(None)
+        super().resize(most)
         self._look()
         self.workers.enter(self)
 

@@ -1,4 +1,4 @@
-"""The calls that one orderly or polled handler may run at once, one for each queue, and waiting for a free one."""
+"""The calls that one handler may run at once, and waiting for a free one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,54 @@ from collections import deque
 from rocketapp.tasks import scope
 
 
-class FreeCalls:
-    """Like a semaphore, whose size can be changed. Those that wait get a call in the order of their coming.
-
-    Threads may take a call and give one back: each does so in one step, without a lock.
-    """
+class Calls:
+    """At most so many at once; the number can be changed. Threads take and release calls, each in one step."""
 
     def __init__(self, most: int) -> None:
         self.most: int = most
-        self._free = deque(range(most))
-        self._surplus = 0
-        """Calls that run beyond a smaller size: they are not given back."""
+        self._free: deque[None] = deque([None] * most)
+        self._surplus: deque[None] = deque()
+        """Calls that run beyond a smaller most: they are not given back."""
+
+    @property
+    def is_busy(self) -> bool:
+        """All calls run."""
+        return not self._free
+
+    def take(self) -> bool:
+        """Take a call, if one is free."""
+        try:
+            self._free.pop()
+        except IndexError:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give a call back."""
+        try:
+            if self._surplus:
+                self._surplus.pop()
+                return
+        except IndexError:
+            ...  # another thread was faster
+        self._free.append(None)
+
+    def resize(self, most: int) -> None:
+        """At most this number at once from now on; what runs beyond that ends first."""
+        more, self.most = most - self.most, most
+        for _ in range(abs(more)):
+            found, other = (self._surplus, self._free) if more > 0 else (self._free, self._surplus)
+            if found:
+                found.pop()
+            else:
+                other.append(None)
+
+
+class FreeCalls(Calls):
+    """Calls for which one may wait. Those that wait get a call in the order of their coming."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def __repr__(self) -> str:
@@ -30,14 +67,8 @@ class FreeCalls:
         return not self._free or bool(self._waiting)
 
     def take(self) -> bool:
-        """Take a call, if one is free."""
-        if self._waiting:
-            return False
-        try:
-            self._free.pop()
-        except IndexError:
-            return False
-        return True
+        """Take a call, if one is free and nobody waits."""
+        return not self._waiting and super().take()
 
     async def acquire(self) -> bool:
         """Take a call, as soon as one is free."""
@@ -54,24 +85,14 @@ class FreeCalls:
 
     def release(self) -> None:
         """Give a call back."""
-        if self._surplus > 0:
-            self._surplus -= 1
-            return
-        self._free.append(0)
+        super().release()
         if self._waiting:
             with contextlib.suppress(RuntimeError, IndexError):  # the loop is closed, or has seen to it
                 self._waiting[0].get_loop().call_soon_threadsafe(self._give)
 
     def resize(self, most: int) -> None:
         """At most this number at once from now on; what runs beyond that ends first."""
-        more, self.most = most - self.most, most
-        for _ in range(-more):
-            try:
-                self._free.pop()
-            except IndexError:
-                self._surplus += 1
-        for _ in range(more):
-            self.release()
+        super().resize(most)
         self._give()
 
     def _give(self) -> None:
