@@ -112,12 +112,7 @@ class ClientInstance(PoolOwner):
         self.pid: int = os.getpid() if pid is None else pid
         name = config.instance_name
         self.client_id: str = make_client_id(self.client_ip, self.pid, name, clock.now(), random, subscribed=subscribed)
-        self.inbound: Inbound = Inbound()
-        self.inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
-        self.inbound.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_running_info)
-        self.inbound.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._tell_done_offsets)
-        self.inbound.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._move_group)
-        self.inbound.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
+        self.inbound: Inbound = self._new_inbound()
         self._started_ms = int(clock.now() * 1000)
         self._members = Members(self.client_id)
         self._cache = RouteCache(config.poll_name_server_interval)
@@ -156,6 +151,16 @@ class ClientInstance(PoolOwner):
 
     def __repr__(self) -> str:
         return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
+
+    def _new_inbound(self) -> Inbound:
+        """What brokers ask of this process as a member of its groups."""
+        inbound = Inbound()
+        inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
+        inbound.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_running_info)
+        inbound.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._tell_done_offsets)
+        inbound.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._move_group)
+        inbound.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
+        return inbound
 
     def _new_address_server(self, url: AddressServerUrl | None, read: ReadUrl, random: Random) -> AddressServer | None:
         if url is None:

@@ -41,7 +41,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
 from rocketapp.model.snapshot import GroupSnapshot, HandlerStats
-from rocketapp.model.subscription import ORDERLY, Start
+from rocketapp.model.subscription import Start
 from rocketapp.wire.requests.clients import (
     BROADCASTING,
     CLUSTERING,
@@ -99,9 +99,7 @@ class PushConsumer:
         self._stopping = Stopping(member)
         self._check = SubscriptionCheck(member)
         forwarding = Forwarding(member, self._check)
-        send_back = _slow_send_back(member, self._redelivery)
-        in_turn = [topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast]
-        attempts = FailedAttempts(member, in_turn)
+        attempts = FailedAttempts(member)
 
         context = ModeContext(
             member=member,
@@ -111,7 +109,7 @@ class PushConsumer:
             threads=threads,
             journal=journal,
             forwarding=forwarding,
-            released=send_back,
+            released=_slow_send_back(member, self._redelivery),
             prompt=commits.prompt,
         )
         self._modes = modes = Modes(context)
@@ -137,7 +135,7 @@ class PushConsumer:
             leases=self._leases,
             redelivery=self._redelivery,
             check=self._check,
-            slow_calls=SlowCalls(member, modes, send_back),
+            slow_calls=SlowCalls(member, modes, context.released),
         )
         self._adjusting = Adjusting(member, modes)
 

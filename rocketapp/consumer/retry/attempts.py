@@ -13,12 +13,13 @@ read is left out: the attempts are then counted from those that this process kno
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rocketapp.consumer.member import Member
 from rocketapp.errors import RocketAppError
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import ORDERLY
 
 SHIFT = 32_768
 """Added to the id of a queue; a topic has fewer queues."""
@@ -38,9 +39,10 @@ class Failed(NamedTuple):
 class FailedAttempts:
     """Failed attempts of one group by queue and offset. Of each queue the last session is remembered."""
 
-    def __init__(self, member: Member, shared: Collection[str] = ()) -> None:
-        """`shared`: the topics whose attempts other members learn."""
-        self._member, self._shared = member, frozenset(shared)
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._shared = {topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast}
+        """The topics whose attempts other members learn."""
         self._times: dict[MessageQueue, dict[int, int]] = {}
         self._writing: dict[MessageQueue, Failed | None] = {}
         """Queues of which something is written, and what is to be written after that."""

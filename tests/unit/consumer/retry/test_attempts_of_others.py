@@ -8,6 +8,7 @@ from typing import cast
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.retry.attempts import Failed, FailedAttempts, encode
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import ORDERLY
 from tests.unit.scripted import in_virtual_time
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
@@ -18,6 +19,8 @@ async def test_a_message_that_is_done_leaves_nothing_to_count() -> None:
     async def committed(*_: object, **__: object) -> int:
         return encode(Failed(51, 0))
 
-    attempts = FailedAttempts(cast(Member, SimpleNamespace(brokers=SimpleNamespace(committed=committed))), {"topic"})
+    topic = SimpleNamespace(topic="topic", kind=ORDERLY, broadcast=False)
+    member = SimpleNamespace(topics=[topic], brokers=SimpleNamespace(committed=committed))
+    attempts = FailedAttempts(cast(Member, member))
     await attempts.recall(QUEUE)
     assert attempts.take(QUEUE, 51) == {}, "no message is looked up and called one by one for this"
