@@ -224,16 +224,17 @@ def test_a_middleware_stands_inside_of_the_transaction(database: Database, engin
     assert (rows(engine, effects), rows(engine, marks)) == (0, 0)
 
 
+OUTCOMES_OF_A_BATCH: dict[str, tuple[dict[str, Any], tuple[int, int]]] = {
+    # One commit: the effect of a failed message needs a savepoint of the user's.
+    "one retried": ({"1": Retry()}, (2, 1)),
+    "one plain": ({"1": Skip("no")}, (2, 2)),
+    "none plain": ({"1": Skip("no"), "2": DeadLetter("no")}, (0, 0)),
+}
+"""What is said of the messages "1" and "2", and the effects and marks that are kept."""
+
+
 @KINDS
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
-        ({"1": Retry()}, (2, 1)),  # one commit: the effect of a failed message needs a savepoint of the user's
-        ({"1": Skip("no")}, (2, 2)),
-        ({"1": Skip("no"), "2": DeadLetter("no")}, (0, 0)),
-    ],
-    ids=["one retried", "one skipped", "none plain"],
-)
+@pytest.mark.parametrize(("said", "kept"), OUTCOMES_OF_A_BATCH.values(), ids=OUTCOMES_OF_A_BATCH)
 def test_a_batch_commits_once_when_it_has_a_plain_message(
     database: Database, engine: Engine, is_async: bool, said: dict[str, Any], kept: tuple[int, int]
 ) -> None:

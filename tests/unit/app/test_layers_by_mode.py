@@ -286,9 +286,12 @@ def test_a_timeout_ends_the_function_and_cuts_nothing_around_it(mode: str) -> No
     assert "database: done" in notes or not is_again
 
 
+OUTCOMES = {type(one).__name__: one for one in (Retry(), Skip("no"))}
+
+
 @KIND
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("outcome", [Retry(), Skip("no")], ids=["retry", "skip"])
+@pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
 def test_an_outcome_is_the_same_returned_and_raised(mode: str, is_async: bool, outcome: Any) -> None:
     name = type(outcome).__name__
     shop = Shop(mode, is_async=is_async)

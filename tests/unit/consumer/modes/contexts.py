@@ -1,7 +1,8 @@
-"""What ways are made from when no group stands around them."""
+"""What consume modes are made from when no group stands around them, and sessions of theirs."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -9,8 +10,14 @@ from typing import Any, cast
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import Mode
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.lease import Lease
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.wire.record import Message
 from tests.unit.consumer.members import member_alone
 
 
@@ -31,3 +38,51 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "attempts": FailedAttempts(member),
     }
     return (Judged if "new_acks" in others else ModeContext)(**{**values, **others})
+
+
+class ScriptedLock:
+    """A lock whose lease a test ends and grants."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.lease = Lease(lasts=1e9, renew_interval=20)
+        self.lease.granted(self._loop.time())
+        self._decided: asyncio.Future[bool] = self._loop.create_future()
+
+    def suspend(self) -> None:
+        self.lease.certain_until = self._loop.time()
+
+    def decide(self, usable: bool) -> None:
+        if usable:
+            self.lease.certain_until = self._loop.time() + 1e9
+        self._decided.set_result(usable)
+
+    async def usable(self) -> bool:
+        return await self._decided
+
+
+class DeadLetters:
+    """Takes dead letters, at once or never."""
+
+    def __init__(self) -> None:
+        self.letters: list[tuple[int, str]] = []
+        self.are_stored = True
+        """False: no broker takes them."""
+
+    def send_to_dlq(self, handler: Handler, queue: Any, message: Message, failure: Failure) -> asyncio.Future[None]:
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.are_stored:
+            self.letters.append((message.offset, str(failure)))
+            handler.stats.dead_lettered += 1
+            queue.finish(message)
+            stored.set_result(None)
+        return stored
+
+
+def opened(mode: Mode, queue: MessageQueue, *messages: Message) -> tuple[ProcessQueue[Message], Any]:
+    """A session that has pulled these messages: its process queue and its delivery."""
+    process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
+    delivery = mode.open(process_queue, ScriptedLock(), cast(Any, None))
+    process_queue.put(messages)
+    delivery.deliver(messages)
+    return process_queue, delivery

@@ -12,15 +12,14 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.modes.concurrent import ConcurrentMode
-from rocketapp.consumer.modes.in_order import InOrderDelivery, InOrderMode
+from rocketapp.consumer.modes.in_order import InOrderMode
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Park
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import VirtualClock, run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import way_context
-from tests.unit.consumer.modes.test_orderly_delivery import DeadLetters, ScriptedLock
+from tests.unit.consumer.modes.contexts import DeadLetters, opened, way_context
 from tests.unit.consumer.modes.test_orderly_note import in_flight
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
@@ -37,14 +36,6 @@ def in_order(*handlers: Handler, by_key: bool = False, **others: Any) -> InOrder
     topic = consumed_by(*handlers)
     context = way_context(topic.handlers, dead_letters=DeadLetters(), **others)
     return InOrderMode([topic], context, by_key=by_key)
-
-
-def opened(mode: InOrderMode, queue: MessageQueue, *messages: Message) -> tuple[ProcessQueue[Message], InOrderDelivery]:
-    process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
-    delivery = mode.open(process_queue, ScriptedLock())
-    process_queue.put(messages)
-    delivery.deliver(messages)
-    return process_queue, delivery
 
 
 @in_virtual_time

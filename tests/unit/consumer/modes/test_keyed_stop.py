@@ -10,8 +10,7 @@ from rocketapp.model.outcome import Stop
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import way_context
-from tests.unit.consumer.modes.test_orderly_delivery import DeadLetters, ScriptedLock
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 

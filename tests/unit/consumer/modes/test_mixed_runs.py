@@ -5,82 +5,118 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.delivery import Mode
+from rocketapp.consumer.modes.in_order import InOrderMode
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
+from tests.unit.consumer.modes.contexts import DeadLetters, opened, way_context
 from tests.unit.consumer.modes.test_concurrent import dropping
 from tests.unit.consumer.reports import QUEUE, message
-from tests.unit.scripted import in_virtual_time
 
-OTHER = MessageQueue("topic", "broker-a", 1)
-
-
-def opened(mode: Any, queue: MessageQueue, *messages: Message) -> tuple[ProcessQueue[Message], Any]:
-    process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
-    delivery = mode.open(process_queue)
-    process_queue.put(messages)
-    delivery.deliver(messages)
-    return process_queue, delivery
+OTHER, THIRD = MessageQueue("topic", "broker-a", 1), MessageQueue("topic", "broker-a", 2)
+MODES: dict[str, dict[str, Any]] = {"concurrent": {}, "keyed": {"order_by": lambda message: message.offset}}
+each_mode = pytest.mark.parametrize("options", MODES.values(), ids=MODES)
 
 
-@in_virtual_time
-async def test_a_run_that_waits_for_its_turn_exceeds_no_concurrency() -> None:
-    """concurrency=1: two calls of `one` at once."""
-    running = most = 0
-    loop: Any = asyncio.get_running_loop()
-
-    async def one(_: Message) -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(1)
-        running -= 1
-
-    async def computes(_: Message) -> None:
-        loop.stand_still(0.006)
-
-    handlers = [
-        Handler(subscription("one", tags="one", concurrency=1), one),
-        Handler(subscription("computes", tags="computes", concurrency=8), computes),
-    ]
+def mode_of(options: dict[str, Any], *handlers: Handler) -> Mode:
     topic = consumed_by(*handlers)
-    mode = dropping([topic], topic.handlers)
-    opened(mode, QUEUE, *(message(at, "computes") for at in range(32)), message(32, "one"))
-    # In the same moment a pull of another queue brings messages for `one` alone.
-    opened(mode, OTHER, *(message(at, "one", OTHER) for at in range(3)))
-    await asyncio.sleep(20)
-    await mode.stop()
-    assert most == 1
+    if not options:
+        return dropping([topic], topic.handlers)
+    return InOrderMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), by_key=True)
 
 
-@in_virtual_time
-async def test_a_handler_that_cancels_its_task_fails_no_message_of_another() -> None:
-    async def cancels(_: Message) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
+@each_mode
+def test_a_run_that_waits_for_its_turn_exceeds_no_concurrency(options: dict[str, Any]) -> None:
+    async def main() -> None:
+        running = most = count = 0
+        loop: Any = asyncio.get_running_loop()
 
-    failed: list[int] = []
-    done: list[int] = []
+        async def one(_: Message) -> None:
+            nonlocal running, most, count
+            running, count = running + 1, count + 1
+            most = max(most, running)
+            await asyncio.sleep(1)
+            running -= 1
 
-    async def other(message: Message) -> None:
-        try:
-            await asyncio.sleep(0.01)
-        except BaseException:
-            failed.append(message.offset)
-            raise
-        done.append(message.offset)
+        async def computes(_: Message) -> None:
+            loop.stand_still(0.006)
 
-    handlers = [
-        Handler(subscription("cancels", tags="cancels", concurrency=8), cancels),
-        Handler(subscription("other", tags="other", concurrency=8), other),
-    ]
-    topic = consumed_by(*handlers)
-    mode = dropping([topic], topic.handlers)
-    opened(mode, QUEUE, message(0, "cancels"), message(1, "other"), message(2, "other"))
-    await asyncio.sleep(5)
-    await mode.stop()
-    assert failed == []
-    assert done == [1, 2]
+        mode = mode_of(
+            options,
+            Handler(subscription("one", tags="one", concurrency=1, **options), one),
+            Handler(subscription("computes", tags="computes", concurrency=8, **options), computes),
+        )
+        opened(mode, QUEUE, *(message(at, "computes") for at in range(32)), message(32, "one"))
+        opened(mode, OTHER, *(message(at, "computes", OTHER) for at in range(3)), message(32, "one", OTHER))
+        # In the same moment a pull of another queue brings messages for `one` alone.
+        opened(mode, THIRD, *(message(at, "one", THIRD) for at in range(3)))
+        await asyncio.sleep(60)
+        await mode.stop()
+        assert (most, count) == (1, 5)
+
+    run_virtual(main)
+
+
+@each_mode
+def test_a_handler_that_cancels_its_task_fails_no_message_of_another(options: dict[str, Any]) -> None:
+    async def main() -> None:
+        async def cancels(_: Message) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+        failed: list[int] = []
+        done: list[int] = []
+
+        async def other(message: Message) -> None:
+            try:
+                await asyncio.sleep(0.01)
+            except BaseException:
+                failed.append(message.offset)
+                raise
+            done.append(message.offset)
+
+        mode = mode_of(
+            options,
+            Handler(subscription("cancels", tags="cancels", concurrency=8, **options), cancels),
+            Handler(subscription("other", tags="other", concurrency=8, **options), other),
+        )
+        opened(mode, QUEUE, message(0, "cancels"), message(1, "other"), message(2, "other"))
+        await asyncio.sleep(5)
+        await mode.stop()
+        assert failed == []
+        assert done == [1, 2]
+
+    run_virtual(main)
+
+
+@each_mode
+def test_a_handler_with_a_backlog_holds_up_no_other_one(options: dict[str, Any]) -> None:
+    async def main() -> None:
+        called: list[str] = []
+        loop: Any = asyncio.get_running_loop()
+
+        async def busy(_: Message) -> None:
+            loop.stand_still(0.001)
+            called.append("busy")
+
+        async def other(_: Message) -> None:
+            called.append("other")
+
+        mode = mode_of(
+            options,
+            Handler(subscription("busy", tags="busy", **options), busy),
+            Handler(subscription("other", tags="other", **options), other),
+        )
+        opened(mode, OTHER, *(message(at, "busy", OTHER) for at in range(1000)))
+        opened(mode, QUEUE, message(0, "other"))
+        await asyncio.sleep(20)
+        await mode.stop()
+        assert called.index("other") < 100
+
+    run_virtual(main)

@@ -14,57 +14,16 @@ from rocketapp.consumer.modes.in_order import InOrderDelivery, InOrderMode
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import Failure
 from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.simulation.threads import SimulatedThreads, block
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
 RETRIES = 2
-
-
-class ScriptedLock:
-    """A lock whose lease a test ends and grants."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.lease = Lease(lasts=1e9, renew_interval=20)
-        self.lease.granted(self._loop.time())
-        self._decided: asyncio.Future[bool] = self._loop.create_future()
-
-    def suspend(self) -> None:
-        self.lease.certain_until = self._loop.time()
-
-    def decide(self, usable: bool) -> None:
-        if usable:
-            self.lease.certain_until = self._loop.time() + 1e9
-        self._decided.set_result(usable)
-
-    async def usable(self) -> bool:
-        return await self._decided
-
-
-class DeadLetters:
-    """Takes dead letters, at once or never."""
-
-    def __init__(self) -> None:
-        self.letters: list[tuple[int, str]] = []
-        self.are_stored = True
-        """False: no broker takes them."""
-
-    def send_to_dlq(self, handler: Handler, queue: Any, message: Message, failure: Failure) -> asyncio.Future[None]:
-        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.are_stored:
-            self.letters.append((message.offset, str(failure)))
-            handler.stats.dead_lettered += 1
-            queue.finish(message)
-            stored.set_result(None)
-        return stored
 
 
 class Bench:
@@ -92,6 +51,14 @@ class Bench:
         messages = [message(offset) for offset in range(first, end)]
         self.process_queue.put(messages)
         self.delivery.deliver(messages)
+
+    async def lose(self) -> None:
+        """A session whose lock is lost while the call for its message runs."""
+        self.begin(0, 1)
+        await asyncio.sleep(20)
+        self.lock.suspend()
+        self.lock.decide(False)
+        await asyncio.sleep(30)
 
 
 @in_virtual_time
@@ -128,11 +95,7 @@ async def test_a_call_during_which_the_lock_was_lost_is_not_done_and_its_attempt
 
     bench = Bench(call)
     for session in range(RETRIES + 1):
-        bench.begin(0, 1)
-        await asyncio.sleep(20)
-        bench.lock.suspend()
-        bench.lock.decide(False)
-        await asyncio.sleep(30)
+        await bench.lose()
         assert bench.delivery.over.done()
         assert attempts == list(range(1, session + 2))
         assert bench.handler.stats.handled == 0
@@ -155,11 +118,7 @@ async def test_a_queue_that_is_given_back_while_a_dead_letter_is_stored_keeps_th
 
     bench = Bench(call)
     for _ in range(RETRIES + 1):
-        bench.begin(0, 1)
-        await asyncio.sleep(20)
-        bench.lock.suspend()
-        bench.lock.decide(False)
-        await asyncio.sleep(30)
+        await bench.lose()
     bench.dead_letters.are_stored = False
     bench.begin(0, 1)
     await asyncio.sleep(1)

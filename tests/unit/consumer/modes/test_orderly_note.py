@@ -13,8 +13,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import VirtualClock, run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import way_context
-from tests.unit.consumer.modes.test_orderly_delivery import DeadLetters, ScriptedLock
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
 from tests.unit.consumer.reports import QUEUE, message
 
 SLOTS = 1000
