@@ -82,7 +82,7 @@ class Caller(Calls):
 
     def take(self) -> bool:
         """Take a call; False when there is none, or nothing may start. One that was taken is to be released."""
-        return (self.is_open or self._may_start()) and super().take()
+        return (self.is_open or self._may_start()) and Calls.take(self)
 
     def _may_start(self) -> bool:
         if self._is_dry or not self._free:
@@ -96,7 +96,7 @@ class Caller(Calls):
 
     def release(self, *, by_worker: bool = True) -> None:
         """The call is over. `by_worker`: who says so looks for the next run itself."""
-        super().release()
+        Calls.release(self)
         if not self.is_open:
             self._look()
         if self.runs:

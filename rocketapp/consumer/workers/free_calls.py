@@ -33,12 +33,10 @@ class Calls:
 
     def release(self) -> None:
         """Give a call back."""
-        try:
-            if self._surplus:
+        if self._surplus:
+            with contextlib.suppress(IndexError):  # another thread was faster
                 self._surplus.pop()
                 return
-        except IndexError:
-            ...  # another thread was faster
         self._free.append(None)
 
     def resize(self, most: int) -> None:
