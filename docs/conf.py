@@ -25,6 +25,7 @@ include_patterns = [
     "example_app/README.md",
     "templates/README.md",
     "CHANGELOG.md",
+    "SECURITY.md",
 ]
 exclude_patterns = [".*", "**/.*", "**/src", "**/tests", "rocketapp", "benchmarks", "build", "dist"]
 myst_heading_anchors = 4

@@ -26,7 +26,9 @@ TREES: Mapping[str, Sequence[Group]] = {
             others="docs/",
         ),
         Group("Understand", ("docs/explanation/index",)),
-        Group("Beside rocketapp", ("example_app/README", "contrib/README", "templates/README", "CHANGELOG")),
+        Group(
+            "Beside rocketapp", ("example_app/README", "contrib/README", "templates/README", "CHANGELOG", "SECURITY")
+        ),
     ),
     "docs/how-to/index": (
         Group("Begin", ("docs/how-to/develop", "docs/how-to/arrange-handlers", "docs/how-to/fastapi")),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -86,6 +87,8 @@ class Lifecycle:
         ConfigError, SetupError and PluginError: something declared is wrong. TransportError:
         a cluster was not reached within `app.connect_timeout`.
         """
+        if sys.platform == "win32":
+            raise SetupError("", "apps and commands run on Linux and macOS: on Windows use WSL 2 or a container")
         self.loop = asyncio.get_running_loop()
         prepare(self._app, self._settings.app)
         self._settings = complete(self._app, self._settings)
