@@ -11,6 +11,20 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
+from rocketapp.plugins.conventions import (
+    CONSUMED_MESSAGES,
+    DESTINATION,
+    ERROR,
+    GROUP,
+    OF_PROCESS,
+    OF_SEND,
+    OPERATION_DURATION,
+    PARTITION,
+    PROCESS_DURATION,
+    ROCKETMQ,
+    SENT_MESSAGES,
+    SYSTEM,
+)
 from rocketapp.plugins.counts import Counts, Histogram
 
 T = TypeVar("T")
@@ -21,15 +35,7 @@ Read = Callable[[AppSnapshot, Counts], Samples]
 Rows = tuple[tuple[str, Kind, str, str, Callable[[T], float | None]], ...]
 """Figures of the same things: the end of the name, kind, unit, meaning, and how it is read of one of them."""
 
-DESTINATION, PARTITION, GROUP = (
-    "messaging.destination.name",
-    "messaging.destination.partition.id",
-    "messaging.consumer.group.name",
-)
-HANDLER, LEASE, ERROR = "rocketapp.handler", "rocketapp.lease.state", "error.type"
-_SYSTEM = {"messaging.system": "rocketmq"}
-_PROCESS = {**_SYSTEM, "messaging.operation.name": "process", "messaging.operation.type": "process"}
-_SEND = {**_SYSTEM, "messaging.operation.name": "send", "messaging.operation.type": "send"}
+HANDLER, LEASE = "rocketapp.handler", "rocketapp.lease.state"
 _LEASES: tuple[LeaseState, ...] = ("wanted", "held", "uncertain")
 
 
@@ -72,7 +78,7 @@ def _of_each(
 
 
 def _of_handler(one: HandlerSnapshot) -> Labels:
-    return {**_PROCESS, DESTINATION: one.topic, HANDLER: one.name}
+    return {**OF_PROCESS, DESTINATION: one.topic, HANDLER: one.name}
 
 
 def _of_queue(one: QueueSnapshot) -> Labels:
@@ -80,7 +86,7 @@ def _of_queue(one: QueueSnapshot) -> Labels:
 
 
 def _of(group: GroupSnapshot) -> dict[str, str]:
-    found = {**_SYSTEM, GROUP: group.group}
+    found = {SYSTEM: ROCKETMQ, GROUP: group.group}
     return {**found, "rocketapp.cluster": group.cluster} if group.cluster else found
 
 
@@ -99,18 +105,18 @@ def _leases(app: AppSnapshot, _counts: Counts) -> Samples:
 
 def _sent(_app: AppSnapshot, counts: Counts) -> Samples:
     for which, count in counts.sent.copy().items():
-        yield {**_SEND, DESTINATION: which.topic, **_error(which.error)}, count
+        yield {**OF_SEND, DESTINATION: which.topic, **_error(which.error)}, count
 
 
 def _process(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
     for which, histogram in counts.process.copy().items():
         names = {DESTINATION: which.topic, GROUP: which.group, HANDLER: which.handler}
-        yield {**_PROCESS, **names, **_error(which.error)}, histogram
+        yield {**OF_PROCESS, **names, **_error(which.error)}, histogram
 
 
 def _operation(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
     for which, histogram in counts.send.copy().items():
-        yield {**_SEND, DESTINATION: which.topic, **_error(which.error)}, histogram
+        yield {**OF_SEND, DESTINATION: which.topic, **_error(which.error)}, histogram
 
 
 def _error(name: str) -> dict[str, str]:
@@ -176,7 +182,7 @@ def _figures(
 
 FIGURES: Final = (
     Figure(
-        "messaging.client.consumed.messages",
+        CONSUMED_MESSAGES,
         "counter",
         "{message}",
         "Messages that were given to handlers, each attempt counted.",
@@ -186,7 +192,7 @@ FIGURES: Final = (
             lambda one: one.stats.handled + one.stats.retried + one.stats.dead_lettered + one.stats.dropped,
         ),
     ),
-    Figure("messaging.client.sent.messages", "counter", "{message}", "Messages that the app tried to send.", _sent),
+    Figure(SENT_MESSAGES, "counter", "{message}", "Messages that the app tried to send.", _sent),
     *_figures("handler", _HANDLERS, lambda group: group.handlers, _of_handler),
     Figure(
         "rocketapp.group.unmatched",
@@ -215,8 +221,8 @@ FIGURES: Final = (
 )
 
 DISTRIBUTIONS: Final = (
-    Distribution("messaging.process.duration", "How long calls of handlers took.", _process),
-    Distribution("messaging.client.operation.duration", "How long sends took.", _operation),
+    Distribution(PROCESS_DURATION, "How long calls of handlers took.", _process),
+    Distribution(OPERATION_DURATION, "How long sends took.", _operation),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rocketapp.plugins import conventions
 from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
 from tests.docs.pages import ROOT
 
@@ -14,3 +15,10 @@ def test_every_metric_is_listed_with_its_kind_unit_and_meaning() -> None:
     listed = re.findall(r"^\| `([\w.]+)` \| (\w+) \| (\w+) \| (.*) \|$", TEXT, re.MULTILINE)
     figures = [(each.name, each.kind, each.unit.strip("{}"), each.meaning) for each in FIGURES]
     assert listed == [*figures, *((each.name, "histogram", "s", each.meaning) for each in DISTRIBUTIONS)]
+
+
+def test_every_attribute_is_listed() -> None:
+    names = [value for name, value in vars(conventions).items() if name.isupper() and isinstance(value, str)]
+    attributes = {name for name in names if "." in name and ":" not in name and not name.startswith("_")}
+    metrics = {each.name for each in (*FIGURES, *DISTRIBUTIONS)}
+    assert {name for name in attributes - metrics if f"`{name}`" not in TEXT} == {"messaging.rocketmq"}

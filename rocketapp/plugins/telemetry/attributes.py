@@ -1,100 +1,129 @@
-"""What spans and metrics say of messages: OpenTelemetry's semantic conventions for messaging, with RocketMQ's own.
-
-The names are those of schema 1.44.0.
-"""
+"""What spans say of messages, in the names of OpenTelemetry's semantic conventions, and in our own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
 
 from rocketapp.plugin import Message, Outgoing, Sending, SendResult, Subscription
-from rocketapp.plugins.figures import DESTINATION, GROUP, HANDLER, PARTITION
+from rocketapp.plugins import conventions as names
+from rocketapp.plugins.figures import HANDLER
 
-SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
-SYSTEM, OPERATION_NAME, OPERATION_TYPE = "messaging.system", "messaging.operation.name", "messaging.operation.type"
-CLIENT_ID = "messaging.client.id"
-MESSAGE_ID, BODY_SIZE, COUNT = "messaging.message.id", "messaging.message.body.size", "messaging.batch.message_count"
-TAG, KEYS, TYPE = (f"messaging.rocketmq.message.{name}" for name in ("tag", "keys", "type"))
-DELAY_LEVEL, ORDER_KEY = "messaging.rocketmq.message.delay_time_level", "messaging.rocketmq.message.group"
-MODEL = "messaging.rocketmq.consumption_model"
 ATTEMPT, OUTCOME = "rocketapp.attempt", "rocketapp.outcome"
+_LEVELS = range(1, 19)
+_HOSTS = (4, 16)
+"""Bytes of an address, at the beginning of a broker's id of a message."""
 
 Value = str | int | Sequence[str]
 
 
-def of_subscription(subscription: Subscription, client_id: str) -> dict[str, Value]:
-    """What all spans of a handler share."""
+def of_subscription(subscription: Subscription, client_id: str, namespace: str) -> dict[str, Value]:
+    """What all spans of a handler share. The namespace is required, and may be empty."""
     found: dict[str, Value] = {
-        SYSTEM: "rocketmq",
-        OPERATION_NAME: "process",
-        OPERATION_TYPE: "process",
-        DESTINATION: subscription.topic,
-        GROUP: subscription.group,
-        MODEL: "clustering",
+        **names.OF_PROCESS,
+        names.DESTINATION: subscription.topic,
+        names.GROUP: subscription.group,
+        names.MODEL: "broadcasting" if subscription.broadcast else "clustering",
+        names.NAMESPACE: namespace,
         HANDLER: subscription.handler_name,
     }
     if client_id:
-        found[CLIENT_ID] = client_id
+        found[names.CLIENT_ID] = client_id
     return found
 
 
 def of_message(message: Message, subscription: Subscription) -> dict[str, Value]:
     """What one received message adds."""
-    properties = message.properties
     found: dict[str, Value] = {
-        MESSAGE_ID: message.message_id,
-        BODY_SIZE: len(message.stored_body),
+        names.MESSAGE_ID: message.message_id,
+        names.BODY_SIZE: len(message.stored_body),
         ATTEMPT: message.attempt,
-        TYPE: _received_type(properties, subscription.orderly),
+        **_of_place(message),
+        **_of_type(message, subscription.orderly),
     }
-    if message.queue is not None:
-        found[PARTITION] = f"{message.queue.broker_name}:{message.queue.queue_id}"
     if tag := message.tag:
-        found[TAG] = tag
+        found[names.TAG] = tag
     if keys := message.keys:
-        found[KEYS] = keys
+        found[names.KEYS] = keys
     return found
 
 
-def _received_type(properties: Mapping[str, str], orderly: bool) -> str:
+def of_batch(messages: Sequence[Message]) -> dict[str, Value]:
+    """What several messages of one queue add to the span of their call; there may be none."""
+    attempt = max((message.attempt for message in messages), default=1)
+    place = _of_place(messages[0]) if messages else {}
+    return {names.COUNT: len(messages), ATTEMPT: attempt, **place}
+
+
+def _of_place(message: Message) -> dict[str, Value]:
+    found: dict[str, Value] = {}
+    if message.queue is not None:
+        found[names.PARTITION] = f"{message.queue.broker_name}:{message.queue.queue_id}"
+    return found | _of_broker([message.offset_message_id])
+
+
+def _of_type(message: Message, orderly: bool) -> dict[str, Value]:
+    """Brokers leave what delayed a message in its properties. That of a message that was sent back is the retry's."""
+    properties = message.properties
     if properties.get("TRAN_MSG") == "true":
-        return "transaction"
-    return "fifo" if orderly else "normal"
+        return {names.TYPE: "transaction"}
+    due = properties.get("TIMER_DELIVER_MS") or properties.get("TIMER_OUT_MS", "")
+    if due.isdecimal():
+        return {names.TYPE: "delay", names.DELIVERY_MS: int(due)}
+    level = properties.get("DELAY", "")
+    if message.attempt == 1 and level.isdecimal() and int(level) in _LEVELS:
+        return {names.TYPE: "delay", names.DELAY_LEVEL: int(level)}
+    return {names.TYPE: "fifo" if orderly else "normal"}
 
 
-def of_sending(sending: Sending, client_id: str) -> dict[str, Value]:
-    """What is known before messages are sent."""
+def of_sending(sending: Sending, client_id: str, namespace: str, *, now_ms: int) -> dict[str, Value]:
+    """What is known before messages are sent. The namespace is required, and may be empty."""
     first = sending.messages[0]
-    found: dict[str, Value] = {
-        SYSTEM: "rocketmq",
-        OPERATION_NAME: "send",
-        OPERATION_TYPE: "send",
-        DESTINATION: first.topic,
-    }
+    found: dict[str, Value] = {**names.OF_SEND, names.DESTINATION: first.topic, names.NAMESPACE: namespace}
     if client_id:
-        found[CLIENT_ID] = client_id
+        found[names.CLIENT_ID] = client_id
     if sending.kind == "many":
-        found[COUNT] = len(sending.messages)
+        found[names.COUNT] = len(sending.messages)
         return found
-    found[BODY_SIZE], found[TYPE] = len(first.body), _sent_type(first)
+    found[names.BODY_SIZE], found[names.TYPE] = len(first.body), _sent_type(first)
     if first.tag:
-        found[TAG] = first.tag
+        found[names.TAG] = first.tag
     if first.keys:
-        found[KEYS] = tuple(first.keys)
+        found[names.KEYS] = tuple(first.keys)
     if first.order_key is not None:
-        found[ORDER_KEY] = first.order_key
+        found[names.ORDER_KEY] = first.order_key
     if first.delay_level:
-        found[DELAY_LEVEL] = first.delay_level
+        found[names.DELAY_LEVEL] = first.delay_level
+    if first.delay:
+        found[names.DELIVERY_MS] = now_ms + round(first.delay * 1000)
     return found
 
 
 def _sent_type(message: Outgoing) -> str:
-    if message.delay_level:
+    if message.half:
+        return "transaction"
+    if message.delay_level or message.delay:
         return "delay"
     return "normal" if message.order_key is None else "fifo"
 
 
-def of_result(result: SendResult) -> dict[str, Value]:
-    """What is known of one message when it is stored."""
-    return {MESSAGE_ID: result.message_id, PARTITION: f"{result.queue.broker_name}:{result.queue.queue_id}"}
+def of_results(results: Sequence[SendResult]) -> Mapping[str, Value]:
+    """What is known of messages when they are stored."""
+    broker = _of_broker(result.offset_message_id for result in results)
+    if len(results) != 1:
+        return broker
+    (result,) = results
+    partition = f"{result.queue.broker_name}:{result.queue.queue_id}"
+    return {names.MESSAGE_ID: result.message_id, names.PARTITION: partition, **broker}
+
+
+def _of_broker(ids: Iterable[str]) -> dict[str, Value]:
+    """The broker that stored all messages of these ids of brokers; empty when there are several, or it is not known."""
+    brokers = {one[:-16] for one in ids}
+    try:
+        raw = bytes.fromhex(brokers.pop()) if len(brokers) == 1 else b""
+    except ValueError:
+        raw = b""
+    if len(raw) - 4 not in _HOSTS:
+        return {}
+    return {names.SERVER: str(ip_address(raw[:-4])), names.PORT: int.from_bytes(raw[-4:], "big")}

@@ -25,9 +25,9 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from rocketapp.plugin import AppSnapshot, Surface
+from rocketapp.plugins.conventions import SCHEMA
 from rocketapp.plugins.counts import BOUNDS, Counts
 from rocketapp.plugins.figures import DISTRIBUTIONS, Distribution, Figure, figures_of
-from rocketapp.plugins.telemetry.attributes import SCHEMA
 
 _FRESH = 0.5
 """Seconds in which a snapshot serves all figures of one collection."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from rocketapp import ConfigError
-from rocketapp.plugin import AppConfig, PublishWrapper, Subscription, Surface, Wrapper, hookimpl
+from rocketapp.plugin import AppConfig, ClientConfig, PublishWrapper, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_context import is_on
 from rocketapp.plugins.telemetry.config import TelemetryConfig, WantedSignals, url_of, wanted
@@ -150,7 +150,8 @@ class Telemetry:
             sampling = wanted.sampling
             provider = own = providers.new_tracer_provider(wanted.traces, self._config, sampling, resource)
             self._endings.append(_Ending(own.shutdown, self._url("TRACES", wanted.traces)))
-        tracing.begin(provider, gate_of(sampling, Random()), app.snapshot().client_ids)
+        namespace = app.options(ClientConfig).namespace
+        tracing.begin(provider, gate_of(sampling, Random()), app.snapshot().client_ids, namespace)
 
     def _is_installed(self) -> bool:
         """Whether the extra is. What the settings ask for must be; a variable may be meant for other programs."""

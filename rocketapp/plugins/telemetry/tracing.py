@@ -15,6 +15,7 @@ from contextvars import Token
 from dataclasses import replace
 from functools import partial
 from random import Random
+from time import time_ns
 from typing import Any, Final
 
 from opentelemetry import context as contexts
@@ -36,8 +37,7 @@ from rocketapp.plugin import (
     Wrapper,
     outcome_of,
 )
-from rocketapp.plugins import handling
-from rocketapp.plugins.figures import ERROR
+from rocketapp.plugins import conventions, handling
 from rocketapp.plugins.telemetry import attributes as names
 from rocketapp.plugins.telemetry.config import Sampling
 from rocketapp.plugins.trace_context import TRACE_PARENT, carrier_of, is_sampled
@@ -155,7 +155,7 @@ class Attempt:
 def failed(span: Span, error: BaseException) -> None:
     """What the span says of a failure; the exception is one of its events."""
     if span.is_recording():
-        span.set_attribute(ERROR, type(error).__qualname__)
+        span.set_attribute(conventions.ERROR, type(error).__qualname__)
         span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
         if isinstance(error, Exception):
             span.record_exception(error)
@@ -172,13 +172,14 @@ class Tracing:
         self._tracer: Tracer = trace.NoOpTracer()
         self._gate: Gate = lambda _raw: False
         self._client_ids: Mapping[str, str] = {}
+        self._namespace = ""
         self._dropped = NonRecordingSpan(SpanContext(random.getrandbits(128) or 1, random.getrandbits(64) or 1, False))
         self._no_span = trace.set_span_in_context(self._dropped, Context())
 
-    def begin(self, provider: trace.TracerProvider, gate: Gate, client_ids: Mapping[str, str]) -> None:
+    def begin(self, provider: trace.TracerProvider, gate: Gate, client_ids: Mapping[str, str], namespace: str) -> None:
         """The app has reached its clusters; `client_ids`: what they know it by, by cluster."""
-        self._tracer = provider.get_tracer("rocketapp", schema_url=names.SCHEMA)
-        self._gate, self._client_ids = gate, client_ids
+        self._tracer = provider.get_tracer("rocketapp", schema_url=conventions.SCHEMA)
+        self._gate, self._client_ids, self._namespace = gate, client_ids, namespace
 
     # Around handlers.
 
@@ -231,7 +232,7 @@ class Tracing:
         error: BaseException | None,
     ) -> None:
         if attempt.is_kept:
-            attempt.pulled(pulled, _of_many(pulled), self._origins(pulled) + self._earlier(pulled, subscription))
+            attempt.pulled(pulled, names.of_batch(pulled), self._origins(pulled) + self._earlier(pulled, subscription))
         attempt.leave(result, error)
 
     def _begin_dropped(self, messages: list[Message], subscription: Subscription) -> Attempt:
@@ -252,7 +253,7 @@ class Tracing:
         kept = [message for message in messages if self._gate(message.raw_properties)]
         if not kept:
             return self._begin_dropped(messages, subscription)
-        found = {**self._of(subscription), **_of_many(messages)}
+        found = {**self._of(subscription), **names.of_batch(messages)}
         links = self._origins(kept) + self._earlier(messages, subscription)
         return self._begin(messages, subscription, Context(), found, links)
 
@@ -262,7 +263,8 @@ class Tracing:
         return [Link(origin) for origin in origins if origin.is_valid]
 
     def _of(self, subscription: Subscription) -> dict[str, Any]:
-        return names.of_subscription(subscription, self._client_ids.get(subscription.cluster, ""))
+        client_id = self._client_ids.get(subscription.cluster, "")
+        return names.of_subscription(subscription, client_id, self._namespace)
 
     def _earlier(self, messages: Sequence[Message], subscription: Subscription) -> list[Link]:
         """To the attempts that failed before."""
@@ -300,10 +302,11 @@ class Tracing:
                 return await call(sending)
             if trace.get_current_span() is self._dropped:
                 return await call(_with(sending, self._dropped_carrier()))
+            client_id, now_ms = self._client_ids.get(sending.cluster, ""), time_ns() // 1_000_000
             span = self._tracer.start_span(
                 f"send {sending.messages[0].topic}",
                 kind=SpanKind.PRODUCER,
-                attributes=names.of_sending(sending, self._client_ids.get(sending.cluster, "")),
+                attributes=names.of_sending(sending, client_id, self._namespace, now_ms=now_ms),
             )
             carrier: dict[str, str] = {}
             propagate.inject(carrier, trace.set_span_in_context(span))
@@ -313,8 +316,8 @@ class Tracing:
                 failed(span, error)
                 raise
             else:
-                if sending.kind == "send" and span.is_recording():
-                    span.set_attributes(names.of_result(results[0]))
+                if results and span.is_recording():
+                    span.set_attributes(names.of_results(results))
                 return results
             finally:
                 span.end()
@@ -334,10 +337,6 @@ class Tracing:
             random = self._random.getrandbits
             carrier[TRACE_PARENT] = f"00-{random(128) or 1:032x}-{random(64) or 1:016x}-00"
         return carrier
-
-
-def _of_many(messages: Sequence[Message]) -> dict[str, Any]:
-    return {names.COUNT: len(messages), names.ATTEMPT: max((message.attempt for message in messages), default=1)}
 
 
 def _origin(message: Message) -> SpanContext:

@@ -64,7 +64,9 @@ class Sender:
 
 
 @asynccontextmanager
-async def running(app: RocketApp, telemetry: TelemetryConfig, **of_app: Any) -> AsyncIterator[Sender]:
+async def running(
+    app: RocketApp, telemetry: TelemetryConfig, *, namespace: str = "", **of_app: Any
+) -> AsyncIterator[Sender]:
     """The app, started and stopped, and a client without telemetry that sends to its broker."""
     network, clock = MemoryNetwork(), SystemClock()
     broker = EmbeddedBroker(
@@ -73,7 +75,7 @@ async def running(app: RocketApp, telemetry: TelemetryConfig, **of_app: Any) -> 
     address = await broker.start(network)
     settings = Settings(
         app=AppConfig(version="1.2", **of_app),
-        client=ClientConfig(name_server=address),
+        client=ClientConfig(name_server=address, namespace=namespace),
         consumer=ConsumerConfig(suspend=0.05),
         plugins={"telemetry": telemetry},
     )

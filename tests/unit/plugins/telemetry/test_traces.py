@@ -52,7 +52,9 @@ async def test_publish_handle_publish_handle_is_one_trace(collector: Collector) 
     client_id = send.attributes.pop("messaging.client.id")
     assert client_id
     partition = f"{result.queue.broker_name}:{result.queue.queue_id}"
+    broker = {"messaging.rocketmq.namespace": "", "server.address": "127.0.0.1", "server.port": 1}
     assert send.attributes == {
+        **broker,
         "messaging.system": "rocketmq",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
@@ -65,6 +67,7 @@ async def test_publish_handle_publish_handle_is_one_trace(collector: Collector) 
         "messaging.rocketmq.message.type": "normal",
     }
     assert process.attributes == {
+        **broker,
         "messaging.system": "rocketmq",
         "messaging.operation.name": "process",
         "messaging.operation.type": "process",
@@ -92,6 +95,42 @@ async def test_publish_handle_publish_handle_is_one_trace(collector: Collector) 
     assert process_on.attributes["messaging.consumer.group.name"] == "packing"
     assert process_on.attributes["messaging.rocketmq.message.type"] == "fifo"
     assert (send.resource["service.name"], send.resource["service.version"]) == ("shop", "1.2")
+
+
+async def test_rocketmq_s_own_words_of_a_transaction_and_a_broadcast_group(collector: Collector) -> None:
+    settled = Settled(1)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders", broadcast=True)
+    async def show(message: Message) -> None: ...
+
+    @app.transaction("orders")
+    async def place(body: bytes) -> bool:
+        return True
+
+    @place.check
+    async def known(message: Message) -> bool | None: ...
+
+    async with running(app, config(collector), namespace="eu"):
+        await place(b"{}")
+        await settled.all.wait()
+    send, process = collector.spans
+    assert [(span.name, span.kind) for span in (send, process)] == [
+        ("send orders", "producer"),
+        ("process orders", "consumer"),
+    ]
+    of_rocketmq = [
+        {
+            name.removeprefix("messaging.rocketmq."): value
+            for name, value in span.attributes.items()
+            if "rocketmq." in name
+        }
+        for span in (send, process)
+    ]
+    assert of_rocketmq == [
+        {"namespace": "eu", "message.type": "transaction"},
+        {"namespace": "eu", "message.type": "transaction", "consumption_model": "broadcasting"},
+    ]
 
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["sent back", "in place"])
@@ -161,6 +200,7 @@ async def test_a_batch_links_to_its_messages(collector: Collector) -> None:
     assert "messaging.message.id" not in many.attributes
     assert sorted(link for batch in batches for link, _ in batch.links) == sorted([many.span_id] * 2 + [one.span_id])
     assert sum(batch.attributes["messaging.batch.message_count"] for batch in batches) == 3
+    assert {span.attributes["server.port"] for span in (many, *batches)} == {1}
     assert {batch.parent for batch in batches} == {""}
 
 
