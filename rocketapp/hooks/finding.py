@@ -47,16 +47,22 @@ def find(
 ) -> list[Found]:
     """Rocketapp's own, those of other distributions by name, those that settings name, and those given in code.
 
-    objects: given in code. paths: `module` or `module:attribute`. entry_points: None asks the interpreter.
+    objects: given in code; one whose class an entry point names takes its place and its name. paths: `module` or
+    `module:attribute`. entry_points: None asks the interpreter.
     """
     points = installed(PROJECT) if entry_points is None else entry_points
+    given, found = list(objects), []
+    for point in sorted(points, key=_built_in_first):
+        own = next((one for one in given if name_of(one) == point.value.replace(":", ".")), None)
+        if own is None:
+            found.append(Found(point.name, point.load, BY_ENTRY_POINT, point.module, point.dist))
+        else:
+            given = [one for one in given if one is not own]
+            found.append(Found(point.name, partial(_itself, own), IN_CODE, point.module, point.dist))
     return [
-        *(
-            Found(point.name, point.load, BY_ENTRY_POINT, point.module, point.dist)
-            for point in sorted(points, key=_built_in_first)
-        ),
+        *found,
         *(Found(path, partial(_import, path), BY_SETTINGS, path.partition(":")[0]) for path in paths),
-        *(Found(name_of(one), partial(_itself, one), IN_CODE, _module_of(one)) for one in objects),
+        *(Found(name_of(one), partial(_itself, one), IN_CODE, _module_of(one)) for one in given),
     ]
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rocketapp.plugin import PublishCall, Sending, SendResult, Subscription, Wrapper, is_done
 from rocketapp.plugins.handling import around
@@ -52,10 +52,15 @@ class SentKey(NamedTuple):
     """The class of the error; empty for those that were stored."""
 
 
+K = TypeVar("K", HandledKey, SentKey)
+
+
 class Counts:
     """Of one app, since its start."""
 
-    def __init__(self) -> None:
+    def __init__(self, histogram: Callable[[HandledKey | SentKey], Histogram] | None = None) -> None:
+        """`histogram`: makes those of new keys."""
+        self._histogram = histogram or (lambda _key: Histogram())
         self.process: dict[HandledKey, Histogram] = {}
         self.send: dict[SentKey, Histogram] = {}
         self.sent: dict[SentKey, int] = {}
@@ -66,10 +71,13 @@ class Counts:
     def __repr__(self) -> str:
         return f"<Counts of {len(self.process)} kinds of calls, {len(self.send)} of sends>"
 
+    def _of(self, histograms: dict[K, Histogram], which: K) -> Histogram:
+        return histograms.get(which) or histograms.setdefault(which, self._histogram(which))
+
     def handler(self, subscription: Subscription) -> Wrapper:
         """Measures the calls of one handler."""
         names = (subscription.topic, subscription.group, subscription.handler_name)
-        done = self.process.setdefault(HandledKey(*names, ""), Histogram())
+        done = self._of(self.process, HandledKey(*names, ""))
         lock, now = self._lock, perf_counter
 
         def ended(began: float, result: Any, error: BaseException | None) -> None:
@@ -80,7 +88,7 @@ class Counts:
                 if is_cancelled or not is_done(what, subscription, raised=error is not None):
                     # An outcome may be returned as its class.
                     name = (what if isinstance(what, type) else type(what)).__qualname__
-                    histogram = self.process.setdefault(HandledKey(*names, name), Histogram())
+                    histogram = self._of(self.process, HandledKey(*names, name))
             with lock:
                 histogram.add(seconds)
 
@@ -99,7 +107,7 @@ class Counts:
             finally:
                 if sending.messages:
                     which = SentKey(sending.messages[0].topic, error)
-                    self.send.setdefault(which, Histogram()).add(perf_counter() - began)
+                    self._of(self.send, which).add(perf_counter() - began)
                     self.sent[which] = self.sent.get(which, 0) + len(sending.messages)
 
         return counted

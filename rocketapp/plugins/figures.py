@@ -25,7 +25,7 @@ from rocketapp.plugins.conventions import (
     SENT_MESSAGES,
     SYSTEM,
 )
-from rocketapp.plugins.counts import Counts, Histogram
+from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
 
 T = TypeVar("T")
 Kind = Literal["counter", "gauge"]
@@ -105,18 +105,23 @@ def _leases(app: AppSnapshot, _counts: Counts) -> Samples:
 
 def _sent(_app: AppSnapshot, counts: Counts) -> Samples:
     for which, count in counts.sent.copy().items():
-        yield {**OF_SEND, DESTINATION: which.topic, **_error(which.error)}, count
+        yield labels_of(which), count
+
+
+def labels_of(which: HandledKey | SentKey) -> dict[str, str]:
+    """Those of one histogram."""
+    if isinstance(which, SentKey):
+        return {**OF_SEND, DESTINATION: which.topic, **_error(which.error)}
+    names = {DESTINATION: which.topic, GROUP: which.group, HANDLER: which.handler}
+    return {**OF_PROCESS, **names, **_error(which.error)}
 
 
 def _process(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
-    for which, histogram in counts.process.copy().items():
-        names = {DESTINATION: which.topic, GROUP: which.group, HANDLER: which.handler}
-        yield {**OF_PROCESS, **names, **_error(which.error)}, histogram
+    return ((labels_of(which), histogram) for which, histogram in counts.process.copy().items())
 
 
 def _operation(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
-    for which, histogram in counts.send.copy().items():
-        yield {**OF_SEND, DESTINATION: which.topic, **_error(which.error)}, histogram
+    return ((labels_of(which), histogram) for which, histogram in counts.send.copy().items())
 
 
 def _error(name: str) -> dict[str, str]:

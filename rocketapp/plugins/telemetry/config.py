@@ -9,6 +9,8 @@ from rocketapp import ConfigError
 from rocketapp.plugin import option
 
 EXPORTERS = ("otlp", "console")
+GIVEN = "given"
+"""The user's provider exports."""
 _SAMPLERS = ("always_on", "always_off", "traceidratio")
 
 
@@ -44,7 +46,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class WantedSignals:
-    """What is exported, and by which exporter; an empty one: nothing."""
+    """What is exported, and by which exporter: one of EXPORTERS, or GIVEN. An empty one: nothing."""
 
     traces: str
     metrics: str
@@ -54,18 +56,27 @@ class WantedSignals:
         return bool(self.traces or self.metrics)
 
 
-def wanted(config: TelemetryConfig, environ: Mapping[str, str]) -> WantedSignals:
-    """Raises ConfigError for a variable that asks for what rocketapp does not have."""
+def wanted(
+    config: TelemetryConfig, environ: Mapping[str, str], *, traces_given: bool = False, metrics_given: bool = False
+) -> WantedSignals:
+    """`..._given`: the plugin has been given a provider. Raises ConfigError for a variable that asks for what rocketapp
+    does not have.
+    """
+    is_off = config.enabled is False or environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+
+    def exporter(signal: str, is_wanted: bool, is_given: bool) -> str:
+        if is_off or not is_wanted:
+            return ""
+        return GIVEN if is_given else _exporter(signal, config, environ)
+
     return WantedSignals(
-        _exporter("TRACES", config.traces, config, environ),
-        _exporter("METRICS", config.metrics, config, environ),
+        exporter("TRACES", config.traces, traces_given),
+        exporter("METRICS", config.metrics, metrics_given),
         _sampling(config, environ),
     )
 
 
-def _exporter(signal: str, is_wanted: bool, config: TelemetryConfig, environ: Mapping[str, str]) -> str:
-    if not is_wanted or config.enabled is False or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
-        return ""
+def _exporter(signal: str, config: TelemetryConfig, environ: Mapping[str, str]) -> str:
     name = environ.get(f"OTEL_{signal}_EXPORTER", "").strip()
     where = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     if name == "none" or not (config.enabled or config.endpoint or name or any(map(environ.get, where))):

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import Any
 
-from opentelemetry.metrics import CallbackOptions, Observation
-from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
-    Histogram,
     HistogramDataPoint,
     Metric,
     MetricExporter,
@@ -23,11 +23,12 @@ from opentelemetry.sdk.metrics.export import (
     ResourceMetrics,
     ScopeMetrics,
 )
+from opentelemetry.sdk.metrics.export import Histogram as HistogramData
 
 from rocketapp.plugin import AppSnapshot, Surface
 from rocketapp.plugins.conventions import SCHEMA
-from rocketapp.plugins.counts import BOUNDS, Counts
-from rocketapp.plugins.figures import DISTRIBUTIONS, Distribution, Figure, figures_of
+from rocketapp.plugins.counts import BOUNDS, Counts, HandledKey, Histogram, SentKey
+from rocketapp.plugins.figures import DISTRIBUTIONS, Distribution, Figure, Labels, figures_of, labels_of
 
 _FRESH = 0.5
 """Seconds in which a snapshot serves all figures of one collection."""
@@ -45,6 +46,11 @@ class Glances:
         self._lock = threading.Lock()
         self._last = app.snapshot()
         self._taken = time.monotonic()
+
+    def end(self) -> None:
+        """On the loop: the app stops. What it did until now is what it did."""
+        with self._lock:
+            self._last, self._taken = self._app.snapshot(), math.inf
 
     def now(self) -> AppSnapshot:
         """From any thread."""
@@ -72,20 +78,64 @@ class Glances:
             return self._last
 
 
-def add_instruments(provider: MeterProvider, glances: Glances, counts: Counts) -> None:
-    """One observable instrument for each figure."""
-    meter = provider.get_meter(_SCOPE, schema_url=SCHEMA)
-    for figure in figures_of(glances.now()):
-        create = meter.create_observable_counter if figure.kind == "counter" else meter.create_observable_gauge
-        callback = _callback(figure, glances, counts)
-        create(figure.name, callbacks=[callback], unit=figure.unit, description=figure.meaning)
+class Instruments:
+    """One observable instrument for each figure, and what they show: the last run of an app."""
 
+    def __init__(self, meter: Meter) -> None:
+        self._meter = meter
+        self._figures: dict[str, Figure] = {}
+        self._shown: tuple[Glances, Counts] | None = None
 
-def _callback(figure: Figure, glances: Glances, counts: Counts) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def observe(_options: CallbackOptions) -> list[Observation]:
+    def show(self, glances: Glances, counts: Counts) -> None:
+        """A run begins."""
+        self._shown = glances, counts
+        for figure in figures_of(glances.now()):
+            if self._figures.setdefault(figure.name, figure) is figure:
+                is_counter, meter = figure.kind == "counter", self._meter
+                create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
+                callback = partial(self._observe, figure)
+                create(figure.name, callbacks=[callback], unit=figure.unit, description=figure.meaning)
+
+    def _observe(self, figure: Figure, _options: CallbackOptions) -> list[Observation]:
+        assert self._shown is not None, "instruments are made when there is something to show"
+        glances, counts = self._shown
         return [Observation(value, labels) for labels, value in figure.read(glances.now(), counts)]
 
-    return observe
+    def end(self) -> None:
+        """On the loop: the run ends, and is shown as it was."""
+        if self._shown is not None:
+            self._shown[0].end()
+
+
+def meter_of(provider: MeterProvider, app: str = "") -> Meter:
+    """`app`: its name, which tells it from other apps that share the provider."""
+    attributes = {"rocketapp.app": app} if app else None
+    return provider.get_meter(_SCOPE, schema_url=SCHEMA, attributes=attributes)
+
+
+class Recorded(Histogram):
+    """Tells each duration to an instrument of OpenTelemetry as well."""
+
+    __slots__ = ("_labels", "_record")
+
+    def __init__(self, record: Callable[[float, Labels], None], labels: Labels) -> None:
+        super().__init__()
+        self._record, self._labels = record, labels
+
+    def add(self, seconds: float) -> None:
+        super().add(seconds)
+        self._record(seconds, self._labels)
+
+
+def recorded_by(meter: Meter) -> Callable[[HandledKey | SentKey], Histogram]:
+    """What makes the histograms of an app whose meter another one exports."""
+    process, send = (
+        meter.create_histogram(
+            one.name, unit="s", description=one.meaning, explicit_bucket_boundaries_advisory=list(BOUNDS)
+        )
+        for one in DISTRIBUTIONS
+    )
+    return lambda which: Recorded((send if isinstance(which, SentKey) else process).record, labels_of(which))
 
 
 class WithDurations(MetricExporter):
@@ -135,7 +185,7 @@ class WithDurations(MetricExporter):
         if not points:
             return None
         return Metric(
-            distribution.name, distribution.meaning, "s", Histogram(points, AggregationTemporality.CUMULATIVE)
+            distribution.name, distribution.meaning, "s", HistogramData(points, AggregationTemporality.CUMULATIVE)
         )
 
 

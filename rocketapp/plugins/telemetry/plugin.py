@@ -25,15 +25,18 @@ from rocketapp.plugins.log_context import is_on
 from rocketapp.plugins.telemetry.config import TelemetryConfig, WantedSignals, url_of, wanted
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource
+    from opentelemetry.trace import TracerProvider
 
+    from rocketapp.plugins.telemetry.metrics import Instruments
     from rocketapp.plugins.telemetry.tracing import Tracing
 
 
 log: logging.Logger = logging.getLogger("rocketapp.telemetry")
 _PATIENCE = 5.0
 """Seconds that the last export may take while the app stops."""
-_NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+_SDK, _OTLP = "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"
 
 
 class _Ending(NamedTuple):
@@ -45,13 +48,19 @@ class _Ending(NamedTuple):
 
 
 class Telemetry:
-    """The plugin."""
+    """The plugin: `RocketApp(plugins=[Telemetry(meter_provider=mine)])` takes the place of the usual one."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+    ) -> None:
+        """Providers of yours get the app's spans and metrics, without any setting; nothing shuts them down."""
+        self._tracer_provider, self._meter_provider = tracer_provider, meter_provider
         self._config = TelemetryConfig()
         self._wanted: WantedSignals | None = None
         self._tracing: Tracing | None = None
         self._counts: Counts | None = None
+        self._instruments: Instruments | None = None
+        """Those of the user's provider: they stay for the next run."""
         self._endings: list[_Ending] = []
 
     @hookimpl
@@ -62,15 +71,26 @@ class Telemetry:
     def app_setup(self, app: Surface) -> None:
         """What is wanted is known before the handlers are wrapped."""
         self._config, self._tracing, self._counts = app.options(TelemetryConfig), None, None
-        self._wanted = wanted(self._config, os.environ) or None
-        if self._wanted is not None and not self._is_installed():
-            self._wanted = None
+        traces_given, metrics_given = self._tracer_provider is not None, self._meter_provider is not None
+        asked = wanted(self._config, os.environ, traces_given=traces_given, metrics_given=metrics_given)
+        self._wanted = asked if asked and self._is_installed(asked) else None
         if self._wanted is not None and self._wanted.traces:
             from rocketapp.plugins.telemetry.tracing import Tracing
 
             self._tracing = Tracing(Random(), in_logs=is_on(app.options(AppConfig)))
         if self._wanted is not None and self._wanted.metrics:
-            self._counts = Counts()
+            self._counts = self._new_counts(app.name)
+
+    def _new_counts(self, app: str) -> Counts:
+        """A provider of the user's is told each duration; our own exporter reads them."""
+        from rocketapp.plugins.telemetry import metrics, providers
+
+        provider = self._meter_provider or providers.meter_provider_of_process()
+        if provider is None:
+            return Counts()
+        meter = metrics.meter_of(provider, app)
+        self._instruments = self._instruments or metrics.Instruments(meter)
+        return Counts(metrics.recorded_by(meter))
 
     @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
@@ -99,16 +119,19 @@ class Telemetry:
         if self._counts is not None:
             from rocketapp.plugins.telemetry import metrics
 
-            exporter = metrics.WithDurations(
-                providers.metric_exporter(self._wanted.metrics, self._config.endpoint), self._counts
-            )
-            provider = providers.new_meter_provider(exporter, self._config, resource)
-            self._endings.append(_Ending(provider.shutdown, self._url("METRICS", self._wanted.metrics)))
-            metrics.add_instruments(provider, metrics.Glances(app, asyncio.get_running_loop()), self._counts)
+            instruments = self._instruments
+            if instruments is None:
+                to = providers.metric_exporter(self._wanted.metrics, self._config.endpoint)
+                provider = providers.new_meter_provider(metrics.WithDurations(to, self._counts), self._config, resource)
+                self._endings.append(_Ending(provider.shutdown, self._url("METRICS", self._wanted.metrics)))
+                instruments = metrics.Instruments(metrics.meter_of(provider))
+            instruments.show(metrics.Glances(app, asyncio.get_running_loop()), self._counts)
 
     @hookimpl
     async def app_shutdown(self) -> None:
         """Export what is left, for some seconds at most; a collector that does not listen is not waited for."""
+        if self._instruments is not None:
+            self._instruments.end()
         endings, self._endings = self._endings, []
         if not endings:
             return
@@ -143,7 +166,7 @@ class Telemetry:
         from rocketapp.plugins.telemetry import providers
         from rocketapp.plugins.telemetry.tracing import gate_of
 
-        given = providers.tracer_provider_of_process()
+        given = self._tracer_provider or providers.tracer_provider_of_process()
         if given is not None:
             sampling, provider = providers.known_sampling(given), given
         else:
@@ -153,9 +176,10 @@ class Telemetry:
         namespace = app.options(ClientConfig).namespace
         tracing.begin(provider, gate_of(sampling, Random()), app.snapshot().client_ids, namespace)
 
-    def _is_installed(self) -> bool:
+    def _is_installed(self, asked: WantedSignals) -> bool:
         """Whether the extra is. What the settings ask for must be; a variable may be meant for other programs."""
-        missing = [name for name in _NEEDED if not _is_there(name)]
+        by_otlp = "otlp" in (asked.traces, asked.metrics)
+        missing = [name for name in (_SDK, _OTLP) if (name is _SDK or by_otlp) and not _is_there(name)]
         if not missing:
             return True
         mend = "pip install 'rocketapp[telemetry]'"

@@ -6,7 +6,7 @@ import os
 import uuid
 from collections.abc import Sequence
 
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, PeriodicExportingMetricReader
@@ -59,6 +59,13 @@ def tracer_provider_of_process() -> trace.TracerProvider | None:
     """The one that the process has set up by itself; None when it has none, or an app's."""
     provider = trace.get_tracer_provider()
     return None if isinstance(provider, trace.ProxyTracerProvider | AppTracerProvider) else provider
+
+
+def meter_provider_of_process() -> metrics.MeterProvider | None:
+    """The one that the process has set up by itself; None when it has none."""
+    provider = metrics.get_meter_provider()
+    # OpenTelemetry has no public name for the one that waits until another is set.
+    return None if type(provider).__name__ == "_ProxyMeterProvider" else provider
 
 
 def known_sampling(provider: trace.TracerProvider) -> Sampling | None:

@@ -49,6 +49,19 @@ def test_the_built_in_log_is_found_by_entry_point() -> None:
     assert "logs" in {hook.plugin for hook in plugins.hooks("observe_events")}
 
 
+def test_an_object_takes_the_place_and_the_name_of_the_plugin_of_its_class() -> None:
+    mine, second = Startup(), Startup()
+    points = [entry_point("zebra", f"{__name__}:Startup"), entry_point("ant", f"{__name__}:Filter")]
+    found = find([second, mine, Other()], entry_points=points)
+    assert [(one.name, one.origin) for one in found] == [
+        ("ant", "entry point"),
+        ("zebra", "code"),
+        (f"{__name__}.Startup", "code"),
+        (f"{__name__}.Other", "code"),
+    ]
+    assert [one.load() for one in found[1:3]] == [second, mine]
+
+
 def test_the_built_in_comes_first_then_others_by_name_then_the_app_s_own() -> None:
     here = f"{__name__}:"
     points = [
