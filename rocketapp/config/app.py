@@ -21,8 +21,10 @@ class AppConfig:
     log_level: str = option("INFO", "Least level that is logged.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     log_levels: tuple[str, ...] = option((), "Levels of single loggers: `shop.db=DEBUG`.")
     http: str = option("", "Where `/health`, `/ready`, `/metrics` and the page are served, host:port. Empty: nowhere.")
-    http_durations: bool = option(
-        False, "`/metrics` has histograms of how long handlers and sends took, for half a microsecond per message."
+    http_durations: bool | None = option(
+        None,
+        "With `http`, how long handlers and sends take is measured, for half a microsecond per message. None: in "
+        "the environment `development` only.",
     )
     ready_patience: float = option(
         30.0, "Seconds that a queue may stand still before `/ready` says that a person is needed.", least=0.0

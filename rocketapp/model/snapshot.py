@@ -70,6 +70,8 @@ class QueueSnapshot:
     blocked: str
     """Why it makes no progress; empty when it does."""
     lease: LeaseState
+    oldest_ms: int | None = None
+    """When the broker stored the oldest of the unfinished messages, in milliseconds since 1970; None without any."""
     rest: int | None = None
     """Of a popped topic: what the broker had left when it last answered, as of all members; None of a pulled queue."""
 
@@ -123,6 +125,8 @@ class GroupSnapshot:
     """Why queues of a topic could not be assigned at the last rebalance; empty when all were."""
     adjusted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """By topic the limits that `app.adjust` has changed, where they are not as at the start."""
+    paused: Mapping[str, str] = field(default_factory=dict)
+    """By topic that is paused: why."""
     has_assigned: bool = True
     """A rebalance has decided on every topic since the start."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rocketapp.errors import SetupError
+from rocketapp.operate.history import History
 from rocketapp.operate.together import Durations, added, counters_of, durations_of, together
 from rocketapp.operate.view import Now, Seen, View, snapshots_of
 from rocketapp.plugin import AppSnapshot, LoopBlocked
@@ -52,6 +53,7 @@ class Desk:
         self._processes = dict.fromkeys(sorted(names), _Process(now()))
         self._gone: AppSnapshot | None = None
         self._gone_durations = Durations()
+        self._history = History()
         self._lock = threading.Lock()
         """Of the two that follow: a process that starts meanwhile hears of each pause once."""
         self._paused: dict[tuple[str, str], None] = {}
@@ -71,6 +73,7 @@ class Desk:
             patience=self._patience,
             gone=self._gone,
             gone_durations=(self._gone_durations,),
+            history=self._history,
         )
 
     def change(self, call: Literal["pause", "resume"], topic: str, group: str) -> None:
@@ -117,6 +120,9 @@ class Desk:
         """A process tells how it does."""
         self._app = view.app
         self._processes[number] = _Process(self._now(), view, has_started=True)
+        if self._history.is_due(self._now()):
+            now = self.now()
+            self._history = self._history.with_sample(self._now(), now.counted, now.counts)
 
     def blocked(self, number: int, event: LoopBlocked) -> None:
         """A process tells that its event loop is blocked, or that this is over."""

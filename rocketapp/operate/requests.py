@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import parse_qs
 
+from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError
 from rocketapp.operate.desk import Desk
 from rocketapp.operate.page import CONTENT_POLICY, page
-from rocketapp.operate.together import added, together
 from rocketapp.operate.verdict import MOST, judge
 from rocketapp.operate.view import snapshots_of
-from rocketapp.plugin import AppSnapshot, Metric
+from rocketapp.plugin import Metric
 from rocketapp.plugins.prometheus import CONTENT_TYPE, exposition
 
 TEXT: Final = "text/plain; charset=utf-8"
@@ -83,16 +83,14 @@ def _ready(desk: Desk) -> Response:
 
 def _metrics(desk: Desk) -> Response:
     now = desk.now()
-    known = snapshots_of(now.processes) + ([] if now.gone is None else [now.gone])
-    app = together(known) if known else AppSnapshot(cache_limit_bytes=0, groups=())
+    app = now.counted
     blocked = sum(one.blocked is not None for one in now.processes)
     own = (
         _gauge("ready", "1", "1 when /ready says so.", judge(now).is_ready),
         _gauge("processes", "{process}", "Processes of the app that consume.", len(snapshots_of(now.processes))),
         _gauge("loops_blocked", "{process}", "Processes whose event loop does not run.", blocked),
     )
-    durations = [one.view.durations for one in now.processes if one.view is not None]
-    text = exposition(replace(app, metrics=(*app.metrics, *own)), added([*durations, *now.gone_durations]))
+    text = exposition(replace(app, metrics=(*app.metrics, *own)), now.counts)
     return Response(status=200, body=text.encode(), content_type=CONTENT_TYPE)
 
 
@@ -103,7 +101,7 @@ def _gauge(name: str, unit: str, meaning: str, value: int) -> Metric:
 def _page(desk: Desk) -> Response:
     now = desk.now()
     headers = {"Content-Security-Policy": CONTENT_POLICY, "Referrer-Policy": "same-origin"}
-    body = page(now, judge(now)).encode("utf-8", "replace")
+    body = page(now, judge(now), SystemClock().now()).encode("utf-8", "replace")
     return Response(status=200, body=body, content_type="text/html; charset=utf-8", headers=headers)
 
 

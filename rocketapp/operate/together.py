@@ -99,6 +99,7 @@ def _group(parts: Sequence[GroupSnapshot]) -> GroupSnapshot:
         queues=tuple(sorted((queue for part in parts for queue in part.queues), key=lambda one: one.queue)),
         unassigned=next((part.unassigned for part in parts if part.unassigned), ""),
         adjusted={topic: values for part in parts for topic, values in part.adjusted.items()},
+        paused={topic: why for part in parts for topic, why in part.paused.items()},
         has_assigned=all(part.has_assigned for part in parts),
         roll_out=next((part.roll_out for part in parts if part.roll_out), ""),
         forwarded=sum(part.forwarded for part in parts),

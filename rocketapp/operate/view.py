@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rocketapp.operate.together import Durations
+from rocketapp.operate.history import History
+from rocketapp.operate.together import Durations, added, together
 from rocketapp.plugin import AppSnapshot, LoopBlocked, MessageQueue
+from rocketapp.plugins.counts import Counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ class View:
     failures: tuple[FailureLine, ...] = ()
     """The last ones, oldest first."""
     durations: Durations = field(default_factory=Durations)
-    """Empty without `app.http_durations`."""
+    """Empty where they are not measured: `app.http_durations`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,27 @@ class Now:
     gone: AppSnapshot | None = None
     """The counters of processes that have ended."""
     gone_durations: tuple[Durations, ...] = ()
+    history: History = field(default_factory=History)
+
+    @property
+    def snapshot(self) -> AppSnapshot:
+        """The processes that are known, as one; without groups when none is."""
+        return _sum(snapshots_of(self.processes))
+
+    @property
+    def counted(self) -> AppSnapshot:
+        """The same with the counters of processes that have ended."""
+        return _sum([*snapshots_of(self.processes), *([] if self.gone is None else [self.gone])])
+
+    @property
+    def counts(self) -> Counts:
+        """Durations and sends of all processes, those that have ended included."""
+        known = (one.view.durations for one in self.processes if one.view is not None)
+        return added([*known, *self.gone_durations])
+
+
+def _sum(known: Sequence[AppSnapshot]) -> AppSnapshot:
+    return together(known) if known else AppSnapshot(cache_limit_bytes=0, groups=())
 
 
 def snapshots_of(processes: Sequence[Seen]) -> list[AppSnapshot]:

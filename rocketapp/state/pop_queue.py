@@ -99,6 +99,10 @@ class PopQueue(ProcessQueue[M]):
         hand_out = self._hand_outs.get(message)
         return hand_out is None or hand_out.expires <= now
 
+    @property
+    def oldest(self) -> M | None:
+        return next(iter(self._hand_outs), None)
+
     def unfinished(self) -> list[M]:
         return list(self._hand_outs)
 

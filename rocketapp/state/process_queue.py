@@ -86,6 +86,11 @@ class ProcessQueue(Generic[M]):
             return 0
         return self._highest - next(iter(self._unfinished))
 
+    @property
+    def oldest(self) -> M | None:
+        """The unfinished message with the lowest offset; None without any."""
+        return next(iter(self._unfinished.values()), None)
+
     def unfinished(self) -> list[M]:
         """The unfinished messages in offset order."""
         return list(self._unfinished.values())

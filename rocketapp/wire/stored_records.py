@@ -19,7 +19,7 @@ from rocketapp.wire.record import Message, decode_records
 _UNUSUAL = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
 _CUT = struct.Struct(">ii28xi44xI")
 """Of the fixed part what is needed to find the next record: size, magic, sys flag, body length."""
-_OFFSET = struct.Struct(">20xq")
+_OFFSET, _STORED_MS = struct.Struct(">20xq"), struct.Struct(">56xq")
 
 
 class StoredRecords:
@@ -66,6 +66,14 @@ class StoredRecords:
     def are_decoded(self) -> bool:
         """Whether `messages` costs nothing, and `data` has nothing."""
         return self._messages is not None
+
+    @property
+    def stored_ms(self) -> int:
+        """When the broker stored the first message, in milliseconds since 1970."""
+        if self._messages is not None:
+            return self._messages[0].stored_ms
+        stored_ms: int = _STORED_MS.unpack_from(self.data, self.starts[0])[0]
+        return stored_ms
 
     def messages(self) -> Sequence[Message]:
         """The messages. They are decoded each time."""

@@ -147,10 +147,12 @@ def _operation(settings: Settings, tell: Tell) -> Operation | None:
     """The plugin of a run with `--http`, which is not imported without it."""
     if not settings.app.http:
         return None
+    from rocketapp.app.settings import DEVELOPMENT
     from rocketapp.operate.operation import Operation
 
+    measured = settings.app.http_durations
     return Operation(
-        durations=settings.app.http_durations,
+        durations=settings.environment == DEVELOPMENT if measured is None else measured,
         viewed=lambda view: tell(Report("view", said=view)),
         blocked=lambda event: tell(Report("blocked", said=event)),
     )

@@ -190,11 +190,13 @@ class Figures:
             ),
             unassigned=rebalancer.problem,
             adjusted={topic: dict(values) for topic, values in member.limits.changed.items()},
+            paused={topic: why for topic in member.subscriptions if (why := member.pauses.reason(topic)) is not None},
             has_assigned=rebalancer.has_been_complete,
         )
 
     def _queue(self, queue: MessageQueue, owned: Owned, reason: str) -> QueueSnapshot:
         process_queue, popped = owned.process_queue, owned.popped
+        oldest = None if process_queue is None else process_queue.oldest
         return QueueSnapshot(
             queue=queue,
             committed=self._commits.confirmed(queue),
@@ -204,6 +206,7 @@ class Figures:
             unfinished_bytes=0 if process_queue is None else process_queue.size,
             blocked=reason,
             lease="none" if (lock := self._leases.lock(queue)) is None else lock.state,
+            oldest_ms=None if oldest is None else oldest.stored_ms,
             rest=None if popped is None else popped.rest,
         )
 

@@ -57,6 +57,9 @@ async def test_a_paused_topic_starts_nothing_keeps_its_queues_and_goes_on_where_
     assert len(seen) == at_pause
     assert len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")) <= pulls + 2
     assert reasons(member.consumer) == {"paused: maintenance"}
+    snapshot = member.consumer.snapshot()
+    assert snapshot.paused == {"topic": "paused: maintenance"}
+    assert all((one.oldest_ms is not None) == (one.unfinished > 0) for one in snapshot.queues)
     assert not member.events.of(Moving)
     # What ran may finish, and is committed.
     done = sum(cluster.committed(queue) or 0 for queue in queues)
@@ -64,6 +67,7 @@ async def test_a_paused_topic_starts_nothing_keeps_its_queues_and_goes_on_where_
     member.consumer.resume("topic")
     await eventually(lambda: len(seen) >= 600, seconds=60)
     assert reasons(member.consumer) == set()
+    assert member.consumer.snapshot().paused == {}
     assert len(seen) == 600
     assert await member.stop()
     assert [cluster.committed(queue) for queue in queues] == [300, 300]

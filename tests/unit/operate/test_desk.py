@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 import pytest
 
 from rocketapp.errors import SetupError
 from rocketapp.operate.desk import Desk
+from rocketapp.operate.history import HandlerKey
 from rocketapp.operate.view import View
 from tests.unit.operate.views import snapshot_of
 
@@ -17,11 +19,11 @@ ORDERS = ("orders", "shop")
 Asked = list[tuple[int, Mapping[str, str]]]
 
 
-def desk_of(workers: int) -> tuple[Desk, Asked]:
+def desk_of(workers: int, now: Callable[[], float] = time.monotonic) -> tuple[Desk, Asked]:
     asked: Asked = []
     names = {number: f"worker {number}" for number in range(1, workers + 1)}
     ask = lambda number, fields: asked.append((number, fields))  # noqa: E731
-    desk = Desk("app:app", names, patience=30.0, draining=asyncio.Event(), ask=ask)
+    desk = Desk("app:app", names, patience=30.0, draining=asyncio.Event(), ask=ask, now=now)
     return desk, asked
 
 
@@ -87,3 +89,19 @@ def test_a_description_is_waited_for() -> None:
     desk = Desk("shop", {1: ""}, patience=30.0, draining=asyncio.Event(), ask=ask)
     desk.greet(1)
     assert desk.describe() == b"{}"
+
+
+def test_the_history_is_of_all_processes_and_of_those_that_have_ended() -> None:
+    at = 0.0
+    desk, _ = desk_of(2, now=lambda: at)
+    for second in range(61):
+        at = float(second)
+        if second == 35:
+            desk.lost(1)  # and it begins to count anew
+        since = second if second < 35 else second - 35
+        desk.viewed(1, view(handled=10 * since))
+        desk.viewed(2, view(handled=second))
+    steps = desk.now().history.steps(HandlerKey("", "shop", "orders", "app:settle"))
+    assert len(steps) == 6
+    assert sum(one.done for one in steps) == pytest.approx(10 * 59 + 60, abs=15)
+    assert min(one.done for one in steps) > 80

@@ -69,7 +69,7 @@ def test_the_page_is_styled_and_shows_what_strangers_wrote_as_text(browser: Brow
     browser.complaints()  # of pages before this one
     browser.open(f"http://{address}/")
     text = browser.text()
-    assert "shop: not ready" in text
+    assert "shop\nnot ready" in text
     assert f"orders@broker-a:0 stands still: {EVIL}" in text
     assert "1,234" in text
     # The content policy knows its own style sheet.
@@ -94,13 +94,27 @@ def test_long_names_and_reasons_fit_wide_and_narrow_screens(browser: Browser, wi
         serving.stop()
 
 
-def test_its_buttons_pause_and_resume(browser: Browser, address: str, desk: Desk) -> None:
+def test_its_button_pauses_and_then_resumes(browser: Browser, address: str, desk: Desk) -> None:
     browser.open(f"http://{address}/")
     for count, call in enumerate(("pause", "resume"), 1):
         browser.click(f'form[action="/{call}"] button')
         wait_until(partial(lambda wanted: len(desk.changes) == wanted, count), f"{call} arrives")
         wait_until(lambda: browser.url == f"http://{address}/", "it leads back to the page")
+        desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(10), paused={"orders": "paused: by an operator"})))
+        browser.open(f"http://{address}/")
     assert desk.changes == [("pause", "orders", "shop"), ("resume", "orders", "shop")]
+
+
+def test_it_asks_again_by_itself_and_leaves_open_what_was_opened(browser: Browser, address: str, desk: Desk) -> None:
+    browser.complaints()
+    desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=1)))
+    browser.open(f"http://{address}/")
+    browser.click("summary")
+    assert "broker-a:0" in browser.text("details")
+    desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=777)))
+    wait_until(lambda: "777" in browser.text(), "the new figure")
+    assert "broker-a:0" in browser.text("details")
+    assert [line for line in browser.complaints() if "favicon" not in line] == []
 
 
 def test_a_form_of_another_site_changes_nothing(browser: Browser, other_site: str, desk: Desk) -> None:

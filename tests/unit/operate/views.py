@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
@@ -12,7 +12,13 @@ from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric
 
 
 def queue_at(
-    position: int | None, *, unfinished: int = 0, still: str = "", queue_id: int = 0, committed: int = 5
+    position: int | None,
+    *,
+    unfinished: int = 0,
+    still: str = "",
+    queue_id: int = 0,
+    committed: int = 5,
+    oldest_ms: int | None = None,
 ) -> QueueSnapshot:
     return QueueSnapshot(
         queue=MessageQueue("orders", "broker-a", queue_id),
@@ -23,11 +29,17 @@ def queue_at(
         unfinished_bytes=10 * unfinished,
         blocked=still,
         lease="none",
+        oldest_ms=oldest_ms,
     )
 
 
 def snapshot_of(
-    *queues: QueueSnapshot, handled: int = 0, dropped: int = 0, topic: str = "orders", metrics: Sequence[Metric] = ()
+    *queues: QueueSnapshot,
+    handled: int = 0,
+    dropped: int = 0,
+    topic: str = "orders",
+    metrics: Sequence[Metric] = (),
+    paused: Mapping[str, str] | None = None,
 ) -> AppSnapshot:
     stats = HandlerStats(handled=handled, retried=1, dropped=dropped)
     handler = HandlerSnapshot(name="app:settle", topic=topic, stats=stats)
@@ -40,6 +52,7 @@ def snapshot_of(
         handlers=(handler,),
         unmatched={topic: 1},
         queues=queues,
+        paused=paused or {},
     )
     return AppSnapshot(cache_limit_bytes=100, groups=(group,), client_ids={"": "c"}, metrics=tuple(metrics))
 

@@ -127,3 +127,10 @@ def test_a_broker_is_asked_in_time_for_messages_that_come_again() -> None:
     assert retries.next_look(29.0) == 1.0
     retries.came(1, 30.0)
     assert (retries.next_look(30.0), len(retries)) == (None, 0)
+
+
+def test_the_oldest_is_what_was_handed_out_first() -> None:
+    queue, _, _, (first, *rest) = popped(3)
+    assert queue.oldest is first
+    queue.finish_all([first, *rest])
+    assert queue.oldest is None

@@ -32,6 +32,14 @@ def test_no_order_of_finishing_commits_past_unfinished_work(order: list[int]) ->
         assert queue.commit_offset == min(waiting, default=8)
 
 
+def test_the_oldest_is_the_unfinished_message_with_the_lowest_offset() -> None:
+    queue = process_queue()
+    assert queue.oldest is None
+    queue.put(items(0, 1, 2))
+    queue.finish(Item(0))
+    assert queue.oldest == Item(1)
+
+
 def test_an_untouched_queue_commits_where_it_began() -> None:
     assert process_queue(7).commit_offset == 7
 

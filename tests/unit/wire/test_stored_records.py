@@ -57,6 +57,7 @@ def test_their_messages_are_those_of_a_pull(data: bytes) -> None:
     assert (len(records), records.offset, records.end) == (len(messages), 5, messages[-1].offset + 1)
     assert records.size == sum(message.size for message in messages)
     assert records.queue is QUEUE
+    assert records.stored_ms == messages[0].stored_ms == 3
 
 
 def test_usual_records_are_where_they_are_said_to_begin() -> None:

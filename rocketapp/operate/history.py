@@ -1,0 +1,137 @@
+"""What each handler did in the last 15 minutes: counters of the whole app, kept every 10 seconds.
+
+A sample is made of views that are there already, so a message costs nothing more for it. Counters only grow, also when
+a process ends, and what happened between two samples is their difference. Where the event loop was blocked a step is
+longer; nothing is lost in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Final, NamedTuple
+
+from rocketapp.plugin import AppSnapshot
+from rocketapp.plugins.counts import BOUNDS, Counts
+
+INTERVAL: Final = 10.0
+"""Seconds between two samples."""
+SPAN: Final = 900.0
+"""Seconds that are kept."""
+MINUTE: Final = 60.0
+_NOTHING: Final = (0,) * (len(BOUNDS) + 1)
+
+
+class HandlerKey(NamedTuple):
+    """Whose figures these are: a handler of one topic."""
+
+    cluster: str
+    group: str
+    topic: str
+    handler: str
+
+
+class Tally(NamedTuple):
+    """What a handler had done at one moment."""
+
+    done: int = 0
+    failed: int = 0
+    """Attempts that are tried again, became a dead letter or were dropped."""
+    lag: int | None = None
+    """Of its topic; None while that is not known."""
+    calls: tuple[int, ...] = _NOTHING
+    """How many calls took how long, by the bounds of a histogram."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a handler did between two samples."""
+
+    at: float
+    """Its end."""
+    seconds: float
+    done: int
+    failed: int
+    lag: int | None
+    calls: tuple[int, ...]
+
+    @property
+    def rate(self) -> float:
+        """Messages that were finished in a second."""
+        return self.done / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The samples of an app, the oldest first. A new sample makes a new history: any thread may read one."""
+
+    samples: tuple[tuple[float, Mapping[HandlerKey, Tally]], ...] = ()
+
+    def is_due(self, now: float) -> bool:
+        """Whether the next sample is to be taken."""
+        return not self.samples or now - self.samples[-1][0] >= INTERVAL
+
+    def with_sample(self, now: float, app: AppSnapshot, counts: Counts) -> History:
+        """The same and a sample of now. `app` and `counts`: of all processes, those that have ended included."""
+        kept = tuple(one for one in self.samples if now - one[0] <= SPAN)
+        return History((*kept, (now, dict(_tallies(app, counts)))))
+
+    def steps(self, key: HandlerKey) -> list[Step]:
+        """What a handler did, the oldest first."""
+        return [
+            _step(at - began, at, before.get(key, Tally()), after[key])
+            for (began, before), (at, after) in pairwise(self.samples)
+            if key in after
+        ]
+
+
+def _tallies(app: AppSnapshot, counts: Counts) -> Iterable[tuple[HandlerKey, Tally]]:
+    calls: dict[tuple[str, str, str], tuple[int, ...]] = {}
+    for which, histogram in counts.process.items():
+        known = calls.get(which[:3], _NOTHING)
+        calls[which[:3]] = tuple(one + other for one, other in zip(known, histogram.buckets, strict=True))
+    for group in app.groups:
+        lags: dict[str, int | None] = {}
+        for queue in group.queues:
+            known_lag, lag = lags.get(queue.queue.topic, 0), queue.lag
+            lags[queue.queue.topic] = None if known_lag is None or lag is None else known_lag + lag
+        for one in group.handlers:
+            failed = one.stats.retried + one.stats.dead_lettered + one.stats.dropped
+            of_calls = calls.get((one.topic, group.group, one.name), _NOTHING)
+            tally = Tally(one.stats.handled, failed, lags.get(one.topic), of_calls)
+            yield HandlerKey(group.cluster, group.group, one.topic, one.name), tally
+
+
+def _step(seconds: float, at: float, before: Tally, after: Tally) -> Step:
+    calls = tuple(max(0, now - then) for then, now in zip(before.calls, after.calls, strict=True))
+    done, failed = max(0, after.done - before.done), max(0, after.failed - before.failed)
+    return Step(at, seconds, done, failed, after.lag, calls)
+
+
+def since(steps: Sequence[Step], seconds: float) -> list[Step]:
+    """The steps of the last so many seconds."""
+    return [one for one in steps if steps[-1].at - one.at < seconds]
+
+
+def calls_of(steps: Iterable[Step]) -> tuple[int, ...]:
+    """How many calls of all these steps took how long."""
+    return tuple(map(sum, zip(*(one.calls for one in steps), strict=True))) or _NOTHING
+
+
+def quantile(calls: Sequence[int], share: float) -> float | None:
+    """Seconds within which this share of the calls ended; None without calls.
+
+    It lies between two bounds of the histogram, and is taken to lie as far between them as the call in its bucket:
+    infinite above the highest bound.
+    """
+    wanted = share * sum(calls)
+    if not wanted:
+        return None
+    for index, reached in enumerate(accumulate(calls)):
+        if reached >= wanted:
+            if index == len(BOUNDS):
+                break
+            low = BOUNDS[index - 1] if index else 0.0
+            return low + (BOUNDS[index] - low) * (wanted - reached + calls[index]) / calls[index]
+    return float("inf")
