@@ -110,6 +110,14 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     for cluster in BOTH:
         count = 1_000 if small else 10_000
         yield "replay", cluster, "replay", on(replays.replay, "replay", cluster, count=count)
+        letters, killed = (300, 2) if small else (2_000, 5)
+        title = "replay to members"
+        yield (
+            "replay-to-members",
+            cluster,
+            title,
+            on(replays.replay_to_members, title, cluster, count=letters, kills=killed),
+        )
     for cluster in BOTH:
         for guard in ("roll-out", "off"):
             title = f"roll out {guard}"
