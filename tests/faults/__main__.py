@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.faults import effects, kills, loads, mixed, outages, replays, restarts, roll_out, scenarios, slaves, storms
 from tests.faults.scenarios import Figures
 from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.peers.databases import HAS_MARIADB
 from tests.peers.java_client import Peer
 
 Run = Callable[[], Figures]
@@ -144,10 +145,11 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
 def _runs_of_effects(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     """The same, without the Java client."""
     harm = effects.SMALL if parts.small else effects.FULL
+    of_sql = ("sqlite", "postgresql", *(("mariadb",) if HAS_MARIADB else ()))
     kinds: tuple[tuple[str, str, Callable[..., Figures], tuple[str, ...]], ...] = (
-        ("effects", "exactly once", effects.exactly_once, ("sqlite", "postgresql")),
+        ("effects", "exactly once", effects.exactly_once, of_sql),
         ("marks", "marks in", effects.marked_elsewhere, ("redis", "sqlite")),
-        ("outbox", "outbox", effects.outbox, ("sqlite", "postgresql")),
+        ("outbox", "outbox", effects.outbox, of_sql),
     )
     for name, what, run, databases in kinds:
         for cluster in BOTH:

