@@ -75,15 +75,17 @@ def fields_of(handling: Handling) -> dict[str, Any]:
     Of a batch: the id of its first message, the highest attempt, and how many `messages` it has.
     """
     subscription, handed, began, _ = handling
-    messages = handed if isinstance(handed, list) else [handed]
-    fields: dict[str, Any] = {"topic": subscription.topic, "group": subscription.group}
-    fields["handler"] = subscription.handler_name
-    if not messages:
-        return fields  # the handler has emptied its list, or has pulled nothing yet
-    first = messages[0]
-    fields["message_id"], fields["attempt"] = first.message_id, max(message.attempt for message in messages)
+    fields: dict[str, Any] = {
+        "topic": subscription.topic,
+        "group": subscription.group,
+        "handler": subscription.handler_name,
+    }
+    first, attempt = handed, 0
     if isinstance(handed, list):
-        fields["messages"] = len(messages)
+        if not handed:
+            return fields  # the handler has emptied its list, or has pulled nothing yet
+        first, attempt, fields["messages"] = handed[0], max(message.attempt for message in handed), len(handed)
+    fields["message_id"], fields["attempt"] = first.message_id, attempt or first.attempt
     if found := began or trace_id(first.raw_properties):
         fields["trace_id"] = found
     return fields

@@ -45,10 +45,11 @@ class MessageFilter(logging.Filter):
         """Always True: no line is left out."""
         current = handling.CURRENT.get()
         found = handling.fields_of(current) if current is not None and current[3] else {}
+        known = record.__dict__
         if found:
-            own = getattr(record, "fields", None)
-            record.fields = {**found, **own} if isinstance(own, dict) else found
+            own = known.get("fields")
+            known["fields"] = {**found, **own} if isinstance(own, dict) else found
         for name in _ATTRIBUTES:
-            if not hasattr(record, name):
-                setattr(record, name, found.get(name, ""))
+            if name not in known:
+                known[name] = found.get(name, "")
         return True

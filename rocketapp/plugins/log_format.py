@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 import re
-from datetime import UTC, datetime
+from collections.abc import Callable
+from time import gmtime, localtime, strftime
 from typing import Any
 
 import msgspec
@@ -34,6 +35,33 @@ def make_formatter(kind: str, *, process: str = "") -> logging.Formatter:
     return JsonFormatter(process) if kind == "json" else TextFormatter(process)
 
 
+class _Seconds:
+    """The text of a point in time: that of its second is made once, for all lines of the second."""
+
+    __slots__ = ("_last", "_make")
+
+    def __init__(self, make: Callable[[int], str]) -> None:
+        self._make = make
+        self._last = 0, make(0)
+
+    def text(self, record: logging.LogRecord) -> str:
+        second = int(record.created)
+        last, text = self._last
+        if last != second:
+            # One assignment: formatters are called from many threads.
+            text = self._make(second)
+            self._last = second, text
+        return text
+
+
+def _local(second: int) -> str:
+    return strftime("%Y-%m-%d %H:%M:%S", localtime(second))
+
+
+def _utc(second: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
+
+
 class TextFormatter(logging.Formatter):
     """Time, level, sentence: for a person who watches. Times are local.
 
@@ -41,22 +69,20 @@ class TextFormatter(logging.Formatter):
     """
 
     def __init__(self, process: str = "") -> None:
-        label = f"[{process}] ".replace("%", "%%") if process else ""
-        before = f"%(asctime)s %(levelname)-7s {label}"
-        super().__init__(f"{before}%(message)s")
-        self._named = logging.PercentStyle(f"{before}%(name)s: %(message)s")
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
-        is_own = record.name.startswith(_OWN) and not record.name.startswith(_OF_HANDLERS)
-        return super().formatMessage(record) if is_own else self._named.format(record)
+        super().__init__()
+        self._process = f"[{process}] " if process else ""
+        self._seconds = _Seconds(_local)
 
     def format(self, record: logging.LogRecord) -> str:
-        record.asctime, record.message = self.formatTime(record), _escaped(_cut(record.getMessage(), _LONGEST))
-        text, fields = self.formatMessage(record), _fields(record)
-        if "message_id" in fields and record.name not in _SENTENCES:
+        name, message = record.name, _escaped(_cut(record.getMessage(), _LONGEST))
+        is_own = name.startswith(_OWN) and not name.startswith(_OF_HANDLERS)
+        about = f"{self._process}{message}" if is_own else f"{self._process}{name}: {message}"
+        text = f"{self._seconds.text(record)},{int(record.msecs):03d} {record.levelname:<7} {about}"
+        fields = _fields(record)
+        if "message_id" in fields and name not in _SENTENCES:
             # A line of the user's own: which message it was about is not in the sentence.
-            about = f"{fields.get('topic')} {fields.get('message_id')} attempt {fields.get('attempt')}"
-            text = f"{text} [{_escaped(_cut(about, _LONGEST))}]"
+            which = f"{fields.get('topic')} {fields.get('message_id')} attempt {fields.get('attempt')}"
+            text = f"{text} [{_escaped(_cut(which, _LONGEST))}]"
         below = [self.formatException(record.exc_info)] if record.exc_info else []
         below += [self.formatStack(record.stack_info)] if record.stack_info else []
         for block in below:
@@ -71,10 +97,11 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, process: str = "") -> None:
         super().__init__()
         self._process = process
+        self._seconds = _Seconds(_utc)
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": f"{self._seconds.text(record)}.{int(record.msecs):03d}+00:00",
             "level": record.levelname,
             "logger": record.name,
             "message": _cut(record.getMessage(), _LONGEST),
@@ -85,8 +112,15 @@ class JsonFormatter(logging.Formatter):
             line.setdefault(name, _cut(value, _LONGEST) if isinstance(value, str) else value)
         if record.exc_info:
             line["exception"] = _cut(self.formatException(record.exc_info), _LONGEST_TRACEBACK)
-        # A lone surrogate has no UTF-8; other values that JSON does not know are shown as they print.
-        return msgspec.json.encode(_clean(line), enc_hook=str).decode()
+        try:
+            return _encode(line).decode()
+        except (TypeError, UnicodeEncodeError):
+            # A lone surrogate has no UTF-8, and some keys have no JSON.
+            return _encode(_clean(line)).decode()
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+"""Values that JSON does not know are shown as they print."""
 
 
 def _process_of(record: logging.LogRecord) -> str:
@@ -108,7 +142,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _UNPRINTABLE.sub(_escape, text) if _UNPRINTABLE.search(text) else text
+    return text if text.isprintable() else _UNPRINTABLE.sub(_escape, text)
 
 
 def _escape(found: re.Match[str]) -> str:
