@@ -29,7 +29,7 @@ from tests.peers import toolchain
 from tests.peers.clusters import Apache, Cluster, Embedded
 
 PARTS = ("consuming", "trace", "publishing", "latency", "idle", "brokers")
-FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly"}
+FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly", "keyed": "async"}
 DRESSED = ("typed", "whole", "logged")
 """Async handlers with more around them: a typed payload; telemetry and idempotency; a log line for each message."""
 PUBLISHING = {"1": ("1", 24), "16": ("16", 6), "64": ("64", 6), "gathered": ("64", 6), "many": ("many", 2)}

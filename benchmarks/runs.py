@@ -113,7 +113,6 @@ class Bench:
         """
         environment = {
             "BENCH_KIND": kind,
-            "PYTHONPATH": str(checkout),
             **(WHOLE if kind in ("whole", "logged") else {}),
             **(
                 {"ROCKETAPP_CLIENT__ENABLE_MSG_TRACE": "true", "ROCKETAPP_CLIENT__TRACE_TOPIC": traces}
@@ -121,7 +120,8 @@ class Bench:
                 else {}
             ),
         }
-        with self._ours("counting", name_server, topic, count, loop, environment) as (process, started, result):
+        with self._ours("counting", name_server, topic, count, loop, environment, checkout) as made:
+            process, started, result = made
             figures = _of(_await_result(process, result, 600), checkout)
         figures["start_to_first_s"] = figures["first_at"] - started
         figures["per_second"] = figures["count"] / figures["seconds"]
@@ -150,8 +150,8 @@ class Bench:
         self, name_server: str, topic: str, count: int, kind: str, loop: str, checkout: Path = toolchain.ROOT
     ) -> Figures:
         """`rocketapp run` of an app that publishes (apps/publishing.py), by the rocketapp of this checkout."""
-        environment = {"BENCH_KIND": kind, "PYTHONPATH": str(checkout)}
-        with self._ours("publishing", name_server, topic, count, loop, environment) as (process, _, result):
+        environment = {"BENCH_KIND": kind}
+        with self._ours("publishing", name_server, topic, count, loop, environment, checkout) as (process, _, result):
             return _of(_await_result(process, result, 600), checkout)
 
     def latency_ours(self, name_server: str, topic: str, count: int, rate: int, loop: str) -> Figures:
@@ -172,9 +172,19 @@ class Bench:
 
     @contextmanager
     def _ours(
-        self, app: str, name_server: str, topic: str, count: int, loop: str, environment: dict[str, str]
+        self,
+        app: str,
+        name_server: str,
+        topic: str,
+        count: int,
+        loop: str,
+        environment: dict[str, str],
+        checkout: Path = toolchain.ROOT,
     ) -> Iterator[tuple[subprocess.Popen[bytes], float, Path]]:
-        """`rocketapp run` of one of our apps, its start time, and the file where its figures will lie."""
+        """`rocketapp run` of one of our apps, its start time, and the file where its figures will lie.
+
+        Another checkout may have an environment of its own, in `.venv`: with its own plugins.
+        """
         place = self.directory / self.fresh(app)
         place.mkdir()
         shutil.copy(HERE / "apps" / f"{app}.py", place)
@@ -185,10 +195,12 @@ class Bench:
             "BENCH_GROUP": self.fresh("ours"),
             "BENCH_COUNT": str(count),
             "BENCH_RESULT": str(result),
-            "PYTHONPATH": str(toolchain.ROOT),
+            "PYTHONPATH": str(checkout),
             **environment,
         }
         command = toolchain.rocketapp_command("run", app, "--name-server", name_server, "--loop", loop)
+        if (its_own := checkout / ".venv/bin/rocketapp").exists():
+            command[0] = str(its_own)
         with (place / "log.txt").open("wb") as log:
             started = time.monotonic()
             process = subprocess.Popen(command, cwd=place, env=variables, stdout=log, stderr=log)

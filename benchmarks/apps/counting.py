@@ -1,11 +1,11 @@
 """The app that is measured: handlers that only count, run by the real `rocketapp run`.
 
-BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync`, `orderly`, `broadcast`, `pop`,
-`typed` (an async handler whose payload is decoded), `whole` (the same, idempotent; where the marks are, telemetry and
-log context come from the environment) or `logged` (`whole` that writes a log line for each message). When the last
-message was handled, one line of JSON goes to the file BENCH_RESULT: processor time and seconds from the first to the
-last message, the monotonic time of the first, and the package that ran it. The file is copied to the directory it runs
-in, so that it is the same for another checkout's rocketapp.
+BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync`, `orderly`, `keyed` (64 keys of
+each queue), `broadcast`, `pop`, `typed` (an async handler with a decoded payload), `whole` (the same, idempotent; where
+the marks are, telemetry and log context come from the environment) or `logged` (`whole` that writes a log line for each
+message). When the last message was handled, one line of JSON goes to the file BENCH_RESULT: processor time and seconds
+from the first to the last message, the monotonic time of the first, and the package that ran it. The file is copied to
+the directory it runs in, so that it is the same for another checkout's rocketapp.
 """
 
 from __future__ import annotations
@@ -103,6 +103,12 @@ elif KIND == "pop":
 
     @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first", mode="pop")
     async def count_popped(message: Message) -> None:
+        _count()
+
+elif KIND == "keyed":
+
+    @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first", order_by=lambda message: str(message.offset % 64))
+    async def count_by_key(message: Message) -> None:
         _count()
 
 elif KIND == "sync":
