@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rocketapp.hooks.answers import Wrapper
     from rocketapp.hooks.specs import hookimpl
     from rocketapp.model.message_queue import MessageQueue
-    from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
+    from rocketapp.model.outcome import DeadLetter, Outcomes, Pause, Retry, Skip
     from rocketapp.model.outgoing import SendResult
     from rocketapp.model.policy import Breaker, Policy
     from rocketapp.model.topic import Topic, TypeByProperty, TypeByTag
@@ -67,7 +67,7 @@ _HOMES = {
     "SendUnknown": "rocketapp.errors",
     "SetupError": "rocketapp.errors",
     "Skip": "rocketapp.model.outcome",
-    "Stop": "rocketapp.model.outcome",
+    "Pause": "rocketapp.model.outcome",
     "SyncClient": "rocketapp.scripts.sync_client",
     "SyncPull": "rocketapp.app.call.context",
     "Topic": "rocketapp.model.topic",
@@ -92,6 +92,7 @@ __all__ = [
     "NoRouteError",
     "NotRecalled",
     "Outcomes",
+    "Pause",
     "PluginError",
     "Policy",
     "ProtocolError",
@@ -106,7 +107,6 @@ __all__ = [
     "SendUnknown",
     "SetupError",
     "Skip",
-    "Stop",
     "SyncClient",
     "SyncPull",
     "Topic",

@@ -79,7 +79,7 @@ from rocketapp.model.event import (
     Unmatched,
 )
 from rocketapp.model.message_queue import Begin, MessageQueue, QueueStart
-from rocketapp.model.outcome import DeadLetter, Outcomes, Park, Retry, Skip, Stop
+from rocketapp.model.outcome import DeadLetter, Outcomes, Park, Pause, Retry, Skip
 from rocketapp.model.outgoing import Outgoing, PublishOptions, SendOptions, SendResult, SendStatus
 from rocketapp.model.policy import Breaker, Override, Policy
 from rocketapp.model.snapshot import (
@@ -152,6 +152,7 @@ __all__ = [
     "Outgoing",
     "Override",
     "Park",
+    "Pause",
     "PluginError",
     "Policy",
     "Predicate",
@@ -184,7 +185,6 @@ __all__ = [
     "Sink",
     "Skip",
     "Start",
-    "Stop",
     "StoreReadOnly",
     "StoreRecovered",
     "StoredRecords",

@@ -126,7 +126,7 @@ class Subscribing(Transacting):
         that this member has gets its own calls, one after the other; never two at a time, in the whole group. When
         the function returns, what it has pulled is committed. When it raises, nothing of it is, and the next call
         gets the same messages: there is neither a retry topic nor a dead letter. Skip, raised or returned, commits;
-        Retry(after=) sets the next time; Stop pauses the topic. Beside the pull it may take a Publisher and what a
+        Retry(after=) sets the next time; Pause pauses the topic. Beside the pull it may take a Publisher and what a
         container provides.
 
         topic: its name; behind the router's prefix, if any. Or a Topic.
@@ -240,7 +240,7 @@ class Subscribing(Transacting):
     def exception_handler(self, kind: type[Exception]) -> Callable[[F], F]:
         """Make a function `(message, error)` say what an exception of a handler means.
 
-        It returns Retry, Skip, DeadLetter or Stop; None is done, and anything else a failed attempt. The nearest class
+        It returns Retry, Skip, DeadLetter or Pause; None is done, and anything else a failed attempt. The nearest class
         decides, a router before the app. Exceptions of middlewares are mapped too; outcomes that are raised pass as
         they are. A plain `def` serves all handlers, and on an async one must not block; an `async def` serves async
         handlers alone.

@@ -87,7 +87,7 @@ class Handler:
     `call` takes one Message, or a list of them when `subscription.batch` is set. It
     returns an awaitable when `subscription.is_async`; otherwise it blocks and is run
     in a thread. Any return value means done, except Retry, Skip, DeadLetter and
-    Stop, which may be returned as well as raised, and Outcomes of a batch.
+    Pause, which may be returned as well as raised, and Outcomes of a batch.
     """
 
     subscription: Subscription

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rocketapp.consumer.modes.outcomes import failure_of
-from rocketapp.model.outcome import DeadLetter, Outcome, Park, Retry, Skip, Stop, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Outcome, Park, Pause, Retry, Skip, outcomes_by_message
 from rocketapp.model.subscription import Subscription, kind_of
 
 
@@ -18,7 +18,7 @@ def is_done(result: object, subscription: Subscription, *, raised: bool = False)
 def outcome_of(result: object, subscription: Subscription, *, raised: bool = False) -> Outcome | None:
     """What one message comes to, by what its handler returned, or raised: the handler's Policy included.
 
-    None is done; otherwise a Skip, which is done too, a Retry, a DeadLetter, a Stop or a Park.
+    None is done; otherwise a Skip, which is done too, a Retry, a DeadLetter, a Pause or a Park.
     """
     if result is None:
         return None
@@ -30,7 +30,7 @@ def outcome_of(result: object, subscription: Subscription, *, raised: bool = Fal
     if failure.dead and kind_of(subscription).by_message:  # what a polled call has pulled is pulled again
         return DeadLetter(failure.text)
     if failure.parked:
-        return Stop(failure.text) if failure.stop else Park(failure.after or 0.0, failure.text)
+        return Pause(failure.text) if failure.pause else Park(failure.after or 0.0, failure.text)
     return Retry(failure.after)
 
 

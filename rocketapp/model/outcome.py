@@ -1,4 +1,4 @@
-"""The outcomes of handlers: Retry, Skip, DeadLetter, Stop, Outcomes for a batch; and what `commit="manual"` decides."""
+"""The outcomes of handlers: Retry, Skip, DeadLetter, Pause; Outcomes of a batch; and what `commit="manual"` decides."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rocketapp.model.numbers import is_number
 
 
 class Outcome(Exception):  # noqa: N818 - raised as well as returned
-    """The base class of Retry, Skip, DeadLetter and Stop. A handler may raise or return them."""
+    """The base class of Retry, Skip, DeadLetter and Pause. A handler may raise or return them."""
 
 
 class Retry(Outcome):
@@ -66,7 +66,7 @@ class DeadLetter(_Reasoned):
     """Send the message to the group's dead-letter topic at once, with the reason as a property."""
 
 
-class Stop(_Reasoned):
+class Pause(_Reasoned):
     """Handle no more messages of the topic until it is resumed. This message is kept, and the attempt does not count.
 
     The topic is paused in its group, in this process, with the reason; `app.resume(topic)` lets it go on, and so does
@@ -78,7 +78,7 @@ _SAID = "Outcomes maps messages to outcomes"
 
 
 class Outcomes(dict[Any, Outcome]):
-    """The outcome of single messages of a batch: message -> Retry, Skip, DeadLetter or Stop.
+    """The outcome of single messages of a batch: message -> Retry, Skip, DeadLetter or Pause.
 
     A message that is not a key is done. A plain dict of messages means the same.
     """
@@ -101,7 +101,7 @@ def outcomes_by_message(result: object, messages: Collection[Any]) -> Mapping[An
             if message not in known:
                 raise TypeError(f"{_SAID}: it names {message!r}, which is not a message of this batch")
             if outcome is not None and not is_outcome(outcome):
-                raise TypeError(f"{_SAID}: {outcome!r} is neither Retry, Skip, DeadLetter nor Stop")
+                raise TypeError(f"{_SAID}: {outcome!r} is neither Retry, Skip, DeadLetter nor Pause")
         return result
     if isinstance(result, list | tuple | set | frozenset) and any(map(is_outcome, result)):
         raise TypeError(f"{_SAID}, and the handler returned a {type(result).__name__} with outcomes in it")

@@ -8,12 +8,12 @@ from sys import float_info
 
 from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.numbers import is_number, is_whole
-from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop
+from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
 
 OutcomeOrClass = type[Outcome] | Outcome
-"""What follows an exception: Retry, Skip, DeadLetter or Stop, or one made with its arguments: `Retry(after=60)`."""
+"""What follows an exception: Retry, Skip, DeadLetter or Pause, or one made with its arguments: `Retry(after=60)`."""
 
-_OUTCOMES = (Retry, Skip, DeadLetter, Stop)
+_OUTCOMES = (Retry, Skip, DeadLetter, Pause)
 _MOST = float_info.max
 """A larger whole number cannot be made a float."""
 _MOST_FAILURES = 1_000_000
@@ -59,7 +59,7 @@ class Policy:
     delays: seconds before the second attempt, the third, and so on; the last one repeats. Empty: the usual
         delays. A concurrent handler's are rounded up to RocketMQ's delay levels (1 s to 2 h); an orderly
         handler's are exact. How many attempts there are is said by `retries=`.
-    on: an exception class -> Retry, Skip, DeadLetter or Stop, also made with arguments. The class nearest to that
+    on: an exception class -> Retry, Skip, DeadLetter or Pause, also made with arguments. The class nearest to that
         of the exception decides, as `except` clauses would in the best order. Other exceptions mean Retry. What a
         handler raises or returns as an outcome holds as it is.
     breaker: pauses the topic while most calls fail; None does not.
@@ -131,7 +131,7 @@ def _checked_outcomes(on: object) -> dict[type[BaseException], OutcomeOrClass]:
             raise ValueError(f"Policy(on=...): {kind.__name__} says itself what follows: remove it")
         if not _is_outcome(answer):
             shown = answer.__name__ if isinstance(answer, type) else repr(answer)
-            raise TypeError(f"Policy(on=...): {kind.__name__}: {shown}: give Retry, Skip, DeadLetter or Stop")
+            raise TypeError(f"Policy(on=...): {kind.__name__}: {shown}: give Retry, Skip, DeadLetter or Pause")
     return dict(on)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rocketapp import ConfigError
-from rocketapp.plugin import DeadLetter, Override, Policy, Retry, Skip, Stop, Subscription, Surface, hookimpl, option
+from rocketapp.plugin import DeadLetter, Override, Pause, Policy, Retry, Skip, Subscription, Surface, hookimpl, option
 
 log: logging.Logger = logging.getLogger("rocketapp.failures")
 
@@ -31,7 +31,7 @@ class Rule:
     retry: tuple[str, ...] = option((), "Exceptions that are retried, for one whose base class is not.")
     skip: tuple[str, ...] = option((), "Exceptions after which the message is done.")
     dead_letter: tuple[str, ...] = option((), "Exceptions that make a dead letter at once.")
-    stop: tuple[str, ...] = option((), "Exceptions that pause the topic and keep the message.")
+    pause: tuple[str, ...] = option((), "Exceptions that pause the topic and keep the message.")
 
     @property
     def wanted(self) -> str:
@@ -99,7 +99,7 @@ def _policy(rule: Rule, own: Policy | None, place: str) -> Policy | None:
 
 def _answers(rule: Rule, place: str) -> Iterator[tuple[type[BaseException], Any]]:
     said: dict[type[BaseException], str] = {}
-    for key, answer in (("retry", Retry), ("skip", Skip), ("dead_letter", DeadLetter), ("stop", Stop)):
+    for key, answer in (("retry", Retry), ("skip", Skip), ("dead_letter", DeadLetter), ("pause", Pause)):
         for name in getattr(rule, key):
             kind = _exception(name, f"{place}.{key}")
             if kind in said:

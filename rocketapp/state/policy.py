@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop
+from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
 from rocketapp.model.policy import OutcomeOrClass, Policy
 from rocketapp.state.redelivery import Failure
 
@@ -26,8 +26,8 @@ def judged(policy: Policy | None, error: BaseException, failure: Failure) -> Fai
     text = _with_reason(reason, failure.text)
     if issubclass(outcome, DeadLetter):
         return replace(failure, text=text, dead=True)
-    if issubclass(outcome, Stop):
-        return replace(failure, text=text, stop=True, parked=True)
+    if issubclass(outcome, Pause):
+        return replace(failure, text=text, pause=True, parked=True)
     return replace(failure, after=reason.after) if isinstance(reason, Retry) else failure
 
 
@@ -39,5 +39,5 @@ def delay_before(policy: Policy | None, reconsume_times: int) -> float | None:
 
 
 def _with_reason(outcome: Outcome | None, text: str) -> str:
-    reason = outcome.reason if isinstance(outcome, DeadLetter | Stop) else ""
+    reason = outcome.reason if isinstance(outcome, DeadLetter | Pause) else ""
     return ": ".join(filter(None, (reason, text)))

@@ -64,7 +64,7 @@ class Failure:
     """The handler asked for a dead letter."""
     after: float | None = None
     """Seconds that the handler asked to wait before the next attempt."""
-    stop: bool = False
+    pause: bool = False
     """The topic is to be paused."""
     parked: bool = False
     """The message is kept, and starts again after `after` seconds or when its topic goes on: no attempt is counted."""

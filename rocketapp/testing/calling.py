@@ -24,7 +24,7 @@ from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
+from rocketapp.model.outcome import DeadLetter, Pause, Retry, Skip
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
@@ -76,7 +76,7 @@ def make_message(
     )
 
 
-Result = Done | Retry | Skip | DeadLetter | Stop
+Result = Done | Retry | Skip | DeadLetter | Pause
 """What became of one message."""
 
 
@@ -108,7 +108,7 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     topic: tells subscriptions apart when the handler has several.
     published: receives what the handler publishes.
 
-    Returns Done, Retry, Skip, DeadLetter or Stop; for a batch a list of them, in its order. An exception is what its
+    Returns Done, Retry, Skip, DeadLetter or Pause; for a batch a list of them, in its order. An exception is what its
     policy makes of it, Retry without one, with the exception as its `__cause__`. Raises LookupError for a function that
     is not a handler of the app, and what plugins raise when they start.
     """

@@ -20,7 +20,7 @@ from rocketapp.hooks.specs import hookimpl
 from rocketapp.hooks.surface import Surface
 from rocketapp.model import event as events
 from rocketapp.model.names import DELAY_SECONDS
-from rocketapp.model.outcome import DeadLetter, Outcome, Park, Retry, Skip, Stop, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Outcome, Park, Pause, Retry, Skip, outcomes_by_message
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.redelivery import Failure
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcome of a handler that is neither Retry, Skip, DeadLetter nor Stop."""
+    """The outcome of a handler that is neither Retry, Skip, DeadLetter nor Pause."""
 
     value: Any = None
     """What the handler returned; it means nothing to the broker."""
@@ -147,7 +147,7 @@ def outcomes_of(
 ) -> list[Done | Outcome]:
     """One for each message, from what one call for all of them returned or raised.
 
-    A value that is not an outcome is Done; an exception is the Retry, Skip, DeadLetter or Stop that it comes to, with
+    A value that is not an outcome is Done; an exception is the Retry, Skip, DeadLetter or Pause that it comes to, with
     the exception as its `__cause__`.
     """
     failures = failures_of(result, raised, messages, subscription)
@@ -174,8 +174,8 @@ def _outcome(said: Any, raised: bool, failure: Failure | None) -> Done | Outcome
         outcome = Skip(cause)
     elif failure.dead:
         outcome = DeadLetter(str(failure))
-    elif failure.stop:
-        outcome = Stop(str(failure))
+    elif failure.pause:
+        outcome = Pause(str(failure))
     else:
         outcome = Retry(failure.after)
         cause = cause or TypeError(failure.text)
@@ -305,7 +305,7 @@ class Recorder:
 
     def _done(self, calls: list[_Call], outcomes: Sequence[Done | Outcome], subscription: Subscription) -> None:
         for (message, attempt), outcome in zip(calls, outcomes, strict=True):
-            if isinstance(outcome, Stop | Park):
+            if isinstance(outcome, Pause | Park):
                 self._taken(subscription.handler_name, message.message_id, attempt)  # it is called again
             if not isinstance(outcome, Done | Skip):
                 continue  # the engine says what becomes of it

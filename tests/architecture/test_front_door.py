@@ -23,7 +23,7 @@ NAMES = {
     "AppConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig",
     # Around handlers.
     "Wrapper", "SyncCall", "AsyncCall", "Predicate", "Message", "MessageQueue", "Retry", "Skip",
-    "DeadLetter", "Outcomes", "Stop", "Park", "Policy", "Breaker", "Override",
+    "DeadLetter", "Outcomes", "Pause", "Park", "Policy", "Breaker", "Override",
     # Around publishing.
     "Sending", "PublishCall", "PublishWrapper", "PublishOptions", "SendOptions", "Outgoing", "SendResult", "SendStatus",
     # Bodies, and copies of messages.

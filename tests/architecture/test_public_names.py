@@ -19,7 +19,7 @@ PUBLIC = {
     "RocketApp", "Router", "Message", "Context", "Publisher", "TypeByTag", "TypeByProperty", "Topic", "TopicPublisher",
     "Pull", "SyncPull",
     # What a handler says, and what publishing answers.
-    "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "Breaker", "SendResult", "MessageQueue",
+    "Retry", "Skip", "DeadLetter", "Pause", "Outcomes", "Policy", "Breaker", "SendResult", "MessageQueue",
     # What talks to a cluster without an app.
     "Client", "SyncClient",
     # What a plugin writes.

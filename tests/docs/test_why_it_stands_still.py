@@ -38,7 +38,7 @@ REASONS = (
     "paused: ",
     "by an operator",
     "paused by the app",
-    " said stop: ",
+    " said pause: ",
     "circuit breaker of ",
     " failed attempts within ",
     "the last: ",

@@ -27,7 +27,7 @@ from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
-from rocketapp.model.outcome import COMMIT, Decisions, Stop
+from rocketapp.model.outcome import COMMIT, Decisions, Pause
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.policy import Policy
 from rocketapp.producer.producer import Producer
@@ -307,7 +307,7 @@ class Member(_Client):
         self.running += 1
         try:
             yield
-        except (asyncio.CancelledError, Stop):
+        except (asyncio.CancelledError, Pause):
             history.extend(facts.Cancelled(loop.time(), *about) for about in abouts)
             raise
         except Exception:

@@ -18,7 +18,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.modes.sink import Sink
 from rocketapp.consumer.rollout.check import digest
-from rocketapp.model.outcome import DeadLetter, Retry, Stop
+from rocketapp.model.outcome import DeadLetter, Pause, Retry
 from rocketapp.model.policy import Breaker
 from rocketapp.model.subscription import ALL_TAGS
 from rocketapp.wire.record import Message
@@ -160,7 +160,7 @@ class PairMember(Member):
             if isinstance(item, list):  # one for all of them
                 self._run.refused |= {(number_of(one.body), one.attempt) for one in item}
             raise
-        except Stop:
+        except Pause:
             self.world.history.append(facts.Paused(self.world.loop.time(), self.name, MAIN))
             self.process.start(self._resume_later())
             raise
@@ -297,7 +297,7 @@ class Pairs:
         if number in self._hangs and message.topic == MAIN and calls < 3 and not self._is_over:
             return 200.0, None
         if number in self._stops and message.topic == MAIN and calls == 1 and self.main.every is None:
-            return 0.5, Stop("the service is down")
+            return 0.5, Pause("the service is down")
         seconds = random.uniform(2.0, 10.0) if luck.random() < self._slow else random.uniform(0.0, 0.08)
         if self._is_over:
             seconds = min(seconds, 0.5)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.model.outcome import DeadLetter, Retry, Stop
+from rocketapp.model.outcome import DeadLetter, Pause, Retry
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.record import Message
 from tests.simulation.stage import scenario
@@ -157,7 +157,7 @@ async def test_a_taker_that_says_stop_keeps_its_topic_paused_and_loses_no_messag
     async def once_ready(message: Message) -> None:
         calls.append(number_of(message.body))
         if not is_ready[0]:
-            raise Stop("the stock is closed")
+            raise Pause("the stock is closed")
 
     await stage.begin()
     await stage.sender.send("orders", "D", tag="a")

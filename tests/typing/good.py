@@ -16,6 +16,7 @@ from rocketapp import (
     Message,
     MessageQueue,
     Outcomes,
+    Pause,
     Policy,
     Publisher,
     Pull,
@@ -26,7 +27,6 @@ from rocketapp import (
     SendResult,
     SendUnknown,
     Skip,
-    Stop,
     SyncClient,
     SyncPull,
     Topic,
@@ -57,7 +57,9 @@ app = RocketApp("shop", clusters={"eu": "h:1"}, version="1.2")
 billing = Router(prefix="billing-", group="billing", cluster="eu", retries=2, timeout=5)
 quick = RocketApp("quick", retries=0, concurrency=4, start="first")
 stopping = Router(retry=Policy(breaker=Breaker(failures=5, pause=2.5)))
-careful = Router(retry=Policy([1, 5.5, 30], on={TimeoutError: Retry(after=60), ValueError: DeadLetter, KeyError: Stop}))
+careful = Router(
+    retry=Policy([1, 5.5, 30], on={TimeoutError: Retry(after=60), ValueError: DeadLetter, KeyError: Pause})
+)
 
 
 @app.subscribe("orders", tags="paid || refunded", concurrency=8, timeout=3)

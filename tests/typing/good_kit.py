@@ -7,7 +7,7 @@ from typing import assert_type
 
 import msgspec
 
-from rocketapp import Context, DeadLetter, Message, Publisher, Retry, RocketApp, SendResult, Skip, Stop, Topic
+from rocketapp import Context, DeadLetter, Message, Pause, Publisher, Retry, RocketApp, SendResult, Skip, Topic
 from rocketapp.testing import (
     AsyncTestedApp,
     Dead,
@@ -49,10 +49,10 @@ def count(messages: list[Message], context: Context) -> int:
 async def test_one_handler() -> None:
     published: list[Published] = []
     outcome = await call(settle, Order("1", 5), app=app, topic="orders", published=published)
-    assert_type(outcome, Done | Retry | Skip | DeadLetter | Stop)
+    assert_type(outcome, Done | Retry | Skip | DeadLetter | Pause)
     assert_type(published[0].payload(Order), Order)
-    assert_type(await call(count, [b"1", b"2"]), list[Done | Retry | Skip | DeadLetter | Stop])
-    assert_type(call_sync(settle, make_message(Order("1", 5), attempt=2)), Done | Retry | Skip | DeadLetter | Stop)
+    assert_type(await call(count, [b"1", b"2"]), list[Done | Retry | Skip | DeadLetter | Pause])
+    assert_type(call_sync(settle, make_message(Order("1", 5), attempt=2)), Done | Retry | Skip | DeadLetter | Pause)
 
 
 def test_a_handler_called_directly() -> None:

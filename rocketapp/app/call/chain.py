@@ -256,7 +256,7 @@ def _because(outcome: Any, error: Exception, handler: ExceptionHandler, *, singl
     batch the engine judges it.
     """
     if single and outcome is not None and not is_outcome(outcome):
-        problem = f"returned {outcome!r}: return Retry, Skip, DeadLetter or Stop, or None for done"
+        problem = f"returned {outcome!r}: return Retry, Skip, DeadLetter or Pause, or None for done"
         raise TypeError(f"exception_handler {handler.name} ({handler.place}) {problem}") from error
     if isinstance(outcome, Outcome) and outcome.__cause__ is None:
         outcome.__cause__ = error

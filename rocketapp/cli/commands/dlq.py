@@ -354,7 +354,7 @@ def judge(handler: Handler, message: Message, result: Any, raised: bool) -> tupl
     if failure is None:
         is_skip = raised or isinstance(result, Skip)
         return ("skip", str(getattr(result, "reason", result)), True) if is_skip else ("done", "", True)
-    word = "dead letter" if failure.dead else "stop" if failure.stop else "retry"
+    word = "dead letter" if failure.dead else "pause" if failure.pause else "retry"
     place = user_place(result) if raised else None
     text = describe(result) if raised else str(failure)
     return word, f"{place}: {text}" if place else text, False

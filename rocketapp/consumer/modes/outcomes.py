@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
-from rocketapp.model.outcome import DeadLetter, Outcome, Park, Retry, Skip, Stop, is_unawaited, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Outcome, Park, Pause, Retry, Skip, is_unawaited, outcomes_by_message
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.policy import judged
@@ -95,9 +95,9 @@ def _of_outcome(outcome: Outcome, home: str) -> Failure | None:
         case DeadLetter():
             reason = DeadLetter(getattr(outcome, "reason", outcome)).reason
             return Failure("DeadLetter", reason or _cause(outcome, home), dead=True)
-        case Stop():
-            reason = Stop(getattr(outcome, "reason", outcome)).reason
-            return Failure("Stop", reason or _cause(outcome, home), stop=True, parked=True)
+        case Pause():
+            reason = Pause(getattr(outcome, "reason", outcome)).reason
+            return Failure("Pause", reason or _cause(outcome, home), pause=True, parked=True)
         case _:
             return Failure(type(outcome).__name__, text_of(outcome, home))
 

@@ -1,4 +1,4 @@
-"""A failure may stop a topic: the handler or its policy has said Stop, or a circuit breaker has had enough.
+"""A failure may stop a topic: the handler or its policy has said Pause, or a circuit breaker has had enough.
 
 What decides about a breaker is `state.breaker`; here are its clock and its pauses. A topic that is paused by a
 breaker goes on as soon as one message of it was handled. Topics are paused as `app.pause` does, with reasons that
@@ -37,8 +37,8 @@ class Stopping:
 
     def failed(self, handler: Handler, failure: Failure) -> None:
         """An attempt has failed."""
-        if failure.stop and id(handler) in self._own:  # that of another member says it of one message
-            self._pauses.pause(handler.subscription.topic, f"{handler.name} said stop: {failure}")
+        if failure.pause and id(handler) in self._own:  # that of another member says it of one message
+            self._pauses.pause(handler.subscription.topic, f"{handler.name} said pause: {failure}")
         breaker = self._breakers.get(id(handler))
         if breaker is not None:
             breaker.failed(failure)

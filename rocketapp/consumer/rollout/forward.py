@@ -37,7 +37,7 @@ from rocketapp.consumer.workers.run import Acknowledge
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
-from rocketapp.model.outcome import DeadLetter, Retry, Stop
+from rocketapp.model.outcome import DeadLetter, Pause, Retry
 from rocketapp.model.subscription import ALL_TAGS, kind_of
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
@@ -152,7 +152,7 @@ class Forwarding:
             self._wait(place, f"{AT_ONCE} others of tag {message.tag!r} are not done yet")
         try:
             if not await self._has_turn(turn, place):
-                raise Stop("its queue is given back")  # no attempt: the next owner of the queue has it
+                raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
             try:
                 await self._offer(message, place)
             finally:
@@ -173,7 +173,7 @@ class Forwarding:
             # As long as one may be at it, no other one is asked, though its broker does not see it.
             at = self._at.get(place)
             if at is None and place in self._waiting[place.queue] and self._is_given_back(place.queue):
-                raise Stop("its queue is given back")  # no attempt: the next owner of the queue has it
+                raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
             member = at if at in takers else takers[turn % len(takers)]
             async with self._questions.setdefault(member, asyncio.Semaphore(AT_ONCE)):
                 answer = await self._ask(message, place, member)

@@ -17,10 +17,10 @@ from rocketapp.plugin import (
     DeadLetter,
     Message,
     Outcomes,
+    Pause,
     PluginError,
     Retry,
     Skip,
-    Stop,
     SyncCall,
     is_done,
     outcome_of,
@@ -172,6 +172,6 @@ class _Batch:
             self._outcomes.update(dict.fromkeys(self._copies[key], outcome))
 
 
-def _is_said(error: Exception) -> TypeGuard[Retry | Skip | DeadLetter | Stop]:
+def _is_said(error: Exception) -> TypeGuard[Retry | Skip | DeadLetter | Pause]:
     """Whether it is an outcome, which says itself what follows."""
-    return isinstance(error, Retry | Skip | DeadLetter | Stop)
+    return isinstance(error, Retry | Skip | DeadLetter | Pause)

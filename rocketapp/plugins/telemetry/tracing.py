@@ -27,12 +27,12 @@ from rocketapp.plugin import (
     DeadLetter,
     Message,
     Park,
+    Pause,
     PublishCall,
     Retry,
     Sending,
     SendResult,
     Skip,
-    Stop,
     Subscription,
     Wrapper,
     outcome_of,
@@ -69,7 +69,7 @@ _WORDS: dict[type, str] = {
     Skip: "skip",
     Retry: "failed",
     DeadLetter: "dead letter",
-    Stop: "stop",
+    Pause: "pause",
     Park: "parked",
 }
 """`rocketapp.outcome`, by what a call comes to."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, Outcomes, Publisher, Pull, Retry, RocketApp, Router, SetupError, Skip, Stop, SyncPull
+from rocketapp import Message, Outcomes, Pause, Publisher, Pull, Retry, RocketApp, Router, SetupError, Skip, SyncPull
 from rocketapp.plugin import AsyncCall, Subscription, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.testing import TestApp
@@ -218,7 +218,7 @@ def test_a_stop_pauses_the_topic_and_a_resume_goes_on_with_the_same_messages() -
         calls.note(now(), messages)
         if messages and stops:
             stops.clear()
-            raise Stop("the disk is full")
+            raise Pause("the disk is full")
 
     with TestApp(app) as t:
         t.publish("files", "a")
@@ -248,7 +248,8 @@ def test_calls_of_a_queue_never_overlap_and_next_in_counts_from_their_end() -> N
 
 
 @pytest.mark.parametrize(
-    "said", [lambda found: Outcomes({found[1]: Retry()}), lambda found: {found[0]: Retry}, lambda found: [Stop("full")]]
+    "said",
+    [lambda found: Outcomes({found[1]: Retry()}), lambda found: {found[0]: Retry}, lambda found: [Pause("f")]],
 )
 def test_a_call_that_speaks_of_single_messages_commits_nothing(said: Callable[[list[Message]], Any]) -> None:
     app = RocketApp("files")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import DeadLetter, Message, Outcomes, Policy, Retry, RocketApp, Skip, Stop
+from rocketapp import DeadLetter, Message, Outcomes, Pause, Policy, Retry, RocketApp, Skip
 from rocketapp.app.run.inside import handlers_alone
 from rocketapp.cli.commands.dlq import call_handler, chosen_group, judge
 from rocketapp.cli.failure import CommandError
@@ -50,7 +50,7 @@ TRIED = [
     (fine, {}, "done", "", True),
     (in_a_thread, {}, "retry", "ValueError: no", False),
     (in_a_thread, {"retry": Policy(on={ValueError: Skip})}, "skip", "no", True),
-    (in_a_thread, {"retry": Policy(on={ValueError: Stop("later")})}, "stop", "ValueError: no", False),
+    (in_a_thread, {"retry": Policy(on={ValueError: Pause("later")})}, "pause", "ValueError: no", False),
     (skips, {}, "skip", "seen before", True),
     (raises_skip, {}, "skip", "seen before", True),
     (gives_up, {}, "dead letter", "hopeless", False),

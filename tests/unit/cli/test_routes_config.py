@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rocketapp import Breaker, DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
+from rocketapp import Breaker, DeadLetter, Message, Pause, Policy, Retry, RocketApp, Skip
 from rocketapp.app.settings import Settings, checked, fields_of
 from rocketapp.cli.commands.app import HIDDEN, describe_failures, describe_routes, describe_settings, route_of
 from rocketapp.cli.main import cli
@@ -135,7 +135,7 @@ def test_routes_tell_what_exceptions_mean_and_when_the_breaker_opens() -> None:
     app = RocketApp(
         "shop",
         retry=Policy(
-            on={OSError: Retry(after=60), KeyError: Skip("x"), ValueError: DeadLetter, EOFError: Stop},
+            on={OSError: Retry(after=60), KeyError: Skip("x"), ValueError: DeadLetter, EOFError: Pause},
             breaker=Breaker(),
         ),
     )
@@ -145,7 +145,8 @@ def test_routes_tell_what_exceptions_mean_and_when_the_breaker_opens() -> None:
 
     lines = list(describe_routes(subscriptions(app), suspend=1.0))
     assert (
-        lines[-3] == "    on        OSError: retry after 1 min, KeyError: skip, ValueError: dead letter, EOFError: stop"
+        lines[-3]
+        == "    on        OSError: retry after 1 min, KeyError: skip, ValueError: dead letter, EOFError: pause"
     )
     text = "after 20 failures within 60 s, 50% of the calls: paused for 30 s, then one message is tried"
     assert lines[-2] == f"    breaker   {text}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
+from rocketapp import DeadLetter, Message, Pause, Policy, Retry, RocketApp, Skip
 from rocketapp.plugins.counts import Counts
 from tests.unit.app.given import bound
 
@@ -31,7 +31,7 @@ CALLS = [
     pytest.param(lambda message: Retry, "Retry", id="returns the class Retry"),
     pytest.param(lambda message: Retry(after=5), "Retry", id="returns a Retry"),
     pytest.param(lambda message: DeadLetter("stolen"), "DeadLetter", id="returns a DeadLetter"),
-    pytest.param(lambda message: Stop("full"), "Stop", id="returns a Stop"),
+    pytest.param(lambda message: Pause("full"), "Pause", id="returns a Pause"),
     pytest.param(raising(Skip("old")), "", id="raises Skip"),
     pytest.param(raising(KeyError("item")), "", id="raises what its policy skips"),
     pytest.param(raising(ValueError("amount")), "ValueError", id="raises"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Breaker, ConfigError, DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
+from rocketapp import Breaker, ConfigError, DeadLetter, Message, Pause, Policy, Retry, RocketApp, Skip
 from rocketapp.app.declare.phases import complete
 from rocketapp.app.sources import load_settings
 from rocketapp.cli.failure import CommandError
@@ -54,7 +54,7 @@ def test_each_exception_is_found_by_its_name() -> None:
         "retry": ["ConnectionError"],
         "skip": ["decimal.InvalidOperation"],
         "dead_letter": [f"{OWN}:LateError"],
-        "stop": ["PermissionError"],
+        "pause": ["PermissionError"],
         "delays": [1, 2.5],
     }
     one = one_of(rule)
@@ -64,7 +64,7 @@ def test_each_exception_is_found_by_its_name() -> None:
         "ConnectionError": Retry,
         "InvalidOperation": Skip,
         "LateError": DeadLetter,
-        "PermissionError": Stop,
+        "PermissionError": Pause,
     }
 
 
@@ -90,8 +90,8 @@ def test_a_rule_that_says_nothing_of_a_policy_leaves_none() -> None:
 WRONG_RULES = [
     ({"skip": ["KeyErr"]}, "failures.rules[0].skip: KeyErr cannot be found"),
     ({"skip": ["shop.nowhere.LateError"]}, "cannot be found (No module named 'shop')"),
-    ({"stop": ["int"]}, "failures.rules[0].stop: int is not an exception"),
-    ({"stop": ["OSError"], "skip": ["IOError"]}, "failures.rules[0].stop: OSError stands in skip as well"),
+    ({"pause": ["int"]}, "failures.rules[0].pause: int is not an exception"),
+    ({"pause": ["OSError"], "skip": ["IOError"]}, "failures.rules[0].pause: OSError stands in skip as well"),
     ({"delays": [9000]}, "9000 s is longer than RocketMQ's longest delay"),
     ({"delays": [-1]}, "failures.rules[0]: Policy(delays=...): -1.0: give seconds, 0 or more"),
     ({"skip": ["rocketapp.Retry"]}, "Retry says itself what follows"),

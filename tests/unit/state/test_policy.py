@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, Skip, Stop
+from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Pause, Retry, Skip
 from rocketapp.model.policy import Policy, unfit_for_concurrent
 from rocketapp.state.policy import delay_before, judged
 from rocketapp.state.redelivery import Failure, SendBack, concurrent_step
@@ -24,10 +24,10 @@ def test_the_nearest_class_of_an_exception_decides() -> None:
 
 
 def test_an_outcome_made_with_arguments_passes_them_on() -> None:
-    policy = Policy(on={OSError: Retry(after=60), ValueError: DeadLetter("spoilt"), KeyError: Stop("no such table")})
+    policy = Policy(on={OSError: Retry(after=60), ValueError: DeadLetter("spoilt"), KeyError: Pause("no such table")})
     assert said(policy, OSError("busy")) == Failure("OSError", "busy", after=60)
     assert said(policy, ValueError("7")) == Failure("ValueError", "spoilt: 7", dead=True)
-    assert said(policy, KeyError(3)) == Failure("KeyError", "no such table: 3", stop=True, parked=True)
+    assert said(policy, KeyError(3)) == Failure("KeyError", "no such table: 3", pause=True, parked=True)
 
 
 def test_a_class_derived_from_an_outcome_means_what_the_outcome_means() -> None:
@@ -73,10 +73,10 @@ WRONG_POLICIES = [
     ({"on": {BaseException: Skip}}, "BaseException stands for more than failed messages: name Exception"),
     ({"on": {KeyboardInterrupt: Skip}}, "KeyboardInterrupt stands for more than failed messages"),
     ({"on": {CancelledError: Skip}}, "CancelledError stands for more than failed messages"),
-    ({"on": {ValueError: "skip"}}, "ValueError: 'skip': give Retry, Skip, DeadLetter or Stop"),
-    ({"on": {ValueError: KeyError}}, "ValueError: KeyError: give Retry, Skip, DeadLetter or Stop"),
-    ({"on": {ValueError: Outcomes}}, "ValueError: Outcomes: give Retry, Skip, DeadLetter or Stop"),
-    ({"on": {ValueError: Outcome}}, "ValueError: Outcome: give Retry, Skip, DeadLetter or Stop"),
+    ({"on": {ValueError: "skip"}}, "ValueError: 'skip': give Retry, Skip, DeadLetter or Pause"),
+    ({"on": {ValueError: KeyError}}, "ValueError: KeyError: give Retry, Skip, DeadLetter or Pause"),
+    ({"on": {ValueError: Outcomes}}, "ValueError: Outcomes: give Retry, Skip, DeadLetter or Pause"),
+    ({"on": {ValueError: Outcome}}, "ValueError: Outcome: give Retry, Skip, DeadLetter or Pause"),
     ({"on": {Retry: Skip}}, "Retry says itself what follows: remove it"),
 ]
 

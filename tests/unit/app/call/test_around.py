@@ -271,7 +271,7 @@ def test_an_exception_handler_that_returns_no_outcome_does_not_make_a_failed_mes
     subscribed(app, raising(ValueError("x")), is_async=is_async)
     error = handled(app)
     assert isinstance(error, TypeError)
-    assert f"returned {said!r}: return Retry, Skip, DeadLetter or Stop, or None for done" in str(error)
+    assert f"returned {said!r}: return Retry, Skip, DeadLetter or Pause, or None for done" in str(error)
     assert isinstance(error.__cause__, ValueError)
 
 

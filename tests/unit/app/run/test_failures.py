@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from rocketapp import Breaker, Context, DeadLetter, Message, Policy, RocketApp, Router, Stop
+from rocketapp import Breaker, Context, DeadLetter, Message, Pause, Policy, RocketApp, Router
 from rocketapp.plugin import Subscription, hookimpl
 from rocketapp.testing import TestApp
 
@@ -65,10 +65,10 @@ def test_policies_come_from_handler_router_app_and_plugins() -> None:
     assert "from the plugin: down" in app_with(None, None, None)
 
 
-def test_a_stopped_topic_goes_on_when_the_app_resumes_it() -> None:
+def test_a_paused_topic_goes_on_when_the_app_resumes_it() -> None:
     app, calls = RocketApp("shop"), list[str]()
 
-    @app.subscribe("orders", retry=Policy(on={PermissionError: Stop}))
+    @app.subscribe("orders", retry=Policy(on={PermissionError: Pause}))
     def settle(body: str) -> None:
         calls.append(body)
         if len(calls) == 1:

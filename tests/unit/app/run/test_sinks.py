@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import DeadLetter, Message, PluginError, Policy, Retry, RocketApp, Skip, Stop
+from rocketapp import DeadLetter, Message, Pause, PluginError, Policy, Retry, RocketApp, Skip
 from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings import Settings
@@ -544,7 +544,7 @@ REASONS: dict[str, Exception] = {
     "dead": DeadLetter("no table"),
     "skip": Skip("empty"),
     "after": Retry(after=60),
-    "stop": Stop("no disk"),
+    "pause": Pause("no disk"),
 }
 
 
@@ -583,11 +583,11 @@ def test_what_a_writer_stops_for_is_taken_again_when_its_topic_is_resumed() -> N
     app = RocketApp("shop", plugins=[failing])
     app.subscribe("rows")(lambda message: None)
     with TestApp(app, settings={"broker": {"topic_queues": 1}}) as t:
-        t.publish("rows", "stop")
+        t.publish("rows", "pause")
         t.advance(minutes=1)
         t.publish("rows", "after it")
         t.advance(minutes=1)
         assert failing.taken == ["stop"]
         app.resume("rows")
         t.settle()
-        assert failing.taken == ["stop", "stop", "after it"]
+        assert failing.taken == ["pause", "pause", "after it"]

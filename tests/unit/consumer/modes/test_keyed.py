@@ -16,7 +16,7 @@ from rocketapp.consumer.modes.in_order import InOrderMode
 from rocketapp.model.event import OrderKeyMissing, Released, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
-from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
+from rocketapp.model.outcome import DeadLetter, Pause, Retry, Skip
 from rocketapp.model.policy import Breaker, Policy
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.process_queue import ProcessQueue
@@ -300,11 +300,11 @@ async def test_a_paused_topic_starts_nothing_and_goes_on_in_order() -> None:
 async def test_stop_keeps_the_message_and_a_breaker_tries_one() -> None:
     cluster, (queue,) = await with_keys("a", "a", "b")
     keys = Keys()
-    keys.outcomes = {0: [Stop("full")]}
+    keys.outcomes = {0: [Pause("full")]}
     member = await cluster.member(keyed(keys)).start()
     await asyncio.sleep(20)
     assert len(keys.attempts(0)) == 1
-    assert "said stop" in next(iter(member.consumer.blocked().values()))
+    assert "said pause" in next(iter(member.consumer.blocked().values()))
     member.consumer.resume("topic")
     await eventually(lambda: keys.count() == 3, 5)
     assert keys.attempts(0) == [1, 1]

@@ -11,14 +11,14 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.model.event import Retried
 from rocketapp.model.names import dlq_topic
-from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, Skip, Stop
+from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Pause, Retry, Skip
 from rocketapp.model.policy import Policy
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
 from tests.unit.scripted import eventually, in_virtual_time
 
-POLICY = Policy([4, 30], on={TimeoutError: Retry(after=60), ValueError: DeadLetter, KeyError: Skip, OSError: Stop})
+POLICY = Policy([4, 30], on={TimeoutError: Retry(after=60), ValueError: DeadLetter, KeyError: Skip, OSError: Pause})
 
 
 class Scripted:
@@ -92,7 +92,7 @@ async def test_exception_classes_skip_and_dead_letter(orderly: bool) -> None:
 
 
 @pytest.mark.parametrize("orderly", [False, True])
-@pytest.mark.parametrize("outcome", [OSError("disk full"), Stop("disk full")])
+@pytest.mark.parametrize("outcome", [OSError("disk full"), Pause("disk full")])
 @in_virtual_time
 async def test_stop_pauses_the_topic_with_a_reason_and_keeps_the_message(orderly: bool, outcome: BaseException) -> None:
     handler = Scripted(m=[outcome])
@@ -103,7 +103,7 @@ async def test_stop_pauses_the_topic_with_a_reason_and_keeps_the_message(orderly
     await asyncio.sleep(100)
     assert [body for body, _ in handler.calls] == ["before", "m"]
     (reason,) = set(member.consumer.blocked().values())
-    assert reason.startswith("paused: handler said stop: ")
+    assert reason.startswith("paused: handler said pause: ")
     assert "disk full" in reason
     assert (cluster.committed(queue) or 0) <= 1
     member.consumer.resume("topic")
@@ -120,7 +120,7 @@ async def test_stop_pauses_the_topic_with_a_reason_and_keeps_the_message(orderly
 
 @in_virtual_time
 async def test_a_member_that_stops_leaves_a_kept_message_to_the_next_one() -> None:
-    handler = Scripted(m=[Stop("maintenance")])
+    handler = Scripted(m=[Pause("maintenance")])
     cluster = await cluster_with("m", "after")
     (queue,) = [queue for queue in cluster.log if queue.topic == "topic"]
     member = await cluster.member(consumed(handler)).start()
@@ -144,7 +144,7 @@ async def test_a_message_that_says_stop_while_its_queue_is_given_up_is_not_waite
     async def slow(_: Message) -> Outcome:
         started.set()
         await asyncio.sleep(5)
-        return Stop("closing")
+        return Pause("closing")
 
     member = await cluster.member(consumed(slow)).start()
     await started.wait()
@@ -160,7 +160,7 @@ async def test_one_message_of_a_batch_may_say_stop(orderly: bool) -> None:
 
     async def handle(messages: list[Message]) -> Any:
         seen.append([message.body.decode() for message in messages])
-        return Outcomes({messages[1]: Stop("full")}) if len(seen) == 1 else None
+        return Outcomes({messages[1]: Pause("full")}) if len(seen) == 1 else None
 
     cluster = await cluster_with("a", "b", "c")
     member = await cluster.member(consumed(handle, batch=3, orderly=orderly)).start()

@@ -1,4 +1,4 @@
-"""A keyed message that asked for a stop after its call was suspended is called again."""
+"""A keyed message that asked for a pause after its call was suspended is called again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.in_order import InOrderMode
-from rocketapp.model.outcome import Stop
+from rocketapp.model.outcome import Pause
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
@@ -16,25 +16,25 @@ from tests.unit.scripted import in_virtual_time
 
 
 @in_virtual_time
-async def test_a_message_of_a_mixed_walk_that_stops_its_topic_is_called_again_after_the_pause() -> None:
+async def test_a_message_of_a_mixed_walk_that_pauses_its_topic_is_called_again_after_the_pause() -> None:
     called: list[int] = []
 
-    async def stops(message: Message) -> Stop | None:
+    async def pauses(message: Message) -> Pause | None:
         called.append(message.offset)
         await asyncio.sleep(1)
-        return Stop("database away") if called.count(0) == 1 else None
+        return Pause("database away") if called.count(0) == 1 else None
 
     async def other(_: Message) -> None: ...
 
     topic = consumed_by(
-        Handler(subscription("stops", tags="stops", order_by=lambda message: message.offset), stops),
+        Handler(subscription("pauses", tags="pauses", order_by=lambda message: message.offset), pauses),
         Handler(subscription("other", tags="other", order_by=lambda message: message.offset), other),
     )
     context = way_context(topic.handlers, dead_letters=DeadLetters())
     mode = InOrderMode([topic], context, by_key=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = mode.open(queue, ScriptedLock())
-    messages = [message(0, "stops"), message(1, "other")]
+    messages = [message(0, "pauses"), message(1, "other")]
     queue.put(messages)
     delivery.deliver(messages)
     await asyncio.sleep(5)
@@ -51,12 +51,12 @@ async def test_a_message_of_a_mixed_walk_that_stops_its_topic_is_called_again_af
 async def test_the_same_with_one_handler_whose_other_worker_has_emptied_the_lane() -> None:
     called: list[int] = []
 
-    async def stops(message: Message) -> Stop | None:
+    async def pauses(message: Message) -> Pause | None:
         called.append(message.offset)
         await asyncio.sleep(1 if message.offset == 0 else 0.5)
-        return Stop("database away") if message.offset == 0 and called.count(0) == 1 else None
+        return Pause("database away") if message.offset == 0 and called.count(0) == 1 else None
 
-    topic = consumed_by(Handler(subscription(concurrency=2, order_by=lambda message: message.offset), stops))
+    topic = consumed_by(Handler(subscription(concurrency=2, order_by=lambda message: message.offset), pauses))
     context = way_context(topic.handlers, dead_letters=DeadLetters())
     mode = InOrderMode([topic], context, by_key=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
