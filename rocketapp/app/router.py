@@ -20,6 +20,7 @@ from rocketapp.app.declare.options import (
     InheritedOptions,
     PollOptions,
     SubscribeOptions,
+    option_problem,
     options_given,
     read_inherited,
 )
@@ -106,9 +107,15 @@ class Subscribing(Transacting):
         place = place_at(frame)
         options = options_given(function, given, POLLED | {"every"} if is_polled else KNOWN, place)
         names = dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+        middlewares = options.pop("middlewares", ())
+        if problem := option_problem("middlewares", middlewares):
+            raise SetupError(place, problem)
+        own = Around.of(middlewares, place)
 
         def decorate(handler: F) -> F:
-            written = Declaration(function=handler, place=place, names=names, topic=name, kind=kind, options=options)
+            written = Declaration(
+                function=handler, place=place, names=names, topic=name, kind=kind, options=options, around=(own,)
+            )
             self._take(written if is_polled else replace(written, publication=self._publications.of(handler)))
             return handler
 
@@ -178,6 +185,7 @@ class Subscribing(Transacting):
         rate: messages that may start per second in each process.
         order_by: messages with equal keys one after the other, many keys at once, under the lock of their queue: a
             function of the message that returns its key, or the name of a property.
+        middlewares: around this handler alone, as `middleware` says; inside those of the app and its routers.
         enabled: False checks the declaration and leaves it out.
 
         What is left out comes from the innermost Router that says it, then from the app, then from the settings:
@@ -211,30 +219,21 @@ class Subscribing(Transacting):
 
         return decorate
 
-    @overload
-    def middleware(self, function: F, *, also: Callable[..., Any] | None = None) -> F: ...
+    @called_as("middleware takes the function: write @app.middleware, without brackets")
+    def middleware(self, function: F) -> F:
+        """Put a function `(message, call_next)` around every handler of its kind here, also of those declared later.
 
-    @overload
-    def middleware(self, *, also: Callable[..., Any]) -> Callable[[F], F]: ...
-
-    def middleware(self, function: Any = None, *, also: Callable[..., Any] | None = None) -> Any:
-        """Put a function `(message, call_next)` around every handler here, also around those declared later.
-
-        An `async def` stands in front of async handlers, and awaits `call_next(message)`; a plain `def` stands in front
-        of sync handlers, in their thread. also: the same for handlers of the other kind; without it a handler of that
-        kind is refused at start. Of a batch, `message` is the list of its messages.
+        An `async def` serves async handlers, and awaits `call_next(message)`; a plain `def` serves sync handlers, in
+        their thread. Where there are handlers of both kinds, two are needed: a handler for whose kind there is none is
+        refused at start. Of a batch, `message` is the list of its messages. For one handler alone: `middlewares=` of
+        `subscribe`.
 
         The first declared is outermost. What it returns or raises is judged like a handler's; None leaves the outcome
         as the handler said it. Without `call_next` the handler is not called, and the message is done.
         """
-        place = place_of_call()
-
-        def decorate(function: Any) -> Any:
-            self._may_declare("middleware")
-            self._around.add_middleware(function, also, place)
-            return function
-
-        return decorate if function is None else decorate(function)
+        self._may_declare("middleware")
+        self._around.add_middleware(function, place_of_call())
+        return function
 
     @called_as("exception_handler takes the class: write @app.exception_handler(ValueError)")
     def exception_handler(self, kind: type[Exception]) -> Callable[[F], F]:

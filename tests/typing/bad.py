@@ -98,7 +98,7 @@ app.upcaster(Order, version=1)(len)  # E: type-var
 TypeByTag(Order)  # E: arg-type
 app.sink("orders")  # E: attr-defined
 app.exception_handler("KeyError")  # E: arg-type
-app.middleware(also=5)  # E: call-overload
+app.middleware(5)  # E: type-var
 app.options("shop")  # E: arg-type
 RocketApp("shop", options=5)  # E: arg-type
 

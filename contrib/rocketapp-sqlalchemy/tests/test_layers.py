@@ -207,11 +207,12 @@ def test_an_exception_handler_that_says_done_undoes_the_effect_too(
 def test_a_middleware_stands_inside_of_the_transaction(database: Database, engine: Engine, is_async: bool) -> None:
     app = RocketApp("shop", plugins=[database])
 
+    @app.middleware
     def late_sync(message: Message, call_next: Callable[[Message], Any]) -> None:
         call_next(message)
         raise ValueError("after the handler")
 
-    @app.middleware(also=late_sync)
+    @app.middleware
     async def late(message: Message, call_next: Callable[[Message], Any]) -> None:
         await call_next(message)
         raise ValueError("after the handler")

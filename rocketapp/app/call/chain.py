@@ -82,47 +82,39 @@ def _own(call: Call, plugin: str, owners: dict[CodeType, str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Middleware:
-    """One middleware: a function for async handlers, one for sync handlers, or both."""
+class Wrapping:
+    """A function of the user's that stands around handlers: a middleware, or what maps exceptions of one class."""
 
-    name: str
-    place: str
-    for_async: Callable[..., Any] | None
-    for_sync: Callable[..., Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class ExceptionHandler:
-    """What maps exceptions of one class to an outcome."""
-
-    name: str
-    place: str
     function: Callable[..., Any]
-    is_async: bool
+    place: str
+
+    @property
+    def name(self) -> str:
+        return name_of_function(self.function)
+
+    @property
+    def is_async(self) -> bool:
+        return is_async(self.function)
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What one app, or one router, puts around its handlers. It grows until the app starts."""
+    """What one app, one router or one handler has around its handlers. It grows until the app starts."""
 
-    middlewares: list[Middleware] = field(default_factory=list)
-    exception_handlers: dict[type[Exception], ExceptionHandler] = field(default_factory=dict)
+    middlewares: list[Wrapping] = field(default_factory=list)
+    exception_handlers: dict[type[Exception], Wrapping] = field(default_factory=dict)
 
-    def add_middleware(self, function: Any, also: Any, place: str) -> None:
-        """Raises SetupError unless the functions are middlewares."""
-        halves: dict[bool, Callable[..., Any]] = {}
-        for one in (function, also):
-            if one is None:
-                continue
-            _check_takes(one, ("message", "call_next"), "a middleware", place)
-            if is_async(one) in halves:
-                kind = "async" if is_async(one) else "sync"
-                raise SetupError(
-                    place, f"middleware: both functions are {kind}: also= is for handlers of the other kind"
-                )
-            halves[is_async(one)] = one
-        place = place_of_function(function, place)
-        self.middlewares.append(Middleware(name_of_function(function), place, halves.get(True), halves.get(False)))
+    @staticmethod
+    def of(middlewares: Iterable[Any], place: str) -> Around:
+        """With these middlewares, the first outermost. Raises SetupError for what is none."""
+        made = Around()
+        for one in middlewares:
+            made.add_middleware(one, place)
+        return made
+
+    def add_middleware(self, function: Any, place: str) -> None:
+        """Raises SetupError unless the function is a middleware."""
+        self.middlewares.append(_wrapping(function, ("message", "call_next"), "a middleware", place))
 
     def check_kind(self, kind: Any, place: str) -> None:
         """Raises SetupError unless it is a class of exceptions that handlers raise."""
@@ -133,14 +125,11 @@ class Around:
 
     def add_exception_handler(self, kind: Any, function: Any, place: str) -> None:
         """Raises SetupError unless it is a class of exceptions without a handler yet."""
-        _check_takes(function, ("message", "error"), "an exception handler", place)
+        found = _wrapping(function, ("message", "error"), "an exception handler", place)
         if kind in self.exception_handlers:
             other = self.exception_handlers[kind]
             raise SetupError(place, f"exception_handler({kind.__name__}): {other.name} at {other.place} is it already")
-        place = place_of_function(function, place)
-        self.exception_handlers[kind] = ExceptionHandler(
-            name_of_function(function), place, function, is_async(function)
-        )
+        self.exception_handlers[kind] = found
 
 
 def around_layers(arounds: Sequence[Around], subscription: Subscription) -> list[Layer]:
@@ -151,22 +140,23 @@ def around_layers(arounds: Sequence[Around], subscription: Subscription) -> list
             names = ", ".join(kind.__name__ for kind in around.exception_handlers)
             handlers = _usable(around.exception_handlers, subscription)
             found.append(Layer("exceptions", names, partial(_mapped, handlers=handlers, subscription=subscription)))
-        for middleware in around.middlewares:
-            half, is_async = _half(middleware, subscription), subscription.is_async
-            found.append(Layer("middleware", middleware.name, partial(_behind, half, is_async=is_async)))
+        for one in _of_its_kind(around.middlewares, subscription):
+            build = partial(_behind, one.function, is_async=subscription.is_async)
+            found.append(Layer("middleware", one.name, build))
     return found
 
 
-def _half(middleware: Middleware, subscription: Subscription) -> Callable[..., Any]:
-    half = middleware.for_async if subscription.is_async else middleware.for_sync
-    if half is None:
-        own, other = ("async", "sync") if middleware.for_async else ("sync", "async")
+def _of_its_kind(middlewares: Sequence[Wrapping], subscription: Subscription) -> list[Wrapping]:
+    """Those that serve this handler. Raises SetupError when none of several does: it would run without."""
+    found = [one for one in middlewares if one.is_async == subscription.is_async]
+    if middlewares and not found:
+        own, other, mend = ("async", "sync", "def") if middlewares[0].is_async else ("sync", "async", "async def")
         raise SetupError(
-            middleware.place,
-            f"middleware {middleware.name} is {own}, and {subscription.handler_name} ({subscription.place}) is "
-            f"{other}: give it a function for {other} handlers too, @app.middleware(also=...)",
+            middlewares[0].place,
+            f"middleware {middlewares[0].name} is {own}, and {subscription.handler_name} ({subscription.place}) is "
+            f"{other}: add a second middleware, a `{mend}`, which serves {other} handlers",
         )
-    return half
+    return found
 
 
 def _behind(middleware: Callable[..., Any], call: Call, *, is_async: bool) -> Call:
@@ -202,8 +192,8 @@ def _behind(middleware: Callable[..., Any], call: Call, *, is_async: bool) -> Ca
 
 
 def _usable(
-    handlers: Mapping[type[Exception], ExceptionHandler], subscription: Subscription
-) -> dict[type[Exception], ExceptionHandler]:
+    handlers: Mapping[type[Exception], Wrapping], subscription: Subscription
+) -> dict[type[Exception], Wrapping]:
     if not subscription.is_async:
         for kind, handler in handlers.items():
             if handler.is_async:
@@ -215,7 +205,7 @@ def _usable(
     return dict(handlers)
 
 
-def _mapped(call: Call, handlers: Mapping[type[Exception], ExceptionHandler], subscription: Subscription) -> Call:
+def _mapped(call: Call, handlers: Mapping[type[Exception], Wrapping], subscription: Subscription) -> Call:
     """The handler of the nearest class decides; outcomes that are raised pass."""
     single = subscription.batch is None
 
@@ -245,11 +235,11 @@ def _mapped(call: Call, handlers: Mapping[type[Exception], ExceptionHandler], su
     return one_async if subscription.is_async else one
 
 
-def _nearest(handlers: Mapping[type[Exception], ExceptionHandler], error: Exception) -> ExceptionHandler | None:
+def _nearest(handlers: Mapping[type[Exception], Wrapping], error: Exception) -> Wrapping | None:
     return next((handlers[kind] for kind in type(error).__mro__ if kind in handlers), None)
 
 
-def _because(outcome: Any, error: Exception, handler: ExceptionHandler, *, single: bool) -> Any:
+def _because(outcome: Any, error: Exception, handler: Wrapping, *, single: bool) -> Any:
     """A dead letter and a retry carry the exception as their reason, unless they have one.
 
     Raises TypeError for what is not an outcome: the message has failed, and something else must not make it done. Of a
@@ -263,7 +253,8 @@ def _because(outcome: Any, error: Exception, handler: ExceptionHandler, *, singl
     return outcome
 
 
-def _check_takes(function: Any, names: tuple[str, str], what: str, place: str) -> None:
+def _wrapping(function: Any, names: tuple[str, str], what: str, place: str) -> Wrapping:
+    """Raises SetupError unless it is a function of these two."""
     wanted = f"{what} is a function of ({', '.join(names)})"
     if not callable(function) or inspect.isclass(function):
         raise SetupError(place, f"{wanted}, not {function!r}")
@@ -273,6 +264,7 @@ def _check_takes(function: Any, names: tuple[str, str], what: str, place: str) -
     if is_generator(function):
         problem = "cannot be a generator: its code would never run; remove the yield"
         raise SetupError(place, f"{what} {problem}")
+    return Wrapping(function, place)
 
 
 def plugin_layers(subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None) -> list[Layer]:

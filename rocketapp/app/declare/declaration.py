@@ -58,7 +58,7 @@ class Declaration:
     origins: Mapping[str, Inherited] = field(default_factory=dict)
     """The options that came from a Router or an app."""
     around: tuple[Around, ...] = ()
-    """What its routers and its app put around it, innermost first."""
+    """What is put around it by itself, its routers and its app, innermost first."""
     publication: Publication | None = None
     """What becomes of the value that it returns."""
     arguments: tuple[Argument, ...] | None = None

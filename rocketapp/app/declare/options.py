@@ -7,7 +7,7 @@ app, settings, default.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_type_hints
 
@@ -112,6 +112,7 @@ _COMMIT = _given(lambda value: value in ("auto", "manual"), '"auto" or "manual"'
 _SECONDS = _given(lambda value: is_number(value) and 0 <= value <= _MOST, "seconds, 0 or more")
 _LIMIT = _given(lambda value: value is None or _above_zero(value), "seconds, more than 0")
 _RATE = _given(lambda value: value is None or _above_zero(value), "messages per second, more than 0")
+_FUNCTIONS = _given(lambda value: isinstance(value, list | tuple), "a list of functions (message, call_next)")
 _SQL = _given(
     lambda value: isinstance(value, str) and bool(value.strip()),
     "an expression such as \"amount > 5 AND TAGS = 'paid'\"",
@@ -165,6 +166,8 @@ class SubscribeOptions(InheritedOptions, total=False):
     order_by: Annotated[str | Callable[[Message], Hashable] | None, _order_problem]
     """Messages with equal keys one after the other, many keys at once, under the lock of their queue: a function of
     the message, or the name of one of its properties. It replaces an inherited `orderly`."""
+    middlewares: Annotated[Sequence[Callable[..., Any]], _FUNCTIONS]
+    """Functions `(message, call_next)` around this handler alone, the first one outermost."""
     enabled: Annotated[bool, _FLAG]
     """False checks the declaration and leaves it out."""
 

@@ -98,7 +98,8 @@ class Shop:
         self.app.exception_handler(KeyError)(self._known)
         options = {**MODES[consumed], **options}
         if consumed != "poll":
-            self.app.middleware(self._middleware, also=self._middleware_sync)
+            self.app.middleware(self._middleware)
+            self.app.middleware(self._middleware_sync)
         declare = self.app.poll if consumed == "poll" else self.app.subscribe
         function = self._function(options, is_async=is_async)
         if publishes:

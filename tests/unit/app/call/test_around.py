@@ -24,20 +24,32 @@ def subscribed(app: Any, function: Callable[[Message], Any], *, is_async: bool, 
 
 
 def middleware_of(app: Any, name: str, passed: list[str]) -> None:
-    """A middleware for handlers of both kinds."""
+    """Middlewares for handlers of both kinds."""
 
+    @app.middleware
     def sync(message: Any, call_next: Callable[[Any], Any]) -> Any:
         passed.append(f"{name} in")
         outcome = call_next(message)
         passed.append(f"{name} out")
         return outcome
 
-    @app.middleware(also=sync)
+    @app.middleware
     async def around(message: Any, call_next: Callable[[Any], Any]) -> Any:
         passed.append(f"{name} in")
         outcome = await call_next(message)
         passed.append(f"{name} out")
         return outcome
+
+
+class Collected:
+    """Has a decorator `middleware`, as an app has."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+    def middleware(self, function: Any) -> Any:
+        self.found.append(function)
+        return function
 
 
 def handled(app: RocketApp, handed: Any = None) -> Any:
@@ -78,10 +90,11 @@ def test_what_is_not_declared_is_not_there() -> None:
 def test_a_middleware_that_forgets_to_return_does_not_make_a_message_done(is_async: bool) -> None:
     app = RocketApp("shop")
 
+    @app.middleware
     def sync(message: Any, call_next: Callable[[Any], Any]) -> None:
         call_next(message)
 
-    @app.middleware(also=sync)
+    @app.middleware
     async def forgets(message: Any, call_next: Callable[[Any], Any]) -> None:
         await call_next(message)
 
@@ -93,10 +106,11 @@ def test_a_middleware_that_forgets_to_return_does_not_make_a_message_done(is_asy
 def test_a_middleware_decides_when_it_says_something(is_async: bool) -> None:
     app = RocketApp("shop")
 
+    @app.middleware
     def sync(message: Any, call_next: Callable[[Any], Any]) -> Skip:
         return Skip("not today")
 
-    @app.middleware(also=sync)
+    @app.middleware
     async def closed(message: Any, call_next: Callable[[Any], Any]) -> Skip:
         return Skip("not today")
 
@@ -139,28 +153,66 @@ def test_a_middleware_without_the_handler_s_kind_is_refused_with_both_places(is_
     assert error.place == line_of(function)
     own, other = ("sync", "async") if is_async else ("async", "sync")
     assert f"is {own}, and" in error.problem
-    assert f"give it a function for {other} handlers too, @app.middleware(also=...)" in error.problem
+    mend = "async def" if is_async else "def"
+    assert f"add a second middleware, a `{mend}`, which serves {other} handlers" in error.problem
 
 
 @pytest.mark.parametrize(
-    ("function", "also", "problem"),
+    ("function", "problem"),
     [
-        (5, None, r"a middleware is a function of \(message, call_next\), not 5"),
-        (lambda message: None, None, r"a middleware is a function of \(message, call_next\): .*<lambda> is not"),
-        (lambda message, call_next: None, lambda message, call_next: None, "both functions are sync"),
-        (lambda message, call_next: (yield), None, "cannot be a generator: its code would never run"),
+        (5, r"a middleware is a function of \(message, call_next\), not 5"),
+        (lambda message: None, r"a middleware is a function of \(message, call_next\): .*<lambda> is not"),
+        (lambda message, call_next: (yield), "cannot be a generator: its code would never run"),
     ],
 )
-def test_what_is_no_middleware_is_refused(function: Any, also: Any, problem: str) -> None:
+def test_what_is_no_middleware_is_refused(function: Any, problem: str) -> None:
+    app = RocketApp("shop")
     with pytest.raises(SetupError, match=problem):
-        RocketApp("shop").middleware(function, also=also)
+        app.middleware(function)
+    with pytest.raises(SetupError, match=problem):
+        app.subscribe("orders", middlewares=[function])
+
+
+def test_brackets_without_a_function_are_refused_with_the_mend() -> None:
+    with pytest.raises(SetupError, match=r"write @app\.middleware, without brackets"):
+        RocketApp("shop").middleware()  # type: ignore[call-arg]
+
+
+@ASYNC
+def test_a_handler_s_own_middlewares_stand_innermost_and_serve_it_alone(is_async: bool) -> None:
+    app, passed = RocketApp("shop"), list[str]()
+
+    def noting(name: str) -> list[Any]:
+        home = Collected()
+        middleware_of(home, name, passed)
+        return home.found
+
+    middleware_of(app, "app", passed)
+    subscribed(
+        app, lambda message: passed.append("handler"), is_async=is_async, middlewares=[*noting("1"), *noting("2")]
+    )
+    assert handled(app) is None
+    assert passed == ["app in", "1 in", "2 in", "handler", "2 out", "1 out", "app out"]
+
+
+def test_a_handler_s_own_middleware_of_the_other_kind_is_refused() -> None:
+    async def around(message: Any, call_next: Any) -> Any: ...
+
+    app = RocketApp("shop")
+    subscribed(app, lambda message: None, is_async=False, middlewares=[around])
+    assert "around is async, and" in str(handled(app))
+
+
+@pytest.mark.parametrize("given", [5, "around", lambda message, call_next: None])
+def test_middlewares_are_a_list(given: Any) -> None:
+    with pytest.raises(SetupError, match="give a list of functions"):
+        RocketApp("shop").subscribe("orders", middlewares=given)
 
 
 def test_the_middleware_itself_is_returned_unchanged() -> None:
     async def around(message: Any, call_next: Any) -> None: ...
 
     assert RocketApp("shop").middleware(around) is around
-    assert RocketApp("shop").middleware(also=lambda message, call_next: None)(around) is around
 
 
 # Exceptions.
