@@ -185,6 +185,7 @@ class Subscribing(Transacting):
         rate: messages that may start per second in each process.
         order_by: messages with equal keys one after the other, many keys at once, under the lock of their queue: a
             function of the message that returns its key, or the name of a property.
+        filter: a function of the Message; what it refuses is done, and counted, without a call of the handler.
         middlewares: around this handler alone, as `middleware` says; inside those of the app and its routers.
         enabled: False checks the declaration and leaves it out.
 

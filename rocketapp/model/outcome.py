@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import inf
 from types import AsyncGeneratorType, GeneratorType
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.numbers import is_number
@@ -173,3 +173,7 @@ class Decisions:
     def take(self, queue: MessageQueue | None) -> Decision | None:
         """What the call that has ended decided; None for nothing."""
         return self._said.pop(queue, None)
+
+
+FILTERED: Final = Skip("filtered")
+"""Of a message that a filter refused: no handler has seen it."""

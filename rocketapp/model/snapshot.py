@@ -14,7 +14,7 @@ class HandlerStats:
     """What became of messages; the object that holds it knows whose they are."""
 
     handled: int = 0
-    """Messages that are done: the handler returned, or said that it skips them."""
+    """Messages that are done: the handler returned, said that it skips them, or a filter refused them."""
     retried: int = 0
     """Send-backs, and retries in place of orderly handlers."""
     dead_lettered: int = 0
@@ -23,6 +23,8 @@ class HandlerStats:
     """Messages whose tag no handler of the group subscribes to: they are done without a call."""
     dropped: int = 0
     """Messages of a broadcast group whose handler failed: they are not tried again by sending them back."""
+    filtered: int = 0
+    """Of those handled, the messages that a filter refused: `filter=`, or a plugin's."""
 
     def __add__(self, other: HandlerStats) -> HandlerStats:
         return HandlerStats(
@@ -31,6 +33,7 @@ class HandlerStats:
             self.dead_lettered + other.dead_lettered,
             self.unmatched + other.unmatched,
             self.dropped + other.dropped,
+            self.filtered + other.filtered,
         )
 
 

@@ -63,6 +63,8 @@ class Subscription:
     """What follows a failed attempt; None: the usual delays, and a retry whatever was raised."""
     idempotent: bool | Callable[[Any], str] = False
     """Whether copies are handled once; a function takes the Message and returns its key."""
+    filter: Callable[[Any], bool] | None = None
+    """Takes the Message; what it refuses is done without a call."""
     rate: float | None = None
     """Messages that may start per second in this process; None is without a limit."""
     order_by: str | Callable[[Any], Hashable] | None = None

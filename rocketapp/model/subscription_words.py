@@ -92,6 +92,11 @@ def key_name(one: Subscription) -> str:
     return f"property {order_by}" if isinstance(order_by, str) else getattr(order_by, "__qualname__", repr(order_by))
 
 
+def filter_name(one: Subscription) -> str | None:
+    """The name of its filter, or None."""
+    return None if one.filter is None else getattr(one.filter, "__qualname__", repr(one.filter))
+
+
 def idempotency_key(one: Subscription) -> str:
     """What tells copies, for a handler that handles each message once."""
     key = one.idempotent

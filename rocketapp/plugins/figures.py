@@ -139,6 +139,7 @@ _HANDLERS: Rows[HandlerSnapshot] = (
         "Failed messages that a broadcast group dropped.",
         lambda one: one.stats.dropped,
     ),
+    ("filtered", "counter", "{message}", "Messages done that a filter refused.", lambda one: one.stats.filtered),
     (
         "slow",
         "counter",

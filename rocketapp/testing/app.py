@@ -187,6 +187,11 @@ class _Tested:
         """How many messages no handler wanted; they are done."""
         return self._stage.lifecycle.counters.unmatched
 
+    @property
+    def filtered(self) -> int:
+        """How many messages filters refused; they are done."""
+        return self._stage.lifecycle.counters.filtered
+
     def _publishing(
         self, topic: str | Topic[Any], body: Any, options: PublishOptions
     ) -> Coroutine[Any, Any, SendResult]:

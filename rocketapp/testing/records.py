@@ -20,7 +20,7 @@ from rocketapp.hooks.specs import hookimpl
 from rocketapp.hooks.surface import Surface
 from rocketapp.model import event as events
 from rocketapp.model.names import DELAY_SECONDS
-from rocketapp.model.outcome import DeadLetter, Outcome, Park, Pause, Retry, Skip, outcomes_by_message
+from rocketapp.model.outcome import FILTERED, DeadLetter, Outcome, Park, Pause, Retry, Skip, outcomes_by_message
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.redelivery import Failure
@@ -310,6 +310,8 @@ class Recorder:
             if not isinstance(outcome, Done | Skip):
                 continue  # the engine says what becomes of it
             self._taken(subscription.handler_name, message.message_id, attempt)
+            if outcome is FILTERED:
+                continue  # no handler has seen it
             self.handled.append(
                 Handled(
                     handler=subscription.handler_name,

@@ -8,6 +8,7 @@ not there. Around a polled handler stand the wrappers that say so, and nothing e
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,7 +19,8 @@ from rocketapp.app.places import is_async, is_generator, name_of_function, place
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Predicate, Wrapper, Write
 from rocketapp.hooks.manager import HookResult, Plugins, code_of
-from rocketapp.model.outcome import Outcome, Skip, is_outcome
+from rocketapp.model.outcome import FILTERED, Outcome, Outcomes, Skip, is_outcome
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.model.subscription import Subscription, kind_of
 
 Call = Callable[..., Any]
@@ -267,10 +269,12 @@ def _wrapping(function: Any, names: tuple[str, str], what: str, place: str) -> W
     return Wrapping(function, place)
 
 
-def plugin_layers(subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None) -> list[Layer]:
-    """What plugins put around one handler. Raises PluginError for an answer that cannot stand there.
+def plugin_layers(
+    subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None, stats: HandlerStats
+) -> list[Layer]:
+    """What plugins put around one handler, and its filters. Raises PluginError for an answer that cannot stand there.
 
-    `owners`: is told whose filter is which code.
+    `owners`: is told whose filter is which code. `stats`: counts what filters refuse.
     """
     found, by_message = list[Layer](), kind_of(subscription).by_message
     for answer in reversed(plugins.ask("handler_wrapper", subscription=subscription)):
@@ -281,11 +285,13 @@ def plugin_layers(subscription: Subscription, plugins: Plugins, owners: dict[Cod
             build = partial(answer.around, _builder(wrapper, answer, subscription))
             found.append(Layer(wrapper.layer, answer.plugin, build, answer.plugin, wrapper.write))
     if by_message:
-        found += _filter_layers(subscription, plugins, owners)
+        found += _filter_layers(subscription, plugins, owners, stats)
     return found
 
 
-def _filter_layers(subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None) -> list[Layer]:
+def _filter_layers(
+    subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None, stats: HandlerStats
+) -> list[Layer]:
     answers = plugins.ask_for_functions("message_filter", subscription=subscription)
     for answer in answers:
         if is_async(answer.value):
@@ -293,11 +299,13 @@ def _filter_layers(subscription: Subscription, plugins: Plugins, owners: dict[Co
             raise PluginError(answer.plugin, why)
         if owners is not None:
             _own(answer.value, answer.plugin, owners)
-    if not answers:
+    predicates: dict[str, Predicate] = {answer.plugin: answer.value for answer in answers}
+    if subscription.filter is not None:
+        predicates["filter="] = subscription.filter
+    if not predicates:
         return []
-    names = ", ".join(answer.plugin for answer in answers)
-    build = partial(_filtered, predicates=[answer.value for answer in answers], subscription=subscription)
-    return [Layer("filter", names, build)]
+    build = partial(_filtered, predicates=list(predicates.values()), subscription=subscription, stats=stats)
+    return [Layer("filter", ", ".join(predicates), build)]
 
 
 def _builder(wrapper: Wrapper, answer: HookResult, subscription: Subscription) -> Callable[[Call], Call]:
@@ -312,28 +320,42 @@ def _builder(wrapper: Wrapper, answer: HookResult, subscription: Subscription) -
     return build
 
 
-def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscription) -> Call:
-    """Refused messages are done. A batch keeps what every predicate wants."""
+def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscription, stats: HandlerStats) -> Call:
+    """Refused messages are done, and counted. A batch keeps what every predicate wants."""
     wanted = predicates[0] if len(predicates) == 1 else _all_of(predicates)
-    skip = Skip("filtered")
+    counting = threading.Lock()
+
+    def refused(count: int = 1) -> Skip:
+        with counting:  # a sync handler has several threads
+            stats.filtered += count
+        return FILTERED
 
     def one(message: Any) -> Any:
-        if wanted(message):
-            return call(message)
-        return skip
+        return call(message) if wanted(message) else refused()
 
     async def one_async(message: Any) -> Any:
-        if wanted(message):
-            return await call(message)
-        return skip
+        return await call(message) if wanted(message) else refused()
+
+    def parted(messages: list[Any]) -> tuple[list[Any], Outcomes]:
+        left, others = list[Any](), Outcomes()
+        for message in messages:
+            if wanted(message):
+                left.append(message)
+            else:
+                others[message] = FILTERED
+        if others:
+            refused(len(others))
+        return left, others
 
     def many(messages: list[Any]) -> Any:
-        left = list(filter(wanted, messages))
-        return call(left) if left else skip
+        left, others = parted(messages)
+        said = call(left) if left else None
+        return others if others and said is None else said
 
     async def many_async(messages: list[Any]) -> Any:
-        left = list(filter(wanted, messages))
-        return await call(left) if left else skip
+        left, others = parted(messages)
+        said = await call(left) if left else None
+        return others if others and said is None else said
 
     if subscription.batch is None:
         return one_async if subscription.is_async else one

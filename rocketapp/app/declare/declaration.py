@@ -30,6 +30,7 @@ from rocketapp.hooks.manager import Plugins
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
 from rocketapp.model.outcome import Decisions
 from rocketapp.model.policy import unfit_for_concurrent
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.model.subscription import ALL_TAGS, Subscription, kind_of, parse_tags
 
 _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
@@ -177,14 +178,17 @@ class Declaration:
         *,
         decisions: Decisions | None = None,
         owners: dict[CodeType, str] | None = None,
+        stats: HandlerStats | None = None,
     ) -> list[Layer]:
         """What stands around the function, outermost first. `resolved` comes first.
 
         publishing: the running app's. decisions: where a handler that commits by hand says so. owners: is told whose
-        filter is which code. Raises SetupError and PluginError for what cannot stand there.
+        filter is which code. stats: counts what filters refuse.
+
+        Raises SetupError and PluginError for what cannot stand there.
         """
         one, arguments = self.subscription, self.arguments or ()
-        found = plugin_layers(one, plugins, owners)
+        found = plugin_layers(one, plugins, owners, stats or HandlerStats())
         if not self.is_polled:  # a polled call has no message that a middleware could see
             found += around_layers(self.around, one)
             if self.publication is not None:

@@ -51,11 +51,16 @@ def _order_problem(name: str, value: object) -> str | None:
     return _key_problem(name, value, "a function of the message that returns its key, or the name of a property")
 
 
+def _filter_problem(name: str, value: object) -> str | None:
+    wanted = "a function of the message that says whether the handler takes it"
+    return None if value is None else _key_problem(name, value, wanted)
+
+
 def _key_problem(name: str, function: Any, wanted: str) -> str | None:
     if not callable(function) or isinstance(function, type):
         return f"{name}={function!r}: give {wanted}"
     if is_async(function):
-        return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
+        return f"{name}= is an async function: its answer is needed at once, make it a plain `def`"
     if is_generator(function):
         return f"{name}= is a generator: its code would never run; remove the yield"
     if not takes(function, "message"):
@@ -163,6 +168,8 @@ class SubscribeOptions(InheritedOptions, total=False):
     """"manual": an orderly handler says by `Context.commit` and `Context.rollback` what becomes of what it handled."""
     rate: Annotated[float | None, _RATE]
     """Messages that may start per second in each process; None is without a limit."""
+    filter: Annotated[Callable[[Message], bool] | None, _filter_problem]
+    """A function of the message: what it refuses is done and counted, and the handler is not called."""
     order_by: Annotated[str | Callable[[Message], Hashable] | None, _order_problem]
     """Messages with equal keys one after the other, many keys at once, under the lock of their queue: a function of
     the message, or the name of one of its properties. It replaces an inherited `orderly`."""

@@ -42,7 +42,7 @@ from rocketapp.hooks.idempotency import keys_of
 from rocketapp.hooks.manager import Plugins, code_of, raised_by
 from rocketapp.model.event import Observe
 from rocketapp.model.outcome import Decisions
-from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.model.subscription import Subscription
 from rocketapp.producer.producer import Producer
 from rocketapp.state.allocation import Allocation
@@ -306,10 +306,11 @@ def handler_of(declaration: Declaration, plugins: Plugins, publishing: Publishin
             refuse_circle(argument.name, argument.provide, subscription.place)
     decisions = Decisions() if subscription.commit == "manual" else None
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
-    users = [declaration.function]
+    users = [declaration.function] + ([] if subscription.filter is None else [subscription.filter])
     if callable(subscription.idempotent):
         users.append(keys_of(subscription, subscription.idempotent))
     owners = {code: "" for code in map(code_of, users) if code is not None}
-    layers = declaration.layers(publishing, plugins, decisions=decisions, owners=owners)
+    stats = HandlerStats()
+    layers = declaration.layers(publishing, plugins, decisions=decisions, owners=owners, stats=stats)
     call = fold(declaration.function, layers, owners)
-    return Handler(subscription, call, owner_of=partial(raised_by, owners=owners), decisions=decisions)
+    return Handler(subscription, call, stats, owner_of=partial(raised_by, owners=owners), decisions=decisions)

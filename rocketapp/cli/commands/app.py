@@ -19,6 +19,7 @@ from rocketapp.model.subscription_words import (
     describe_outcomes,
     describe_run,
     describe_tags,
+    filter_name,
     idempotency_key,
     key_name,
 )
@@ -63,6 +64,8 @@ def _describe(one: Subscription, *, suspend: float) -> Iterator[str]:
     """The lines of one handler: what was not asked for is left out."""
     yield f"    handler   {one.handler_name} at {_shown_place(one.place)}"
     yield f"    runs      {describe_run(one)}"
+    if (name := filter_name(one)) is not None:
+        yield f"    filter    {name}"
     yield f"    start     {one.start if isinstance(one.start, str) else one.start.isoformat()}"
     if one.idempotent:
         yield f"    once      by {idempotency_key(one)}"
@@ -95,6 +98,7 @@ def route_of(one: Subscription, *, suspend: float) -> dict[str, Any]:
         "orderly": one.orderly,
         "order_by": None if one.order_by is None else key_name(one),
         "every": one.every,
+        "filter": filter_name(one),
         "batch": one.batch,
         "batch_wait": None if one.batch is None else one.batch_wait,
         "concurrency": one.concurrency,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, PluginError, RocketApp, Skip, Wrapper, hookimpl
+from rocketapp import Message, PluginError, RocketApp, SetupError, Skip, Wrapper, hookimpl
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
 from rocketapp.testing import TestApp
@@ -154,6 +154,63 @@ def test_a_filtered_message_is_done_and_reaches_no_wrapper() -> None:
     outcomes = [call(message(offset=offset)) for offset in (1, 2, 3)]
     assert passed == ["wrapper in", "handler", "wrapper out"]
     assert [type(outcome) for outcome in outcomes] == [Skip, str, Skip]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("batch", [None, 10])
+def test_what_filter_refuses_is_done_and_counted_and_no_handler_sees_it(is_async: bool, batch: int | None) -> None:
+    app, seen = RocketApp("shop"), list[str]()
+
+    def note(given: Any) -> None:
+        seen.extend(one.text() for one in (given if batch else [given]))
+
+    async def single(message: Message) -> None:
+        note(message)
+
+    async def several(messages: list[Message]) -> None:
+        note(messages)
+
+    def several_in_a_thread(messages: list[Message]) -> None:
+        note(messages)
+
+    def in_a_thread(message: Message) -> None:
+        note(message)
+
+    handlers = {(True, None): single, (True, 10): several, (False, None): in_a_thread, (False, 10): several_in_a_thread}
+    app.subscribe("orders", start="first", batch=batch, filter=lambda message: message.text() != "no")(
+        handlers[is_async, batch]
+    )
+    with TestApp(app) as t:
+        for body in ("yes", "no", "also yes"):
+            t.publish("orders", body)
+        t.settle()
+        assert sorted(seen) == ["also yes", "yes"]
+        assert sorted(one.message.text() for one in t.handled) == ["also yes", "yes"]
+        assert t.filtered == 1
+
+
+def test_a_filter_that_raises_fails_the_attempt() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", filter=lambda message: 1 / 0, retries=0, start="first")
+    async def settle(message: Message) -> None: ...
+
+    with TestApp(app) as t:
+        t.publish("orders", "1")
+        t.settle()
+        assert t.dead[0].reason.startswith("ZeroDivisionError")
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [(5, "give a function of the message"), (lambda: True, "is called with the Message alone")],
+)
+def test_what_is_no_filter_is_refused(given: Any, problem: str) -> None:
+    with pytest.raises(SetupError, match=problem):
+        RocketApp("shop").subscribe("orders", filter=given)(sync_handler)
+
+
+def sync_handler(message: Message) -> None: ...
 
 
 async def test_filters_work_for_async_handlers() -> None:
