@@ -11,17 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
-from rocketapp.plugin import (
-    AsyncCall,
-    Message,
-    Subscription,
-    Surface,
-    SyncCall,
-    Wrapper,
-    hookimpl,
-    option,
-    outcome_of,
-)
+from rocketapp import Message
+from rocketapp.plugin import AsyncCall, Subscription, Surface, SyncCall, Wrapper, hookimpl, option, outcome_of
 
 log = logging.getLogger("shop.audit")
 

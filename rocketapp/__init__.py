@@ -21,16 +21,12 @@ if TYPE_CHECKING:
         NoReply,
         NoRouteError,
         NotRecalled,
-        PluginError,
-        ProtocolError,
         RocketAppError,
         SendRefused,
         SendUnknown,
         SetupError,
         TransportError,
     )
-    from rocketapp.hooks.answers import Wrapper
-    from rocketapp.hooks.specs import hookimpl
     from rocketapp.model.message_queue import MessageQueue
     from rocketapp.model.outcome import DeadLetter, Outcomes, Pause, Retry, Skip
     from rocketapp.model.outgoing import SendResult
@@ -53,9 +49,7 @@ _HOMES = {
     "NoRouteError": "rocketapp.errors",
     "NotRecalled": "rocketapp.errors",
     "Outcomes": "rocketapp.model.outcome",
-    "PluginError": "rocketapp.errors",
     "Policy": "rocketapp.model.policy",
-    "ProtocolError": "rocketapp.errors",
     "Publisher": "rocketapp.app.publishing",
     "Pull": "rocketapp.app.call.context",
     "Retry": "rocketapp.model.outcome",
@@ -75,8 +69,6 @@ _HOMES = {
     "TransportError": "rocketapp.errors",
     "TypeByProperty": "rocketapp.model.topic",
     "TypeByTag": "rocketapp.model.topic",
-    "Wrapper": "rocketapp.hooks.answers",
-    "hookimpl": "rocketapp.hooks.specs",
 }
 
 __all__ = [
@@ -93,9 +85,7 @@ __all__ = [
     "NotRecalled",
     "Outcomes",
     "Pause",
-    "PluginError",
     "Policy",
-    "ProtocolError",
     "Publisher",
     "Pull",
     "Retry",
@@ -114,8 +104,6 @@ __all__ = [
     "TransportError",
     "TypeByProperty",
     "TypeByTag",
-    "Wrapper",
-    "hookimpl",
 ]
 
 

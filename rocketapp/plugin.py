@@ -1,19 +1,39 @@
-"""The one front door for authors of plugins: everything that a plugin needs, under stable names.
+"""The one front door for authors of plugins: what a plugin needs beside `rocketapp` itself, under stable names.
 
-A plugin imports from here and from `rocketapp` alone: the rooms behind these names may move.
+A plugin imports from here and from `rocketapp` alone, and each name is in one of them: the rooms behind may move.
 `docs/reference/hooks.md` says what each hook is for, `docs/reference/plugin-names.md` lists the names.
 """
 
 from __future__ import annotations
 
-from rocketapp.config.app import AppConfig
-from rocketapp.config.client import ClientConfig
-from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.config.option import option
-from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.modes.sink import NewWriter, QueueSession, QueueWriter, Sink
-from rocketapp.consumer.offsets.stores import OffsetStore, Taken
-from rocketapp.errors import AllocationError, PluginError, RocketAppError
+from rocketapp.config.app import (
+    AppConfig,
+)
+from rocketapp.config.client import (
+    ClientConfig,
+)
+from rocketapp.config.consumer import (
+    ConsumerConfig,
+)
+from rocketapp.config.option import (
+    option,
+)
+from rocketapp.config.producer import (
+    ProducerConfig,
+)
+from rocketapp.consumer.modes.sink import (
+    NewWriter,
+    QueueSession,
+    QueueWriter,
+    Sink,
+)
+from rocketapp.consumer.offsets.stores import (
+    OffsetStore,
+    Taken,
+)
+from rocketapp.errors import (
+    PluginError,
+)
 from rocketapp.hooks.answers import (
     Answered,
     AsyncCall,
@@ -41,47 +61,30 @@ from rocketapp.hooks.idempotency import (
     SecondCopy,
     keys_of,
 )
-from rocketapp.hooks.judged import is_done, outcome_of, outcomes_of
-from rocketapp.hooks.specs import hookimpl
-from rocketapp.hooks.surface import Surface
-from rocketapp.model.event import (
-    Adjusted,
-    Assigned,
-    CommitFailed,
-    Connected,
-    DeadLettered,
-    Disconnected,
-    DrainCut,
-    Dropped,
-    Event,
-    Handled,
-    HandlerSlow,
-    LogCut,
-    LoopBlocked,
-    LoopFailed,
-    Moving,
-    Observe,
-    OffsetsFile,
-    OrderKeyMissing,
-    QueueBlocked,
-    ReadFromSlave,
-    RecordDamaged,
-    Released,
-    Retried,
-    RollOut,
-    SendAttemptFailed,
-    SendBackFailed,
-    StoreReadOnly,
-    StoreRecovered,
-    SubscriptionsDiffer,
-    TableRestored,
-    TopicMissing,
-    Unmatched,
+from rocketapp.hooks.judged import (
+    is_done,
+    outcome_of,
+    outcomes_of,
 )
-from rocketapp.model.message_queue import Begin, MessageQueue, QueueStart
-from rocketapp.model.outcome import DeadLetter, Outcomes, Park, Pause, Retry, Skip
-from rocketapp.model.outgoing import Outgoing, PublishOptions, SendOptions, SendResult, SendStatus
-from rocketapp.model.policy import Breaker, Override, Policy
+from rocketapp.hooks.specs import (
+    hookimpl,
+)
+from rocketapp.hooks.surface import (
+    Surface,
+)
+from rocketapp.model import event as events
+from rocketapp.model.message_queue import (
+    QueueStart,
+)
+from rocketapp.model.outcome import (
+    Park,
+)
+from rocketapp.model.outgoing import (
+    Outgoing,
+)
+from rocketapp.model.policy import (
+    Override,
+)
 from rocketapp.model.snapshot import (
     AppSnapshot,
     GroupSnapshot,
@@ -91,113 +94,76 @@ from rocketapp.model.snapshot import (
     Metric,
     QueueSnapshot,
 )
-from rocketapp.model.subscription import Start, Subscription
-from rocketapp.producer.checks import RESERVED_PROPERTIES
-from rocketapp.state.allocation import Allocation
-from rocketapp.tasks import Tasks
-from rocketapp.wire.record import Message
-from rocketapp.wire.stored_records import StoredRecords
+from rocketapp.model.subscription import (
+    Start,
+    Subscription,
+)
+from rocketapp.producer.checks import (
+    RESERVED_PROPERTIES,
+)
+from rocketapp.state.allocation import (
+    Allocation,
+)
+from rocketapp.tasks import (
+    Tasks,
+)
+from rocketapp.wire.stored_records import (
+    StoredRecords,
+)
 
 __all__ = [
     "CLAIMED",
     "DONE",
     "RESERVED_PROPERTIES",
-    "Adjusted",
     "Allocation",
-    "AllocationError",
     "Answer",
     "Answered",
     "AppConfig",
     "AppSnapshot",
-    "Assigned",
     "AsyncCall",
-    "Begin",
-    "Breaker",
     "Calling",
     "CheckedArgument",
     "Claim",
     "ClientConfig",
     "Codec",
-    "CommitFailed",
-    "Connected",
     "ConsumerConfig",
-    "DeadLetter",
-    "DeadLettered",
-    "Disconnected",
-    "DrainCut",
-    "Dropped",
-    "Event",
     "GroupSnapshot",
-    "Handled",
-    "HandlerSlow",
     "HandlerSnapshot",
     "HandlerStats",
     "IdempotencyStore",
     "LeaseState",
-    "LogCut",
-    "LoopBlocked",
-    "LoopFailed",
     "MakeKey",
     "MarkState",
-    "Message",
-    "MessageQueue",
     "Metric",
-    "Moving",
     "NewWriter",
-    "Observe",
     "OffsetStore",
-    "OffsetsFile",
-    "OrderKeyMissing",
-    "Outcomes",
     "Outgoing",
     "Override",
     "Park",
-    "Pause",
     "PluginError",
-    "Policy",
     "Predicate",
     "ProducerConfig",
     "PublishCall",
-    "PublishOptions",
     "PublishWrapper",
-    "QueueBlocked",
     "QueueSession",
     "QueueSnapshot",
     "QueueStart",
     "QueueWriter",
-    "ReadFromSlave",
     "ReadMetrics",
-    "RecordDamaged",
-    "Released",
     "RemoteAnswer",
     "RemoteCall",
-    "Retried",
-    "Retry",
-    "RocketAppError",
-    "RollOut",
     "SecondCopy",
-    "SendAttemptFailed",
-    "SendBackFailed",
-    "SendOptions",
-    "SendResult",
-    "SendStatus",
     "Sending",
     "Sink",
-    "Skip",
     "Start",
-    "StoreReadOnly",
-    "StoreRecovered",
     "StoredRecords",
     "Subscription",
-    "SubscriptionsDiffer",
     "Surface",
     "SyncCall",
-    "TableRestored",
     "Taken",
     "Tasks",
-    "TopicMissing",
-    "Unmatched",
     "Wrapper",
+    "events",
     "hookimpl",
     "is_done",
     "keys_of",

@@ -12,9 +12,10 @@ from rocketapp.client.calls.clients import member_list
 from rocketapp.client.calls.offsets import max_offset, query
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import BrokerError, RocketAppError
+from rocketapp.model.event import QueueBlocked
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.operate.verdict import Finding
-from rocketapp.plugin import MessageQueue, QueueBlocked
 from rocketapp.plugins.log_lines import line_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.requests.assignment import ALL_QUEUES

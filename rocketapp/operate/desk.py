@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from rocketapp.errors import SetupError
+from rocketapp.model.event import LoopBlocked
 from rocketapp.operate.history import History
 from rocketapp.operate.together import Durations, added, counters_of, durations_of, together
 from rocketapp.operate.view import Now, Seen, View, snapshots_of
-from rocketapp.plugin import AppSnapshot, LoopBlocked
+from rocketapp.plugin import AppSnapshot
 
 DESCRIBED_WITHIN = 4.0
 """Seconds that a request waits for the app's description; a request as a whole has 5."""

@@ -7,10 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from rocketapp.clock import SystemClock
-from rocketapp.operate.stalls import Stalls
-from rocketapp.operate.together import Durations, durations_of
-from rocketapp.operate.view import FailureLine, View
-from rocketapp.plugin import (
+from rocketapp.model.event import (
     CommitFailed,
     DeadLettered,
     DrainCut,
@@ -20,15 +17,14 @@ from rocketapp.plugin import (
     LoopBlocked,
     LoopFailed,
     Observe,
-    PublishWrapper,
     Retried,
     SendAttemptFailed,
     SendBackFailed,
-    Subscription,
-    Surface,
-    Wrapper,
-    hookimpl,
 )
+from rocketapp.operate.stalls import Stalls
+from rocketapp.operate.together import Durations, durations_of
+from rocketapp.operate.view import FailureLine, View
+from rocketapp.plugin import PublishWrapper, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_lines import line_of
 

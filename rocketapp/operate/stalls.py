@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.operate.view import Stall, Unassigned
-from rocketapp.plugin import AppSnapshot, MessageQueue, QueueSnapshot
+from rocketapp.plugin import AppSnapshot, QueueSnapshot
 
 _GAP = 5.0
 """Seconds for which a reason may be gone without a message being finished: an attempt to go on finishes nothing."""

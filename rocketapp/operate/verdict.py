@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from rocketapp.model.event import LoopFailed, QueueBlocked, RollOut
 from rocketapp.operate.view import Now, Seen, Stall, View
-from rocketapp.plugin import LoopFailed, QueueBlocked, RollOut
 from rocketapp.plugins.log_lines import line_of
 
 LATE: Final = 5.0

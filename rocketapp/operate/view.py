@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rocketapp.model.event import LoopBlocked
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.operate.history import History
 from rocketapp.operate.together import Durations, added, together
-from rocketapp.plugin import AppSnapshot, LoopBlocked, MessageQueue
+from rocketapp.plugin import AppSnapshot
 from rocketapp.plugins.counts import Counts
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
-from rocketapp.plugin import PublishCall, Sending, SendResult, Subscription, Wrapper, is_done
+from rocketapp import SendResult
+from rocketapp.plugin import PublishCall, Sending, Subscription, Wrapper, is_done
 from rocketapp.plugins.handling import around
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)

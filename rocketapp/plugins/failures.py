@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rocketapp import ConfigError
-from rocketapp.plugin import DeadLetter, Override, Pause, Policy, Retry, Skip, Subscription, Surface, hookimpl, option
+from rocketapp import ConfigError, DeadLetter, Pause, Policy, Retry, Skip
+from rocketapp.plugin import Override, Subscription, Surface, hookimpl, option
 
 log: logging.Logger = logging.getLogger("rocketapp.failures")
 

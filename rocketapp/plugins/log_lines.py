@@ -7,8 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from rocketapp import plugin as events
-from rocketapp.plugin import Assigned, Event, Released
+from rocketapp.plugin import events
 
 MAX_TEXT: Final = 500
 """Characters of an error's text that go into a line."""
@@ -37,7 +36,7 @@ def _blocked_text(event: events.LoopBlocked) -> str:
     return f"{what}; a handler that blocks must be a sync function{stack}"
 
 
-_TEXTS: Final[dict[type[Event], str | Callable[[Any], str]]] = {
+_TEXTS: Final[dict[type[events.Event], str | Callable[[Any], str]]] = {
     events.Connected: "connected to {e.address}",
     events.Disconnected: "lost {e.address}: {e.reason}",
     events.LoopFailed: "{e.loop} failed and goes on: {e.error}",
@@ -95,7 +94,7 @@ _TEXTS: Final[dict[type[Event], str | Callable[[Any], str]]] = {
     events.StoreReadOnly: "the store takes no more messages until a restart: {e.problem}",
 }
 """What is said of each kind of event: a sentence with its fields, or what makes one."""
-_LEVELS: Final[dict[type[Event], int]] = {
+_LEVELS: Final[dict[type[events.Event], int]] = {
     events.Connected: logging.INFO,
     events.Moving: logging.INFO,
     events.DeadLettered: logging.ERROR,
@@ -115,7 +114,7 @@ _REPEATING: Final = frozenset(
 )
 
 
-def line_of(event: Event) -> Line:
+def line_of(event: events.Event) -> Line:
     """The line for any event; one that this page does not know is told by its fields."""
     kind = type(event)
     how = _TEXTS.get(kind, _by_fields)
@@ -129,15 +128,17 @@ def line_of(event: Event) -> Line:
     return Line(level, text, kind in _ABOUT_MESSAGES, kind in _REPEATING, fields)
 
 
-def queues_text(kind: type[Event], group: str, topic: str, reason: str, moved: Sequence[Assigned | Released]) -> str:
+def queues_text(
+    kind: type[events.Event], group: str, topic: str, reason: str, moved: Sequence[events.Assigned | events.Released]
+) -> str:
     """Queues that came or went together."""
     ids = sorted(event.queue.queue_id for event in moved)
     if ids[0] < 0:  # its broker hands out messages one by one, of all queues
-        return f"group {group} gave up {topic}: {reason}" if kind is Released else f"group {group} pops {topic}"
+        return f"group {group} gave up {topic}: {reason}" if kind is events.Released else f"group {group} pops {topic}"
     which = f"{topic}: {'queue' if len(ids) == 1 else 'queues'} {_ranges(ids)}"
-    if kind is Released:
+    if kind is events.Released:
         return f"group {group} gave up {which}: {reason}"
-    offsets = {event.queue.queue_id: event.offset for event in moved if isinstance(event, Assigned)}
+    offsets = {event.queue.queue_id: event.offset for event in moved if isinstance(event, events.Assigned)}
     distinct = set(offsets.values())
     if len(distinct) == 1:
         return f"group {group} takes {which} from offset {distinct.pop()}"
@@ -156,12 +157,12 @@ def _ranges(ids: Sequence[int]) -> str:
     return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def _by_fields(event: Event) -> str:
+def _by_fields(event: events.Event) -> str:
     facts = ", ".join(f"{name}={getattr(event, name)}" for name in _facts(event))
     return f"{type(event).__name__}: {facts}" if facts else type(event).__name__
 
 
-def _facts(event: Event) -> list[str]:
+def _facts(event: events.Event) -> list[str]:
     """The names of its fields, without those that are too long for a line."""
     return [field.name for field in dataclasses.fields(event) if field.repr]
 

@@ -15,20 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from rocketapp.plugin import (
-    Assigned,
-    DeadLettered,
-    Dropped,
-    Event,
-    Handled,
-    Observe,
-    Released,
-    Subscription,
-    Surface,
-    Unmatched,
-    Wrapper,
-    hookimpl,
-)
+from rocketapp.plugin import Subscription, Surface, Wrapper, events, hookimpl
 from rocketapp.plugins import handling
 from rocketapp.plugins.log_lines import QUEUE_TOPIC, Line, line_of, queues_text
 
@@ -40,7 +27,7 @@ states: logging.Logger = logging.getLogger("rocketapp.states")
 
 
 @hookimpl
-def observe_events(app: Surface) -> Observe:
+def observe_events(app: Surface) -> events.Observe:
     """Follow the events, and tell counts every 10 seconds and at the end."""
     log = EventLog()
     app.every(COUNT_INTERVAL, log.tell_counts)
@@ -61,18 +48,18 @@ class EventLog:
     def __init__(self, later: Callable[[Callable[[], None]], object] | None = None) -> None:
         self._handled: Counter[tuple[str, str]] = Counter()
         self._unmatched: Counter[str] = Counter()
-        self._moved: dict[tuple[type[Event], str, str, str], list[Assigned | Released]] = {}
+        self._moved: dict[tuple[type[events.Event], str, str, str], list[events.Assigned | events.Released]] = {}
         self._told: dict[Line, bool] = {}
         self._traced: set[tuple[object, ...]] = set()
         self._later = later or (lambda call: asyncio.get_running_loop().call_soon(call))
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: events.Event) -> None:
         """One event; cheap for counts."""
-        if isinstance(event, Handled):
+        if isinstance(event, events.Handled):
             self._handled[event.handler, event.topic] += event.count
-        elif isinstance(event, Unmatched):
+        elif isinstance(event, events.Unmatched):
             self._unmatched[event.topic] += event.count
-        elif isinstance(event, Assigned | Released):
+        elif isinstance(event, events.Assigned | events.Released):
             self._remember_move(event)
         else:
             self._tell_moves()
@@ -96,9 +83,9 @@ class EventLog:
         self._told = {line: False for line, again in self._told.items() if again}
         self._traced.clear()
 
-    def _traceback_of(self, event: Event) -> BaseException | None:
+    def _traceback_of(self, event: events.Event) -> BaseException | None:
         """Of the last attempt of a dead message, unless its like was just written."""
-        if not isinstance(event, DeadLettered | Dropped) or event.error is None:
+        if not isinstance(event, events.DeadLettered | events.Dropped) or event.error is None:
             return None
         raised_at = [line for _, line in traceback.walk_tb(event.error.__traceback__)]
         like = (event.handler, type(event.error), *raised_at)
@@ -117,19 +104,19 @@ class EventLog:
         logger = messages if line.is_about_message else states
         logger.log(line.level, "%s", line.text, extra={"fields": line.fields}, exc_info=error)
 
-    def _remember_move(self, event: Assigned | Released) -> None:
+    def _remember_move(self, event: events.Assigned | events.Released) -> None:
         """Queues come and go in bursts: a rebalance is one line per topic and broker."""
         if not self._moved:
             self._later(self._tell_moves)
-        reason = event.reason if isinstance(event, Released) else ""
+        reason = event.reason if isinstance(event, events.Released) else ""
         topic = QUEUE_TOPIC.format(topic=event.queue.topic, broker=event.queue.broker_name)
         self._moved.setdefault((type(event), event.group, topic, reason), []).append(event)
 
     def _tell_moves(self) -> None:
         moved, self._moved = self._moved, {}
-        for (kind, group, topic, reason), events in moved.items():
-            text = queues_text(kind, group, topic, reason, events)
-            fields = {"group": group, "queues": [str(event.queue) for event in events]}
+        for (kind, group, topic, reason), same in moved.items():
+            text = queues_text(kind, group, topic, reason, same)
+            fields = {"group": group, "queues": [str(event.queue) for event in same]}
             states.info("%s", text, extra={"fields": fields})
 
 

@@ -8,7 +8,7 @@ import tomllib
 from tests.architecture.source import PACKAGE
 
 CONTRIB = PACKAGE.parent / "contrib"
-PUBLIC = {"rocketapp", "rocketapp.plugin", "rocketapp.testing"}
+PUBLIC = {"rocketapp", "rocketapp.errors", "rocketapp.plugin", "rocketapp.testing"}
 CODEC = "rocketapp.wire"
 """The codec is public for readers of the protocol outside of rocketapp, such as a data source of Spark."""
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from rocketapp import RocketApp, hookimpl, plugin
+from rocketapp import RocketApp, plugin
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.hooks import specs
 from rocketapp.hooks.surface import Surface
+from rocketapp.plugin import hookimpl
 from tests.docs.pages import ROOT
 
 TEXT = (ROOT / "docs/reference/hooks.md").read_text()

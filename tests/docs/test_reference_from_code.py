@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketapp import RocketApp
-from rocketapp.plugin import PublishOptions
+from rocketapp.model.outgoing import PublishOptions
 from rocketapp_site.definitions import attribute_docs
 from rocketapp_site.llms import summary_of
 from rocketapp_site.navigation import below

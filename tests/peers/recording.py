@@ -13,7 +13,7 @@ import os
 import time
 from typing import Any
 
-from rocketapp import hookimpl
+from rocketapp.plugin import hookimpl
 
 _LOG = os.open(os.environ["HANDLER_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rocketapp import Message, RocketApp
+from rocketapp import Breaker, Message, Policy, RocketApp
 from rocketapp.plugin import (
     Answer,
-    Breaker,
     Claim,
     Codec,
-    Event,
-    Handled,
     IdempotencyStore,
     NewWriter,
-    Observe,
-    Policy,
     Predicate,
     PublishWrapper,
     QueueSession,
@@ -24,6 +19,7 @@ from rocketapp.plugin import (
     Subscription,
     Surface,
     Wrapper,
+    events,
     hookimpl,
     option,
 )
@@ -36,16 +32,16 @@ Policy(breaker=Breaker(failures="5"))  # E: arg-type
 
 
 @hookimpl
-def observe_events(app: Surface) -> Observe:
+def observe_events(app: Surface) -> events.Observe:
     app.subscribe("orders")  # E: attr-defined
     app.options("door").limit()  # E: arg-type
     app.every("5", print)  # E: arg-type
     return lambda event, more: print(more, event)  # E: misc
 
 
-def observe(event: Event) -> None:
+def observe(event: events.Event) -> None:
     event.reason()  # E: attr-defined
-    if isinstance(event, Handled):
+    if isinstance(event, events.Handled):
         event.topics()  # E: attr-defined
 
 

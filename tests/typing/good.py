@@ -33,10 +33,8 @@ from rocketapp import (
     TopicPublisher,
     TypeByProperty,
     TypeByTag,
-    Wrapper,
-    hookimpl,
 )
-from rocketapp.plugin import option
+from rocketapp.plugin import Wrapper, hookimpl, option
 
 
 class Order(msgspec.Struct):

@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_type
 
-from rocketapp import RocketApp, Router
+from rocketapp import Breaker, Message, MessageQueue, Policy, RocketApp, Router, SendResult
+from rocketapp.model.outgoing import SendOptions
 from rocketapp.plugin import (
     CLAIMED,
     DONE,
@@ -16,44 +17,33 @@ from rocketapp.plugin import (
     AppConfig,
     AppSnapshot,
     AsyncCall,
-    Breaker,
     Calling,
     Claim,
     ClientConfig,
     Codec,
     ConsumerConfig,
-    DeadLettered,
-    Event,
-    Handled,
     HandlerStats,
     IdempotencyStore,
     LeaseState,
     MarkState,
-    Message,
-    MessageQueue,
     NewWriter,
-    Observe,
     OffsetStore,
     Outgoing,
-    Policy,
     Predicate,
     ProducerConfig,
     PublishCall,
     PublishWrapper,
     QueueSession,
-    Released,
     RemoteCall,
-    Retried,
     SecondCopy,
     Sending,
-    SendOptions,
-    SendResult,
     Subscription,
     Surface,
     SyncCall,
     Taken,
     Tasks,
     Wrapper,
+    events,
     hookimpl,
     is_done,
     keys_of,
@@ -90,9 +80,9 @@ class Door:
         return {"sink": app.subscribe}
 
     @hookimpl
-    def observe_events(self, app: Surface) -> Observe:
+    def observe_events(self, app: Surface) -> events.Observe:
         assert_type(app.options(DoorConfig), DoorConfig)
-        return lambda event: print(event.reason) if isinstance(event, Released) else None
+        return lambda event: print(event.reason) if isinstance(event, events.Released) else None
 
     @hookimpl
     def publish_wrapper(self, app: Surface) -> PublishWrapper:
@@ -178,13 +168,13 @@ class Door:
         await tasks.close()
 
 
-def observe(event: Event) -> None:
+def observe(event: events.Event) -> None:
     match event:
-        case Handled():
+        case events.Handled():
             assert_type(event.topic, str)
-        case Retried():
+        case events.Retried():
             assert_type((event.error, event.delay), tuple[str, float])
-        case DeadLettered():
+        case events.DeadLettered():
             assert_type(event.reason, str)
         case _:
             print(event)

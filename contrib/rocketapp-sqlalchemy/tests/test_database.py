@@ -13,7 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, c
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from rocketapp import DeadLetter, Message, Outcomes, PluginError, Retry, RocketApp, SetupError
+from rocketapp import DeadLetter, Message, Outcomes, Retry, RocketApp, SetupError
+from rocketapp.plugin import PluginError
 from rocketapp.testing import TestApp
 from rocketapp_sqlalchemy import Database, marking
 from rocketapp_sqlalchemy.tables import marks

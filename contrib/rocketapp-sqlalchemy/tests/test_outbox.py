@@ -17,7 +17,8 @@ from sqlalchemy import Engine, event, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
-from rocketapp import Message, PluginError, RocketApp, SendRefused, SendUnknown, SetupError
+from rocketapp import Message, RocketApp, SendRefused, SendUnknown, SetupError
+from rocketapp.plugin import PluginError
 from rocketapp.testing import TestApp
 from rocketapp_sqlalchemy import Database, Outbox, marking
 from rocketapp_sqlalchemy.relay import Relay

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import count
 from typing import Any, TypeVar
 
-from rocketapp.plugin import CLAIMED, Answer, Claim, IdempotencyStore, Observe, PluginError, Tasks
+from rocketapp.plugin import CLAIMED, Answer, Claim, IdempotencyStore, PluginError, Tasks, events
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
 from rocketapp.plugins.idempotency.decisions import holder_of
 
@@ -28,7 +28,7 @@ _PARTING = 0.5
 class LeasedStore:
     """One app's store, and the leases of the claims that it holds."""
 
-    def __init__(self, store: IdempotencyStore, config: IdempotencyConfig, observe: Observe) -> None:
+    def __init__(self, store: IdempotencyStore, config: IdempotencyConfig, observe: events.Observe) -> None:
         self.config = config
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._store, self._tasks = store, Tasks(observe)

@@ -13,16 +13,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from rocketapp import Message, Retry, Skip
 from rocketapp.plugin import (
     CLAIMED,
     Answer,
     AsyncCall,
     Claim,
-    Message,
     Park,
     PluginError,
-    Retry,
-    Skip,
     Subscription,
     SyncCall,
     is_done,

@@ -10,22 +10,8 @@ from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from rocketapp.plugin import (
-    Answer,
-    AsyncCall,
-    Claim,
-    DeadLetter,
-    Message,
-    Outcomes,
-    Pause,
-    PluginError,
-    Retry,
-    Skip,
-    SyncCall,
-    is_done,
-    outcome_of,
-    outcomes_of,
-)
+from rocketapp import DeadLetter, Message, Outcomes, Pause, Retry, Skip
+from rocketapp.plugin import Answer, AsyncCall, Claim, PluginError, SyncCall, is_done, outcome_of, outcomes_of
 from rocketapp.plugins.idempotency.decisions import split
 from rocketapp.plugins.idempotency.once import SKIPPED, Once, retry_because
 

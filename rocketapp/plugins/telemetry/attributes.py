@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_address
 
-from rocketapp.plugin import Message, Outgoing, Sending, SendResult, Subscription
+from rocketapp import Message, SendResult
+from rocketapp.plugin import Outgoing, Sending, Subscription
 from rocketapp.plugins import conventions as names
 from rocketapp.plugins.figures import HANDLER
 

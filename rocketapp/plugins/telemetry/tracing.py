@@ -23,20 +23,8 @@ from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 
-from rocketapp.plugin import (
-    DeadLetter,
-    Message,
-    Park,
-    Pause,
-    PublishCall,
-    Retry,
-    Sending,
-    SendResult,
-    Skip,
-    Subscription,
-    Wrapper,
-    outcome_of,
-)
+from rocketapp import DeadLetter, Message, Pause, Retry, SendResult, Skip
+from rocketapp.plugin import Park, PublishCall, Sending, Subscription, Wrapper, outcome_of
 from rocketapp.plugins import conventions, handling
 from rocketapp.plugins.telemetry import attributes as names
 from rocketapp.plugins.telemetry.config import Sampling

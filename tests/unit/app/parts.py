@@ -10,7 +10,7 @@ from typing import Any
 
 from dependency_injector import providers
 
-from rocketapp import RocketApp, SendResult, hookimpl
+from rocketapp import RocketApp, SendResult
 from rocketapp.app.run.container import Container, World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings import Settings
@@ -25,6 +25,7 @@ from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.snapshot import AppSnapshot, HandlerStats
+from rocketapp.plugin import hookimpl
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from rocketapp import PluginError, RocketApp, Router, SetupError, hookimpl
+from rocketapp import RocketApp, Router, SetupError
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.config.option import option
+from rocketapp.plugin import PluginError, hookimpl
 from tests.unit.app.given import line_of, plans
 
 

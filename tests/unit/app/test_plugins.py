@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rocketapp import ConfigError, Message, PluginError, RocketApp, SetupError
+from rocketapp import ConfigError, Message, RocketApp, SetupError
 from rocketapp.app.declare.phases import declared_of, read_settings
-from rocketapp.plugin import AppConfig, hookimpl, option
+from rocketapp.plugin import AppConfig, PluginError, hookimpl, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router, hookimpl
+from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
@@ -24,6 +24,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.model.event import Event
 from rocketapp.model.snapshot import HandlerStats
+from rocketapp.plugin import hookimpl
 from rocketapp.transport.memory import MemoryNetwork
 
 Run = Callable[..., Awaitable[Lifecycle]]

@@ -11,6 +11,8 @@ import pytest
 from tests.unit.cli.conftest import Here, Start
 
 SOURCE = """
+from rocketapp.plugin import hookimpl
+
 class Audit:
     @hookimpl
     def message_filter(self, subscription): return None
@@ -25,7 +27,7 @@ def test_plugins_shows_name_version_hooks_order_and_what_is_disabled(
     here: Here, write_app: Callable[[str], None], folder: Path
 ) -> None:
     write_app(SOURCE)
-    (folder / "extra.py").write_text("from rocketapp import hookimpl\n@hookimpl\ndef app_shutdown(): pass\n")
+    (folder / "extra.py").write_text("from rocketapp.plugin import hookimpl\n@hookimpl\ndef app_shutdown(): pass\n")
     (folder / "settings.toml").write_text('[app]\nplugins = ["extra"]\ndisabled_plugins = ["logs"]\n')
     shown = here("plugins", "app")
     shown.ends(0)
@@ -44,6 +46,8 @@ def test_plugins_shows_name_version_hooks_order_and_what_is_disabled(
 
 
 LAYERED = """
+from rocketapp.plugin import Wrapper, hookimpl
+
 class Last:
     @hookimpl
     def handler_wrapper(self, subscription):
@@ -73,7 +77,7 @@ async def count(pull: Pull): ...
 def test_plugins_shows_what_stands_around_each_handler(
     here: Here, write_app: Callable[[str], None], folder: Path
 ) -> None:
-    write_app(f"from rocketapp import Pull\nfrom rocketapp.plugin import Wrapper\n{LAYERED}")
+    write_app(LAYERED)
     (folder / "settings.toml").write_text("[app]\nlog_context = true\n")
     shown = here("plugins", "app")
     shown.ends(0)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rocketapp import PluginError, hookimpl
 from rocketapp.hooks.finding import find
 from rocketapp.hooks.manager import Plugins
+from rocketapp.plugin import PluginError, hookimpl
 
 
 class Startup:

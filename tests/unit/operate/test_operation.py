@@ -7,16 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from rocketapp import MessageQueue
 from rocketapp.model.event import Event, LoopBlocked, Observe, Retried, TopicMissing
 from rocketapp.operate.desk import Desk
 from rocketapp.operate.operation import MOST_FAILURES, Operation
 from rocketapp.operate.verdict import LATE
 from rocketapp.operate.view import Seen
-from rocketapp.plugin import AppSnapshot, CommitFailed, MessageQueue
+from rocketapp.plugin import AppSnapshot, events
 from tests.unit.operate.views import snapshot_of
 
 BLOCKED = LoopBlocked(4.0, "app.py:12", "app:settle", is_over=False)
-COMMIT = CommitFailed("shop", MessageQueue("orders", "broker-a", 0), 7, "refused")
+COMMIT = events.CommitFailed("shop", MessageQueue("orders", "broker-a", 0), 7, "refused")
 
 
 class App:

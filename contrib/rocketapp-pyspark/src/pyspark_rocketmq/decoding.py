@@ -22,7 +22,8 @@ from pyspark_rocketmq.columns import BY_NAME, PROPERTIES
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
 from pyspark_rocketmq.records import Entries, Records, texts
-from rocketapp import Message, ProtocolError
+from rocketapp import Message
+from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import COMPRESSED
 from rocketapp.wire.layout import BORN_IPV6, FIXED, INNER_BATCH, MAGIC_V1, NEED_UNWRAP, PORT, STORE_IPV6

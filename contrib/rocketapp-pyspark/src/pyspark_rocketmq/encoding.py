@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_rocketmq.outgoing import SHARDING_KEY, STAMP
-from rocketapp import ProtocolError
+from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties as names
 from rocketapp.wire.batch import ITEM_BYTES
 

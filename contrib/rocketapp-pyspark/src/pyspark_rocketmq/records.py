@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketapp import ProtocolError
+from rocketapp.errors import ProtocolError
 from rocketapp.wire.layout import FIXED
 
 QUEUE_ID, FLAG, QUEUE_OFFSET, SYS_FLAG = (12, ">i4"), (16, ">i4"), (20, ">i8"), (36, ">i4")

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rocketapp.plugin import RESERVED_PROPERTIES, Message, RocketAppError, StoredRecords
+from rocketapp import Message, RocketAppError
+from rocketapp.plugin import RESERVED_PROPERTIES, StoredRecords
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.committer import Attempt
 from rocketapp_pyspark.errors import TooManyBadRowsError

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rocketapp.plugin import RocketAppError
+from rocketapp import RocketAppError
 from rocketapp_pyspark.operating import JARS, NAME, TABLE, URL, USER, compact, files, rebase
 from rocketapp_pyspark.records import Commit
 from rocketapp_pyspark.showing import Shown, database_of, left_over, meant, shown, shown_in_database

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
-from rocketapp.plugin import RocketAppError
+from rocketapp import RocketAppError
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.session import Spark
 

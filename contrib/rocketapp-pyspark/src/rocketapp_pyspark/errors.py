@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketapp.plugin import RocketAppError
+from rocketapp import RocketAppError
 from rocketapp_pyspark.lanes import Lane
 
 

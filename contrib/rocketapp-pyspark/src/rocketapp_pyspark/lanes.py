@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rocketapp.plugin import MessageQueue, QueueStart
+from rocketapp import MessageQueue
+from rocketapp.plugin import QueueStart
 
 
 class Lane(NamedTuple):

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_rocketmq.records import QUEUE_OFFSET, STORED, Entries, Records, texts
-from rocketapp.plugin import Message, RocketAppError, StoredRecords
+from rocketapp import Message, RocketAppError
+from rocketapp.plugin import StoredRecords
 from rocketapp.wire.properties import KEYS, TAGS, keys_of
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.plugin import RocketAppError
+from rocketapp import RocketAppError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

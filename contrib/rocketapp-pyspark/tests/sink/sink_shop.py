@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rocketapp import RocketApp
-from rocketapp.plugin import Event, Observe, QueueBlocked, Surface, hookimpl
+from rocketapp.plugin import Surface, events, hookimpl
 from rocketapp_pyspark import SparkPlugin
 from rocketapp_pyspark.formats import TableOptions, register_format
 from rocketapp_pyspark.parquet import ParquetStore
@@ -69,10 +69,10 @@ class Watch:
 
     def __init__(self) -> None:
         self.surface: Surface | None = None
-        self.events: list[Event] = []
+        self.events: list[events.Event] = []
 
     @hookimpl
-    def observe_events(self, app: Surface) -> Observe:
+    def observe_events(self, app: Surface) -> events.Observe:
         self.surface = app
         return self.events.append
 
@@ -83,7 +83,7 @@ class Watch:
         return sum(one.unfinished for group in groups for one in group.queues if one.queue.topic == topic)
 
     def reasons(self) -> set[str]:
-        return {event.reason for event in self.events if isinstance(event, QueueBlocked)}
+        return {event.reason for event in self.events if isinstance(event, events.QueueBlocked)}
 
 
 class Shop:

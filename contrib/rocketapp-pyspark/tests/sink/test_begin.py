@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rocketapp.plugin import MessageQueue, QueueStart, Tasks
+from rocketapp import MessageQueue
+from rocketapp.plugin import QueueStart, Tasks
 from rocketapp_pyspark.aside import Aside, BadTable, Guard
 from rocketapp_pyspark.batches import Limits
 from rocketapp_pyspark.buffer import Buffer

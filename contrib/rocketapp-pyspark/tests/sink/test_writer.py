@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rocketapp.plugin import MessageQueue, QueueStart, Tasks
+from rocketapp import MessageQueue
+from rocketapp.plugin import QueueStart, Tasks
 from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.stored_records import StoredRecords, stored_records
 from rocketapp_pyspark.batches import Limits

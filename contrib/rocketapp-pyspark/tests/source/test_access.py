@@ -18,7 +18,8 @@ from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.reading import RangePartition, read_partition
 from pyspark_rocketmq.remoting import Connection
-from rocketapp import BrokerError, NoRouteError, ProtocolError, TransportError
+from rocketapp import BrokerError, NoRouteError, TransportError
+from rocketapp.errors import ProtocolError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record, encode_record

@@ -13,7 +13,7 @@ from pyspark_rocketmq.columns import BY_NAME, COLUMNS, PLAIN
 from pyspark_rocketmq.decoding import Rows, arrow_schema
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
-from rocketapp import ProtocolError
+from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.record import Record, decode_records, encode_record

@@ -13,18 +13,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 
-from rocketapp.plugin import (
-    CheckedArgument,
-    Message,
-    PluginError,
-    RocketAppError,
-    Subscription,
-    Surface,
-    Tasks,
-    Wrapper,
-    hookimpl,
-    keys_of,
-)
+from rocketapp import Message, RocketAppError
+from rocketapp.plugin import CheckedArgument, PluginError, Subscription, Surface, Tasks, Wrapper, hookimpl, keys_of
 from rocketapp_sqlalchemy import marking
 from rocketapp_sqlalchemy.once import Once, current, engine_of
 from rocketapp_sqlalchemy.tables import metadata

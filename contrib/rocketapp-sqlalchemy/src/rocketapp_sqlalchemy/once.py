@@ -10,19 +10,8 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 
-from rocketapp.plugin import (
-    AsyncCall,
-    MakeKey,
-    Message,
-    Outcomes,
-    RocketAppError,
-    Skip,
-    Subscription,
-    SyncCall,
-    is_done,
-    outcome_of,
-    outcomes_of,
-)
+from rocketapp import Message, Outcomes, RocketAppError, Skip
+from rocketapp.plugin import AsyncCall, MakeKey, Subscription, SyncCall, is_done, outcome_of, outcomes_of
 from rocketapp_sqlalchemy import marking
 
 SKIPPED = Skip("handled before")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, PluginError, RocketApp, SetupError, hookimpl
-from rocketapp.plugin import CheckedArgument, Subscription
+from rocketapp import Message, RocketApp, SetupError
+from rocketapp.plugin import CheckedArgument, PluginError, Subscription, hookimpl
 from tests.unit.app.given import call_of, message
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, PluginError, RocketApp, SetupError, Skip, Wrapper, hookimpl
+from rocketapp import Message, RocketApp, SetupError, Skip
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
+from rocketapp.plugin import PluginError, Wrapper, hookimpl
 from rocketapp.testing import TestApp
 from tests.unit.app.given import bound, call_of, message
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, PluginError, RocketApp
+from rocketapp import Breaker, Message, Policy, RocketApp
 from rocketapp.app.settings import Settings
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.settings import subscriptions_of
-from rocketapp.plugin import Breaker, Override, Policy, Subscription, hookimpl
+from rocketapp.plugin import Override, PluginError, Subscription, hookimpl
 
 
 class Cautious:

@@ -10,9 +10,9 @@ import pytest
 from dependency_injector import containers, providers
 from dependency_injector.wiring import Provide
 
-from rocketapp import Message, Retry, RocketApp, SetupError, hookimpl
+from rocketapp import Message, Retry, RocketApp, SetupError
 from rocketapp.app.publishing import Publishing
-from rocketapp.plugin import Surface
+from rocketapp.plugin import Surface, hookimpl
 from tests.unit.app.given import NotRunning, bound, call_of, message
 from tests.unit.app.parts import Diary, Noted, lifecycle_of
 

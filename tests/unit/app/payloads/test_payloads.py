@@ -8,10 +8,11 @@ import msgspec
 import pydantic
 import pytest
 
-from rocketapp import DeadLetter, Message, Outcomes, RocketApp, SetupError, TypeByProperty, TypeByTag, hookimpl
+from rocketapp import DeadLetter, Message, Outcomes, RocketApp, SetupError, TypeByProperty, TypeByTag
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.publishing import PLAIN, outgoing
 from rocketapp.model.outgoing import MessageOptions
+from rocketapp.plugin import hookimpl
 from rocketapp.testing.records import published_of
 from tests.unit.app.given import call_of, message
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rocketapp import PluginError, RocketApp, SendRefused, SendResult, SetupError
+from rocketapp import RocketApp, SendRefused, SendResult, SetupError
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.plugin import Outgoing, PublishCall, PublishWrapper, Sending, Surface, hookimpl
+from rocketapp.plugin import Outgoing, PluginError, PublishCall, PublishWrapper, Sending, Surface, hookimpl
 from tests.unit.app.parts import Diary, container_of, lifecycle_of
 
 

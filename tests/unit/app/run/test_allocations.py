@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from rocketapp import ConfigError, PluginError, hookimpl
+from rocketapp import ConfigError
 from rocketapp.app.run.extensions import allocation_of, tell_allocation
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.plugin import Allocation, Surface
+from rocketapp.plugin import Allocation, PluginError, Surface, hookimpl
 
 QUEUE = MessageQueue("orders", "idc1@b", 0)
 NOWHERE = cast(Surface, None)

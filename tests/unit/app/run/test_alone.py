@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from dependency_injector import containers, providers
 
-from rocketapp import Message, Publisher, RocketApp, SetupError, hookimpl
+from rocketapp import Message, Publisher, RocketApp, SetupError
 from rocketapp.app.run.inside import handlers_alone
 from rocketapp.app.settings import Settings
 from rocketapp.model.outgoing import Outgoing
+from rocketapp.plugin import hookimpl
 from rocketapp.testing import TestApp
 from rocketapp.testing.stage import settings_of
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, RocketApp, Wrapper, hookimpl
+from rocketapp import Message, RocketApp
 from rocketapp.app.run.container import handler_of
 from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.hooks.manager import Plugins
+from rocketapp.plugin import Wrapper, hookimpl
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing import TestApp
 from tests.unit.app.given import NOWHERE, QUEUE, bound, message

@@ -12,17 +12,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import (
-    ConfigError,
-    Message,
-    PluginError,
-    RocketApp,
-    Router,
-    SendUnknown,
-    SetupError,
-    TransportError,
-    hookimpl,
-)
+from rocketapp import ConfigError, Message, RocketApp, Router, SendUnknown, SetupError, TransportError
 from rocketapp.app.settings import Settings
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
@@ -31,6 +21,7 @@ from rocketapp.consumer.watch.blocked import BlockedLoop
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.event import Event, LoopBlocked, LoopFailed
 from rocketapp.model.snapshot import HandlerStats
+from rocketapp.plugin import PluginError, hookimpl
 from tests.unit.app.given import line_of
 from tests.unit.app.parts import QUEUE, Diary, container_of, lifecycle_of
 

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from rocketapp import Message, PluginError, RocketApp, SetupError, hookimpl
+from rocketapp import Message, MessageQueue, RocketApp, SetupError
 from rocketapp.app.run.extensions import offset_store_of
 from rocketapp.hooks.manager import Plugins
-from rocketapp.plugin import MessageQueue, Surface, Taken
+from rocketapp.plugin import PluginError, Surface, Taken, hookimpl
 from rocketapp.testing import TestApp
 
 

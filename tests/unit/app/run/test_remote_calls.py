@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, PluginError, RocketApp
+from rocketapp import Message, RocketApp
 from rocketapp.app.run.container import World
 from rocketapp.app.run.extensions import connections
 from rocketapp.app.run.lifecycle import Lifecycle
@@ -18,7 +18,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.hooks.manager import Plugins
-from rocketapp.plugin import Answered, Calling, RemoteAnswer, RemoteCall, hookimpl
+from rocketapp.plugin import Answered, Calling, PluginError, RemoteAnswer, RemoteCall, hookimpl
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.watched import WatchedConnection

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import DeadLetter, Message, Pause, PluginError, Policy, Retry, RocketApp, Skip
+from rocketapp import DeadLetter, Message, Pause, Policy, Retry, RocketApp, Skip
 from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings import Settings
@@ -20,20 +20,14 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.plugin import (
-    DeadLettered,
-    Event,
-    Handled,
-    LoopFailed,
-    Moving,
     NewWriter,
-    Observe,
-    QueueBlocked,
+    PluginError,
     QueueSession,
     QueueStart,
-    Retried,
     Sink,
     StoredRecords,
     Subscription,
+    events,
     hookimpl,
 )
 from rocketapp.testing import TestApp
@@ -47,7 +41,7 @@ class Gathering:
         self.stored: list[list[str]] = []
         self.problems: list[BaseException] = []
         """Raised by the next calls of `store`."""
-        self.events: list[Event] = []
+        self.events: list[events.Event] = []
         self.changed = asyncio.Event()
         self._sizes: dict[str, int] = {}
 
@@ -65,10 +59,10 @@ class Gathering:
         return None if size is None else lambda session: GatheringWriter(self, session, size)
 
     @hookimpl
-    def observe_events(self) -> Observe:
+    def observe_events(self) -> events.Observe:
         return self.observe
 
-    def observe(self, event: Event) -> None:
+    def observe(self, event: events.Event) -> None:
         self.events.append(event)
         self.changed.set()
 
@@ -193,7 +187,7 @@ async def test_what_was_not_stored_is_read_again_and_the_plugin_is_named(problem
         for text in "ab":
             await app.publish("rows", text, order_key="one")
         await sink.has([["a", "b"]])
-    (event,) = [event for event in sink.events if isinstance(event, LoopFailed)]
+    (event,) = [event for event in sink.events if isinstance(event, events.LoopFailed)]
     assert event.error == f"plugin {__name__}.Gathering: {told}"
 
 
@@ -202,7 +196,7 @@ async def test_a_failed_message_is_retried_by_the_handler() -> None:
         await app.publish("rows", "x", tag="bad")
         await app.publish("rows", "a")
         await sink.has([["a"]])
-        await sink.until(lambda: any(isinstance(event, Retried) for event in sink.events))
+        await sink.until(lambda: any(isinstance(event, events.Retried) for event in sink.events))
     assert sink.stored == [["a"]]
 
 
@@ -373,7 +367,7 @@ async def test_a_begin_that_raises_is_asked_again_and_its_error_is_the_reason_to
         lifecycle = await consume(sink, run, "a")
         await sink.has([["a"]])
         assert len(sink.starts) == 2
-        (told,) = {event.reason for event in sink.events if isinstance(event, QueueBlocked)}
+        (told,) = {event.reason for event in sink.events if isinstance(event, events.QueueBlocked)}
         assert told.endswith("ConnectionError: table away")
         assert await lifecycle.stop(asyncio.Event())
 
@@ -400,12 +394,12 @@ async def test_a_writer_says_why_its_queue_is_blocked_and_its_own_limit_stops_th
     async with cluster() as run:
         sink = HoldingSink(None)
         lifecycle = await consume(sink, run, *"abcdef")
-        await sink.until(lambda: any(isinstance(event, QueueBlocked) for event in sink.events))
+        await sink.until(lambda: any(isinstance(event, events.QueueBlocked) for event in sink.events))
         (group,) = lifecycle.snapshot().groups
         (queue,) = [one for one in group.queues if one.queue.topic == "rows"]
         assert queue.blocked == "the table is away"
         assert await lifecycle.stop(asyncio.Event())
-        assert any(isinstance(event, Moving) for event in sink.events)
+        assert any(isinstance(event, events.Moving) for event in sink.events)
 
 
 class SayingSink(TableSink):
@@ -429,9 +423,9 @@ async def test_what_a_writer_says_of_its_queue_ends_with_its_session() -> None:
         sink.problems.append(ConnectionError("table away"))
         lifecycle = await consume(sink, run, "a")
         await sink.has([["a"]])
-        (told,) = [event.reason for event in sink.events if isinstance(event, QueueBlocked)]
+        (told,) = [event.reason for event in sink.events if isinstance(event, events.QueueBlocked)]
         assert told == "the table is away"
-        await sink.until(lambda: any(isinstance(event, Moving) for event in sink.events))
+        await sink.until(lambda: any(isinstance(event, events.Moving) for event in sink.events))
         (group,) = lifecycle.snapshot().groups
         assert {queue.blocked for queue in group.queues} == {""}
         assert await lifecycle.stop(asyncio.Event())
@@ -509,10 +503,10 @@ class Failing:
 
     def __init__(self) -> None:
         self.taken: list[str] = []
-        self.events: list[Event] = []
+        self.events: list[events.Event] = []
 
     @hookimpl
-    def observe_events(self) -> Observe:
+    def observe_events(self) -> events.Observe:
         return self.events.append
 
     @hookimpl
@@ -573,9 +567,9 @@ def test_a_failure_of_a_writer_is_judged_as_one_of_the_handler(
     with TestApp(app) as t:
         t.publish("rows", text)
         t.advance(minutes=2)
-    assert sum(event.count for event in failing.events if isinstance(event, Handled)) == handled
-    assert [event.delay for event in failing.events if isinstance(event, Retried)] == retried
-    assert [event.reason for event in failing.events if isinstance(event, DeadLettered)] == dead
+    assert sum(event.count for event in failing.events if isinstance(event, events.Handled)) == handled
+    assert [event.delay for event in failing.events if isinstance(event, events.Retried)] == retried
+    assert [event.reason for event in failing.events if isinstance(event, events.DeadLettered)] == dead
 
 
 def test_what_a_writer_stops_for_is_taken_again_when_its_topic_is_resumed() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, PluginError, RocketApp, hookimpl
+from rocketapp import Message, RocketApp
 from rocketapp.model.snapshot import AppSnapshot, HandlerStats
-from rocketapp.plugin import Metric, ReadMetrics
+from rocketapp.plugin import Metric, PluginError, ReadMetrics, hookimpl
 from tests.unit.app.parts import Looking
 from tests.unit.app.test_whole import Run, run
 

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from rocketapp.plugin import MessageQueue, Taken
+from rocketapp import MessageQueue
+from rocketapp.plugin import Taken
 
 T = TypeVar("T")
 _TABLE = """
