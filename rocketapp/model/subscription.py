@@ -89,17 +89,6 @@ class Subscription:
     """The same for `retry`; empty while nothing has said one."""
 
 
-def key_function(subscription: Subscription) -> Callable[[Any], Hashable]:
-    """The key of a message, as `order_by` says; a property as it is encoded. Messages without it share the key None."""
-    order_by = subscription.order_by
-    if order_by is None:
-        raise ValueError(f"{subscription.handler_name} has no order_by")
-    if callable(order_by):
-        return order_by
-    entry = b"\x02%b\x01" % order_by.encode()
-    return lambda message: message.raw_value(entry)
-
-
 @dataclass(frozen=True, slots=True)
 class SubscriptionData:
     """One topic of a group, as heartbeats and pulls send it to brokers."""

@@ -13,7 +13,7 @@ No clock, no lock, no task. Offsets come in; an offset comes out.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from rocketapp.model.message_queue import MessageQueue
@@ -42,6 +42,7 @@ class ProcessQueue(Generic[M]):
         "epoch",
         "message_queue",
         "size",
+        "when_finished",
     )
 
     def __init__(self, message_queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
@@ -60,6 +61,8 @@ class ProcessQueue(Generic[M]):
         """When that was: the time of the loop."""
         self.closed: bool = False
         self._watchers: tuple[Callable[[], None], ...] = ()
+        self.when_finished: dict[int, Callable[[], None]] = {}
+        """By offset: called once when that message is finished."""
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} unfinished, commit {self.commit_offset}"
@@ -99,6 +102,10 @@ class ProcessQueue(Generic[M]):
         """Whether this very message is unfinished here."""
         return self._unfinished.get(message.offset) is message
 
+    def is_unfinished(self, offset: int) -> bool:
+        """Whether the message of this offset is unfinished."""
+        return offset in self._unfinished
+
     def offsets(self) -> list[int]:
         """The offsets of the unfinished messages, the lowest first."""
         return list(self._unfinished)
@@ -131,13 +138,14 @@ class ProcessQueue(Generic[M]):
             self.size -= message.size
             if self._watchers:
                 self._tell()
+            self._go_on((message,))
 
     def finisher(self, counters: Counters) -> Callable[[M], None]:
         """A function that forgets one handled message and counts it.
 
         Called for every message of a fast handler: one call where two would cost a fifth more.
         """
-        pop = self._unfinished.pop
+        pop, when_finished = self._unfinished.pop, self.when_finished
 
         def finish(message: M) -> None:
             counters.handled += 1
@@ -145,10 +153,12 @@ class ProcessQueue(Generic[M]):
                 self.size -= message.size
                 if self._watchers:
                     self._tell()
+                if when_finished:
+                    self._go_on((message,))
 
         return finish
 
-    def finish_all(self, messages: Iterable[M]) -> None:
+    def finish_all(self, messages: Sequence[M]) -> None:
         """Forget handled messages."""
         pop, size = self._unfinished.pop, 0
         for message in messages:
@@ -157,6 +167,14 @@ class ProcessQueue(Generic[M]):
         self.size -= size
         if self._watchers:
             self._tell()
+        if self.when_finished:
+            self._go_on(messages)
+
+    def _go_on(self, messages: Sequence[M]) -> None:
+        for message in messages:
+            call = self.when_finished.pop(message.offset, None)
+            if call is not None:
+                call()
 
     def withdraw(self, offset: int) -> None:
         """Remove every message from `offset` on. They were not started; the queue's next owner pulls them again."""

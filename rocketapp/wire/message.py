@@ -189,10 +189,6 @@ class Message:
         """The tag as UTF-8 bytes; None without a tag. Faster than `tag`."""
         return names.tag_of(self.raw_properties)
 
-    def raw_value(self, entry: bytes) -> bytes | None:
-        """The encoded value of one property; see `wire.properties.value_of`. Faster than `properties`."""
-        return names.value_of(self.raw_properties, entry)
-
     @staticmethod
     def raw_tags(messages: Sequence[Message]) -> list[bytes | None]:
         """The tag of each message, as `raw_tag` has it: in one step, for each pull whose tags are mixed."""

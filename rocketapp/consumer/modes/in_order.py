@@ -3,14 +3,18 @@
 What follows one another lies in one line: all messages of a queue, or those of one key for one handler. Lines go side
 by side. A line is given to workers as long as the lease of the lock is certain: that is compared with the clock before
 each start and after each call. A failed message rests at the front of its line until it is tried again.
+
+Most keys have one message at a time. Such heads of their keys share a run, and a key gets a line of its own when
+another message of it comes before its head is done, or when its head is to be looked at closely.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
@@ -21,13 +25,13 @@ from rocketapp.consumer.modes.by_callers import ModeByCallers
 from rocketapp.consumer.modes.by_offset import ByOffset, Prompting
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import QueueLock, lock_for
-from rocketapp.consumer.modes.keys import OrderKeys
+from rocketapp.consumer.modes.keys import KeysOfHandler, OrderKeys
 from rocketapp.consumer.modes.manual_commits import ManualCommits, Uncommitted
 from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.stalls import OF_CALL
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import STINT, Run, Taker
+from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Run, Taker
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
@@ -40,10 +44,8 @@ from rocketapp.wire.record import Message
 
 _CALL_PATIENCE = 10.0
 """Seconds of waiting for a free call after which a queue is said to be blocked."""
-
-
-_SPARE = 256
-"""Lines that are kept for other keys."""
+_WHOLE_QUEUE = 0
+"""The number of the line of an orderly queue."""
 
 
 class InOrderMode(ModeByCallers):
@@ -78,7 +80,7 @@ class LineRun(Run):
 
     in_order: bool = True
     is_at_work: bool = False
-    """It is with workers, or its first message rests."""
+    """It is with workers, or its first message rests, or the head of its key is still in another run."""
     rests: bool = False
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
     sees_to_first: bool = False
@@ -91,21 +93,17 @@ class LineRun(Run):
     formed_by: float | None = None
     """When the batch of its first message is formed, full or not."""
 
-    def __init__(self, delivery: InOrderDelivery, key: Hashable) -> None:
+    def __init__(self, delivery: InOrderDelivery, number: int) -> None:
+        """`number`: where it is found among the lines of its session."""
         super().__init__(())
-        self._delivery = delivery
-        self.key: Hashable = key
+        self.delivery: InOrderDelivery = delivery
+        self.number: int = number
         self.lease: Lease = delivery.lease
-        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
+        self.record_of = delivery.record_of
         self.notes_each: bool = delivery.has_keys
 
     def __repr__(self) -> str:
-        return f"<LineRun {self.key!r}: {len(self.items)} messages>"
-
-    @property
-    def delivery(self) -> InOrderDelivery:
-        """The session that it belongs to."""
-        return self._delivery
+        return f"<LineRun {self.number}: {len(self.items)} messages>"
 
     def note(self, note: Note, most: int) -> int:
         """What comes while a call is suspended is not in the note: it belongs to the next time."""
@@ -121,32 +119,60 @@ class LineRun(Run):
         return most
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        self.is_walked = False
-        self._delivery.ended_call(self, taker, item, result, raised)
+        self.delivery.ended_call(self, taker, item, result, raised)
 
     def returned(self) -> None:
-        if self.items or self.in_turn is not None:
-            self._delivery.returned(self)
-        else:
-            self._delivery.is_through(self)
+        self.delivery.returned(self)
 
     def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
-        if not self._delivery.is_void:
+        if not self.delivery.is_void:
             taker.done_all(items)
 
     def failed(self, error: BaseException) -> None:
-        self._delivery.fail(error)
+        self.delivery.fail(error)
 
     @property
     def tells_that_it_waits(self) -> bool:  # type: ignore[override]
-        return not self._delivery.has_keys
+        return not self.delivery.has_keys
 
     def waits_for(self, caller: Caller) -> None:
         if self.waits and self.is_queued:
-            self._delivery.waits_for(caller)
+            self.delivery.waits_for(caller)
 
     def waits_no_more(self) -> None:
-        self._delivery.waits_no_more()
+        self.delivery.waits_no_more()
+
+
+class HeadsRun(FreeRun):
+    """The heads of different keys: they start independently of one another, under the lease."""
+
+    in_order: bool = True
+    rests: bool = False
+    notes_each: bool = True
+
+    def __init__(self, delivery: InOrderDelivery, items: Sequence[Pair], *, is_of_one: bool) -> None:
+        super().__init__(items, delivery.split, is_of_one=is_of_one)
+        self.delivery: InOrderDelivery = delivery
+        self.lease: Lease = delivery.lease
+        self.record_of = delivery.record_of
+
+    def note(self, note: Note, most: int) -> int:
+        """Each is noted down as it starts."""
+        note.clear()
+        return most
+
+    def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        self.delivery.ended_head(taker, item, result, raised)
+
+    def returned(self) -> None:
+        self.delivery.walked(self)
+
+    def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
+        if not self.delivery.is_void:
+            taker.done_all(items)
+
+    def failed(self, error: BaseException) -> None:
+        self.delivery.fail(error)
 
 
 class InOrderDelivery:
@@ -171,10 +197,12 @@ class InOrderDelivery:
         """Of handlers that commit by hand."""
         self._takers: dict[int, Taker] = {}
         """By the identity of their callers."""
+        self._lines: dict[int, LineRun] = {}
+        """By number: that of a key is the offset of its head, or negative when its head is in the line."""
+        self._heads: dict[HeadsRun, None] = {}
+        self._keys_of: dict[int, KeysOfHandler] = {}
+        """By the identity of takers."""
         self._table = table.with_each(self._taker)
-        self._lines: dict[Hashable, LineRun] = {}
-        self._spare: list[LineRun] = []
-        """Lines of keys that have no message any more, to be used again."""
         self._uncertain: list[tuple[LineRun, Taker, Any, object, bool]] = []
         """Calls that ended when the lease was over: what they returned or raised."""
         self._asking: asyncio.Task[None] | None = None
@@ -196,86 +224,130 @@ class InOrderDelivery:
         """Nothing of it is acknowledged any more."""
         return self._is_abandoned or self._process_queue.closed
 
-    def lines(self) -> list[LineRun]:
+    def runs(self) -> list[LineRun | HeadsRun]:
         """Those that have messages, or a message that is not done."""
-        return list(self._lines.values())
+        return [*self._lines.values(), *self._heads]
 
     # From a message to a line.
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
-        if self._keys is None and None not in (takers := self._table.takers(messages)):
-            self._add_to_queue(zip(takers, messages, strict=True))
-            return
-        for taker, share in self._table.runs(messages) if self._keys is None else self._table.split(messages):
-            if taker is None:
-                self._add_unmatched(share)
-            else:
-                self._add(taker, share)
+        takers = self._table.takers(messages)
+        pairs = self._forwarded(takers, messages) if None in takers else zip(takers, messages, strict=True)
+        if self._keys is None:
+            line = self._lines.get(_WHOLE_QUEUE) or self._new_line(_WHOLE_QUEUE)
+            line.items.extend(pairs)  # type: ignore[arg-type]
+            self._start(line)
+        else:
+            self._add_by_key(pairs)
 
-    def _add_unmatched(self, messages: Sequence[Message]) -> None:
-        for caller, share in self._mode.unmatched(self.queue.topic, messages):
+    def _forwarded(self, takers: Sequence[Taker | None], messages: Sequence[Message]) -> list[Pair]:
+        """What no handler here takes goes to another member, or is done."""
+        unmatched = [message for taker, message in zip(takers, messages, strict=True) if taker is None]
+        others: dict[int, Taker] = {}
+        for caller, share in self._mode.unmatched(self.queue.topic, unmatched):
             if caller is None:
                 self._process_queue.finish_all(share)
                 self._context.member.stats.count_unmatched(self.queue.topic, len(share))
             else:
-                self._add(self._taker(caller), share)
+                others |= dict.fromkeys((message.offset for message in share), self._taker(caller))
+        found = ((taker or others.get(one.offset), one) for taker, one in zip(takers, messages, strict=True))
+        return [(taker, message) for taker, message in found if taker is not None]
 
-    def _add(self, taker: Taker, messages: Sequence[Message]) -> None:
-        if self._keys is None:
-            self._add_to_queue((taker, message) for message in messages)
-            return
-        lines, key_of, started = self._lines, self._keys.of(taker.handler), list[LineRun]()
-        starts_at_once, runs_here = self._starts_at_once(taker), taker.handler.runs_here
-        for message in messages:
+    def _add_by_key(self, pairs: Iterable[Any]) -> None:
+        heads: dict[int, Pair] = {}
+        lines: dict[int | None, LineRun] = self._lines  # type: ignore[assignment]
+        is_unfinished, starts, last = self._process_queue.is_unfinished, self._starts_at_once(), None
+        for taker, message in pairs:
+            if taker is not last:
+                last, keys = taker, self._keys_in(taker)
+                key_of, places, is_head = keys.key_of, keys.places, starts and keys.may_share
             try:
-                key = taker, key_of(message)
-                line = lines.get(key) or self._new_line(key)
-                if not runs_here:
-                    line.record_of = None
+                key = key_of(message)
+                place = places.get(key)
             except Exception as error:
-                place = f"order_by= failed, so that its place is not known: {type(error).__name__}: "
-                self._refuse(taker, message, Failure("OrderBy", place + text_of(error, "")))
+                problem = "order_by= failed, so that its place is not known: "
+                text = f"{problem}{type(error).__name__}: {text_of(error, '')}"
+                self._refuse(taker, message, Failure("OrderBy", text))
                 continue
+            line = lines.get(place)
+            if line is None:
+                if place is not None and is_unfinished(place):
+                    line = self._line_behind(place, heads)
+                elif is_head:
+                    places[key] = message.offset
+                    heads[message.offset] = taker, message
+                    continue
+                else:
+                    places[key] = ~message.offset
+                    line = self._new_line(~message.offset)
+                if not taker.handler.runs_here:
+                    line.record_of = None
             line.items.append((taker, message))
-            if starts_at_once and not line.is_at_work:
-                line.most, line.is_at_work = STINT, True
-                started.append(line)
-            elif not line.is_at_work:
+            if not line.is_at_work:
                 self._start(line)
-        if started:
-            taker.caller.workers.submit(taker.caller, started)
+        if heads:
+            self._start_heads(list(heads.values()))
 
-    def _add_to_queue(self, pairs: Iterable[Any]) -> None:
-        line = self._lines.get(None) or self._new_line(None)
-        line.items.extend(pairs)
-        self._start(line)
+    def _keys_in(self, taker: Taker) -> KeysOfHandler:
+        assert self._keys is not None
+        keys = self._keys_of.get(id(taker))
+        if keys is None:
+            keys = self._keys_of[id(taker)] = self._keys.of(taker)
+        keys.forget(self._lines, self._process_queue)
+        return keys
 
-    def _starts_at_once(self, taker: Taker) -> bool:
-        """Whether nothing is to be looked at before one of its messages starts."""
-        is_plain = not (self._quarantine or self.retries.earlier) and taker.caller.batch is None
-        return is_plain and not self._ended.done() and self._loop.time() < self.lease.certain_until
+    def _starts_at_once(self) -> bool:
+        """Whether nothing is to be looked at before a message starts."""
+        is_plain = not (self._quarantine or self.retries.earlier or self._ended.done())
+        return is_plain and self._loop.time() < self.lease.certain_until
 
-    def _new_line(self, key: Hashable) -> LineRun:
-        line = self._spare.pop() if self._spare else LineRun(self, key)
-        self._lines[key], line.key, line.withheld = line, key, self._ended.done()
+    def _new_line(self, number: int) -> LineRun:
+        line = self._lines[number] = LineRun(self, number)
+        line.withheld = self._ended.done()
         return line
+
+    def _line_behind(self, head: int, heads: dict[int, Pair]) -> LineRun:
+        """Another message of the key comes before its head is done, which may not even be with workers."""
+        line = self._new_line(head)
+        if head in heads:
+            line.items.append(heads.pop(head))
+        else:
+            line.is_at_work = True
+            self._process_queue.when_finished[head] = partial(self._go_on, line)
+        return line
+
+    def _start_heads(self, pairs: list[Pair]) -> None:
+        for workers in {id(taker.goes_with) for taker, _ in pairs}:
+            share = [pair for pair in pairs if id(pair[0].goes_with) == workers]
+            run = HeadsRun(self, share, is_of_one=len({id(taker) for taker, _ in share}) == 1)
+            self._heads[run] = None
+            self._mode.callers.submit(run)
+
+    def split(self, run: FreeRun) -> None:
+        """One of its handlers has no free call: from now on each has a run of its own."""
+        left, run.last_offset = run.withdraw()
+        shares: dict[int, list[Pair]] = {}
+        for pair in left:
+            shares.setdefault(id(pair[0]), []).append(pair)
+        for share in shares.values():
+            self._start_heads(share)
 
     def _taker(self, caller: Caller) -> Taker:
         known = self._takers.get(id(caller))
         if known is None:
             queue, handler, prompt = self._process_queue, caller.handler, self._context.prompt
             acks: ByOffset
-            if handler.decisions is None:
-                acks = Prompting(queue, handler, prompt)
-            else:
+            if handler.decisions is not None:
                 acks = ManualCommits(queue, caller, handler.decisions, self._uncommitted, prompt)
+            else:
+                acks = Prompting(queue, handler, prompt)
             known = self._takers[id(caller)] = Taker(caller, acks)
         return known
 
     def _refuse(self, taker: Taker, message: Message, failure: Failure) -> None:
         """Send it to the dead letters without a call."""
-        line = self._new_line(object())
+        line = self._new_line(~message.offset)
         line.items.append((taker, message))
         line.sees_to_first = True
         self._do(line, self._store(line, taker.handler, message, failure))
@@ -412,6 +484,28 @@ class InOrderDelivery:
             self._turn_over(line)
         self._go_on(line)
 
+    def ended_head(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        """The head of a key needs a judgement: it has a line of its own from now on."""
+        self._process_queue.when_finished.pop(item.offset, None)
+        line = self._lines.get(item.offset) or self._new_line(item.offset)
+        line.is_at_work = True
+        self.ended_call(line, taker, item, result, raised)
+
+    def walked(self, run: HeadsRun) -> None:
+        """A worker has given it back, perhaps while others go on with it."""
+        if run.items:
+            if run.withheld or self._loop.time() >= self.lease.certain_until:
+                run.withheld = True
+                self._ask()
+            elif not run.is_queued:
+                self._mode.callers.submit(run)
+        elif not run.walkers and run in self._heads:
+            del self._heads[run]
+            self._started_to = max(self._started_to, run.last_offset)
+        self._tidy_soon()
+        if self._ended.done():
+            self._check_drained()
+
     def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """A call needs a judgement: it failed, returned something, or ended when the lease was over."""
         self._turn_over(line)
@@ -458,34 +552,19 @@ class InOrderDelivery:
         line.is_at_work = line.rests = line.sees_to_first = False
         if self._keys is None:
             self._tidy()
-        elif not self._is_tidied_soon:
-            self._is_tidied_soon = True
-            self._loop.call_soon(self._tidy)
+        else:
+            self._tidy_soon()
         if line.items:
             self._start(line)
         elif self._keys is not None and not line.is_at_work:
-            self._forget(line)
+            self._lines.pop(line.number, None)
         if self._ended.done():
             self._check_drained()
 
-    def is_through(self, line: LineRun) -> None:
-        """Workers have given it back, and it has no more messages."""
-        if self._keys is None:
-            self.returned(line)
-            return
-        line.is_at_work = False
+    def _tidy_soon(self) -> None:
         if not self._is_tidied_soon:
             self._is_tidied_soon = True
             self._loop.call_soon(self._tidy)
-        self._note_started(line)
-        self._forget(line)
-        if self._ended.done():
-            self._check_drained()
-
-    def _forget(self, line: LineRun) -> None:
-        is_ours = self._lines.pop(line.key, None) is line and line.record_of is self.record_of
-        if is_ours and len(self._spare) < _SPARE:
-            self._spare.append(line)
 
     def _tidy(self) -> None:
         """Messages were finished: once for all that happens in this turn of the loop."""
@@ -549,6 +628,13 @@ class InOrderDelivery:
             return
         for line in list(self._lines.values()):
             self._start(line)
+        for run in self._heads:
+            self._start_again(run)
+
+    def _start_again(self, run: HeadsRun) -> None:
+        run.withheld = False
+        if run.items:
+            self._mode.callers.submit(run)
 
     def _count_attempts(self, item: Any) -> None:
         """Another member may have had the queue during the call. The attempt counts all the same.
@@ -570,10 +656,11 @@ class InOrderDelivery:
             if start_no_more:
                 self._finish_no_more()
             return
-        lines = list(self._lines.values())
-        for line in lines:
+        for line in self._lines.values():
             line.withheld = True
             self._forget_timer(line)
+        for run in self._heads:
+            run.withheld = True
         if self._process_queue.closed:
             for _, _, item, _, _ in self._uncertain:
                 self._count_attempts(item)
@@ -588,20 +675,21 @@ class InOrderDelivery:
             self._asking.cancel()
         is_paused = self._context.member.pauses.is_paused(self.queue.topic)
         if not (is_paused or start_no_more or self.is_void) and self._loop.time() < self.lease.certain_until:
-            self._finish(lines)
+            self._finish()
         self._check_drained()
 
-    def _finish(self, lines: Sequence[LineRun]) -> None:
-        for line in lines:
-            started = line.items[0][1] if line.sees_to_first and line.items else line.item
-            if started is not None:
-                self._started_to = max(self._started_to, last_of(started).offset)
-        highest, dropped = self._started_to, False
-        for line in lines:
+    def _finish(self) -> None:
+        lines = list(self._lines.values())
+        started = [line.items[0][1] if line.sees_to_first and line.items else line.item for line in lines]
+        offsets = [last_of(item).offset for item in started if item is not None]
+        offsets += (run.items[0][1].offset - 1 if run.items else run.last_offset for run in self._heads)
+        highest = self._started_to = max(self._started_to, *offsets, -1)
+        dropped = False
+        for run in self.runs():
             # From the end: a thread may take the first ones meanwhile.
             with contextlib.suppress(IndexError):
-                while last_of(line.items[-1][1]).offset > highest:
-                    line.items.pop()
+                while last_of(run.items[-1][1]).offset > highest:
+                    run.items.pop()
                     dropped = True
         if dropped:
             self._process_queue.withdraw(highest + 1)
@@ -609,30 +697,29 @@ class InOrderDelivery:
         for line in lines:
             line.withheld = False
             self._start(line)
+        for heads in self._heads:
+            self._start_again(heads)
 
     def _finish_no_more(self) -> None:
         if self._finishing is not None:
             self._finishing.cancel()
             self._finishing = None
-        for line in self._lines.values():
-            line.withheld = True
+        for run in self.runs():
+            run.withheld = True
         self._check_drained()
 
     def _check_drained(self) -> None:
         """After an end: nothing runs any more, and nothing is about to start."""
         if not self._ended.done() or self._drained.is_set():
             return
-        lines = self._lines.values()
-        if any(line.is_walked for line in lines) or (self._finishing and any(self._may_start(line) for line in lines)):
+        runs = self.runs()
+        if any(run.walkers for run in runs) or (self._finishing and any(run.items and not run.rests for run in runs)):
             return
         self._drained.set()
         self.retries.close()
-        for line in lines:
-            line.items.clear()  # workers may have the line still, perhaps behind one that is paused
+        for run in runs:
+            run.items.clear()  # workers may have the line still, perhaps behind one that is paused
         self._finish_no_more()
-
-    def _may_start(self, line: LineRun) -> bool:
-        return bool(line.items) and not line.rests
 
     async def drained(self) -> None:
         """Returns when the running calls have ended. Call `end` first."""
@@ -643,8 +730,8 @@ class InOrderDelivery:
         """Cancel the running calls; whether they have ended. A thread goes on, and so may a handler."""
         self._mode.callers.collect()  # what was done before counts
         self._give_up()
-        await self._mode.callers.cancel(lambda run: isinstance(run, LineRun) and run.delivery is self)
-        return not any(line.is_walked for line in self._lines.values())
+        await self._mode.callers.cancel(lambda run: run.in_order and run.lease is self.lease)
+        return not any(run.walkers for run in self.runs())
 
     def discard(self) -> None:
         """The session is void: acknowledge nothing of it any more."""

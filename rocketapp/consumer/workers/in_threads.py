@@ -149,8 +149,8 @@ class ThreadWorkers:
                     worker.seen = worker.item
             left = self._ready.startable()
         for worker in stuck:
-            if (run := worker.run) is not None and run.is_walked and run.is_of_many:
-                run.returned()
+            if (run := worker.run) is not None and run.is_of_many and not run.is_shared:
+                run.split()
         if not active and left:
             self._look_in(_STUCK_AFTER if self._wake(1) else _THREAD_RETRY)
         elif len(stuck) == active and left:
@@ -237,7 +237,7 @@ class ThreadWorkers:
         else:
             self._side_by_side(worker, run, most)
             worker.taker.caller.release()
-            if run.is_walked:
+            if not run.is_shared:
                 with self._lock:
                     self._ready.add_left(run)
         self._collect_soon()
@@ -282,6 +282,8 @@ class ThreadWorkers:
         each = run.record_of if run.notes_each and note is not None else None
         at = now()
         turn_end, until = at + _TURN, at + LONGEST_STINT
+        if run.is_shared and at >= lease.certain_until:
+            run.withheld = True  # otherwise threads would take it again and again, until the loop sees to it
         while most > 0 and at < lease.certain_until and not run.withheld:
             try:
                 if not self._goes_to(worker, items[0][0]):
@@ -351,17 +353,25 @@ class ThreadWorkers:
             self._acknowledge(worker)
         while self._ended:
             run, taker, item, result, raised = self._ended.popleft()
+            self._is_back(run)
             self._report(run, run.ended, taker, item, result, raised)
         while self._returned:
             run = self._returned.popleft()
-            run.is_walked = False
+            self._is_back(run)
             self._report(run, run.returned)
         while self._left:
             run = self._left.popleft()
-            if run.items and not run.withheld and (run.in_order or run.items[0][0].caller.workers is not self):
+            if not run.items or run.withheld:
+                self._report(run, run.returned)
+            elif run.items[0][0].caller.workers is not self or not run.is_of_many:
                 self._pass_on(run)
             else:
-                self._report(run, run.returned)
+                self._report(run, run.split)
+
+    def _is_back(self, run: Run) -> None:
+        if run.in_order:
+            with self._lock:
+                run.walkers -= 1
 
     def _acknowledge(self, worker: _Worker) -> None:
         finished = worker.finished

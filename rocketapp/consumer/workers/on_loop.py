@@ -49,7 +49,7 @@ class LoopWorkers:
         """`journal`: where workers note down what they have in flight. `pass_on` takes runs for threads."""
         self._tasks, self._journal, self._pass_on = tasks, journal, pass_on
         self._loop = asyncio.get_running_loop()
-        self._ready = Ready(self._leave, lambda run: run.returned(), lambda call: call())
+        self._ready = Ready(self._leave, lambda run: run.split(), lambda call: call())
         self._idle: list[asyncio.Future[None]] = []
         self._workers: dict[_Worker, None] = {}
         self._spreading = self._yielding = self._is_stopped = False
@@ -163,19 +163,19 @@ class LoopWorkers:
         self._turn_end = now() + _TURN
         while (found := self._ready.next()) is not None:
             run, _ = worker.run, worker.taker = found
-            most = run.most if worker.note is None else run.note(worker.note, run.most)
+            most, is_told = run.most if worker.note is None else run.note(worker.note, run.most), False
             try:
                 if run.in_order:
-                    await self._one_by_one(worker, run, most)
+                    is_told = await self._one_by_one(worker, run, most)
                 else:
                     await self._side_by_side(worker, run, most)
             finally:
                 worker.item = None
                 worker.taker.caller.release()
-            left, worker.run = worker.run, None
-            if left is not None and left.is_walked:
-                left.is_walked = False
-                left.returned()
+            worker.run = None
+            if run.in_order and not is_told:
+                run.walkers -= 1
+                run.returned()
             if is_cancelling():
                 # A handler has cancelled the task in which it ran: that must end no call of another one.
                 raise asyncio.CancelledError
@@ -216,8 +216,11 @@ class LoopWorkers:
             if not caller.is_open:
                 return
 
-    async def _one_by_one(self, worker: _Worker, run: Run, most: int) -> None:
-        """Call for at most this number of messages of runs in order, as long as the lease is certain."""
+    async def _one_by_one(self, worker: _Worker, run: Run, most: int) -> bool:
+        """Call for at most this number of messages, as long as the lease is certain.
+
+        True: the run was told what became of the last one.
+        """
         now, note, taker = self._loop.time, worker.note, worker.taker
         caller, call, done, is_plain, is_rated = taker.parts
         items, popleft, lease, each = run.items, run.items.popleft, run.lease, run.record_of if run.notes_each else None
@@ -225,21 +228,17 @@ class LoopWorkers:
         until = at + LONGEST_STINT
         for _ in repeat(None, most):
             if at >= lease.certain_until:
-                return
+                break
             try:
                 pair = popleft()
             except IndexError:
-                if (following := self._following(worker, run, caller)) is None:
-                    return
-                run, items, popleft, lease = following, following.items, following.items.popleft, following.lease
-                each = run.record_of if run.notes_each else None
-                continue
+                break
             if pair[0] is not taker and (pair[0].caller is caller or self._goes_to(worker, pair[0])):
                 taker = worker.taker = pair[0]
                 caller, call, done, is_plain, is_rated = taker.parts
             if pair[0] is not taker or (is_rated and not caller.take_token(pair[1])):
                 items.appendleft(pair)
-                return
+                break
             item = worker.item = run.item = pair[1]
             if note is not None and each is not None:
                 note.write(each(item.offset, item.offset))
@@ -247,26 +246,17 @@ class LoopWorkers:
                 result = await call(item)
             except BaseException as error:
                 self._failed(run, taker, item, error)
-                return
+                return True
             # One look at the clock says whether this one may be acknowledged and whether the next one may start.
             at = now()
             if result is not None or not is_plain or run.withheld or at >= lease.certain_until:
+                run.walkers -= 1
                 run.ended(taker, item, result, False)
-                return
+                return True
             done(item)
             if at >= until or not caller.is_open:
-                return
-
-    def _following(self, worker: _Worker, run: Run, caller: Caller) -> Run | None:
-        """After the last message of a run in order: many have but one, and the call is good for another run as well."""
-        run.is_walked = False
-        run.returned()
-        worker.run = None
-        if (following := self._ready.following(caller)) is not None:
-            worker.run = following
-            if worker.note is not None and not following.note(worker.note, following.most):
-                return None
-        return following
+                break
+        return False
 
     def _goes_to(self, worker: _Worker, taker: Taker) -> bool:
         """Whether the worker may call this handler next: it takes a call of it for the one that it has."""
@@ -287,6 +277,8 @@ class LoopWorkers:
         if is_cancelled and self._is_stopped:
             raise error
         # We did not cancel it, so it is a failure: a handler may let a cancellation of its own escape.
+        if run.in_order:
+            run.walkers -= 1
         run.ended(taker, item, error, True)
         task = asyncio.current_task() if is_cancelled else None
         if task is not None and task.cancelling():

@@ -77,32 +77,24 @@ class Ready:
                 self._leave(run)
             elif caller.take():
                 turns.rotate(-1)
-                return run if run.is_shared else self._taken(run, runs), taker
+                self._taken(run, runs)
+                return run, taker
             else:
                 self._drop()
                 self._tell_that_they_wait(caller)
         return None
 
-    def following(self, caller: Caller) -> Run | None:
-        """Another run by key of this handler, of which a call is taken already; not one that is looked at closely."""
-        runs = caller.runs
-        if self._is_over or not runs or not runs[0].items or runs[0].withheld or not caller.is_open:
-            return None
-        run: Run = runs[0]
-        if not run.notes_each or run.most == 1:
-            return None
-        taker = run.items[0][0]
-        is_callable = taker.caller is caller and taker.goes_with is caller.workers
-        return self._taken(run, runs) if is_callable else None
-
-    def _taken(self, run: Run, runs: deque[Run]) -> Run:
-        """The first of these runs, which a worker has for itself from now on."""
+    def _taken(self, run: Run, runs: deque[Run]) -> None:
+        """The first of these runs is with one more worker; unless it is shared, that has it for itself."""
+        if run.in_order:
+            run.walkers += 1
+        if run.is_shared:
+            return
         runs.popleft()
-        run.is_queued, run.is_walked = False, True
+        run.is_queued = False
         if run.waits:
             run.waits = False
             self._tell(run.waits_no_more)
-        return run
 
     def startable(self) -> int:
         """How many messages may start now."""
@@ -112,7 +104,7 @@ class Ready:
             for run in caller.runs:
                 if left >= free:
                     break
-                left += 1 if run.in_order else len(run.items)
+                left += 1 if run.in_order and not run.is_shared else len(run.items)
             # One of many handlers that is busy is looked at, so that the others are not held up.
             count += min(free, left) or int(bool(caller.runs) and caller.runs[0].is_of_many)
         return count

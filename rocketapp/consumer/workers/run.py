@@ -84,8 +84,8 @@ class Run:
 
     is_queued: bool = False
     """Workers have it among their runs."""
-    is_walked: bool = False
-    """A worker has it for itself, and has not given it back."""
+    walkers: int = 0
+    """In order: workers that have it, and have not said what became of it."""
     item: Any = None
     """In order: what a worker has started last."""
     waits: bool = False
@@ -128,8 +128,11 @@ class Run:
     def waits_no_more(self) -> None:
         """On the loop: it has one."""
 
+    def split(self) -> None:
+        """On the loop: what is left of a run of many handlers is to be walked through by handler."""
+
     def returned(self) -> None:
-        """On the loop: it is with workers no more, and they have no result to report."""
+        """On the loop: a worker has it no more, and has no result to report."""
 
     def failed(self, error: BaseException) -> None:
         """What was reported could not be dealt with: an error of ours."""
@@ -160,9 +163,7 @@ class FreeRun(Run):
             note.write(self.record_of(self.first_offset, self.last_offset))
         return most
 
-    def returned(self) -> None:
-        """What is left of a run of many handlers is walked through by handler."""
-        self.is_walked = False
+    def split(self) -> None:
         if self.items:
             self._split(self)
 
