@@ -12,7 +12,7 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test style types check collected peers docs pipeline java bench faults simulation spark templates clean
+.PHONY: help run test style types check collected peers docs pipeline java bench faults simulation spark templates environments clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
@@ -27,6 +27,8 @@ help:
 	@echo "make spark   ARGS=cluster: spark-submit on two workers; ARGS=versions: every version of Spark;"
 	@echo "             ARGS=landing: 1,000,000 messages of Apache RocketMQ into Parquet files, the app killed on the way"
 	@echo "make templates  from a wheel to projects of \`rocketapp new\` that pass their tests and run, with times; ARGS selects"
+	@echo "make environments  each distribution in a clean environment for each Python on PATH, and the recipes of docs/how-to;"
+	@echo "             ARGS selects"
 	@echo "make clean   remove .venv, .cache and what tools left; never .rocketapp, which holds messages"
 
 run: .venv/.run-stamp
@@ -85,6 +87,9 @@ spark: .venv/.dev-stamp
 
 templates: .venv/.dev-stamp
 	$(BIN)/python -m tests.templates $(ARGS)
+
+environments: .venv/.dev-stamp
+	$(BIN)/python -m tests.environments $(ARGS)
 
 clean:
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -8,49 +8,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import resource
 import shlex
-import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.templates.projects import ROOT, TEMPLATES
+from tests.environments.clean import StepError, build, run, run_and_send
+from tests.templates.projects import TEMPLATES
 
 LIMIT = 120.0
 """Seconds from the empty folder to the end of `make run`."""
 NAMES = {"app": "shop", "plugin": "rocketapp-audit", "pipeline": "day"}
 SAYS = {"app": r"bill of order 1: 7\.00", "plugin": "settle is done with message"}
 """What `make run` tells once the message of the README has come."""
-_PAUSE = threading.Event()
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "MYPYPATH")}
-
-
-class WalkError(Exception):
-    """A step has failed: the command, and the end of what it said."""
-
-
-def run(folder: Path, *words: str) -> str:
-    done = subprocess.run(words, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise WalkError(
-            f"{shlex.join(words)} in {folder}: exit code {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}"
-        )
-    return done.stdout
-
-
-def build_wheels(folder: Path) -> Path:
-    """Wheels of both distributions, side by side; the one of rocketapp."""
-    sources = [str(ROOT), str(ROOT / "contrib/rocketapp-pyspark")]
-    run(ROOT, sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), *sources)
-    (wheel,) = folder.glob("rocketapp-*.whl")
-    return wheel
 
 
 class Walk:
@@ -87,44 +61,21 @@ class Walk:
     def make_test(self) -> str:
         said = run(self.project, "make", "test", f"PYTHON={sys.executable}")
         if not re.search(r"^=+ \d+ passed", said, re.MULTILINE):
-            raise WalkError(f"make test in {self.project} has run no test:\n{said[-3000:]}")
+            raise StepError(f"make test in {self.project} has run no test:\n{said[-3000:]}")
         return said
 
     def _make_pipeline(self) -> None:
         said = run(self.project, "make", "run")
         if "table and stream agree in each" not in said:
-            raise WalkError(f"make run in {self.project}:\n{said[-3000:]}")
+            raise StepError(f"make run in {self.project}:\n{said[-3000:]}")
 
     def _make_run(self) -> None:
-        """As the README has it: start it, send a message from a second terminal, read the log, Ctrl-C."""
-        log = self.project / "run.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                ["make", "run"], cwd=self.project, env=ENVIRONMENT, stdout=out, stderr=out, start_new_session=True
-            )
-        try:
-            _await(log, "started, process", process)
-            run(self.project, *self._send_of_the_readme())
-            _await(log, SAYS[self.template], process)
-            os.killpg(process.pid, signal.SIGINT)
-            process.wait(40)
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-        if not re.search(r"^handled=[12] retried=0 dead_lettered=0 unmatched=0$", log.read_text(), re.MULTILINE):
-            raise WalkError(f"make run in {self.project} ended so:\n{log.read_text()[-3000:]}")
+        """As the README has it."""
+        run_and_send(self.project, ["make", "run"], self._send_of_the_readme(), SAYS[self.template])
 
     def _send_of_the_readme(self) -> Sequence[str]:
         lines = (self.project / "README.md").read_text().splitlines()
         return shlex.split(next(line for line in lines if line.startswith("$ .venv/bin/rocketapp send"))[2:])
-
-
-def _await(log: Path, pattern: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 60
-    while not re.search(pattern, log.read_text()):
-        if process.poll() is not None or time.monotonic() > deadline:
-            raise WalkError(f"{log} never had {pattern!r}:\n{log.read_text()[-3000:]}")
-        _PAUSE.wait(0.05)
 
 
 def join(app: Walk, plugin: Walk) -> str:
@@ -134,7 +85,7 @@ def join(app: Walk, plugin: Walk) -> str:
     (found,) = [one for one in shown if one["name"] == "audit"]
     ours = [one["order"] for one in shown if one["distribution"] == "rocketapp" and one["order"] is not None]
     if found["order"] is None or found["order"] <= max(ours):
-        raise WalkError(f"the plugin is out of order: {found}")
+        raise StepError(f"the plugin is out of order: {found}")
     for walk in (app, plugin):
         walk.make_test()
     return f"{found['distribution']} {found['version']} is plugin {found['order']}, behind {len(ours)} of rocketapp"
@@ -154,7 +105,7 @@ def main() -> int:
         parser.error(f"no template is called {', '.join(sorted(strange))}")
     with TemporaryDirectory(prefix="rocketapp-templates-") as temporary:
         folder = Path(temporary)
-        wheel = build_wheels(folder / "wheels")
+        wheel = build(folder / "wheels", ["rocketapp", "rocketapp-pyspark"])["rocketapp"]
         print(f"{wheel.name}: {wheel.stat().st_size // 1024} KiB")
         walks = {template: Walk(folder / template, wheel, template) for template in wanted}
         try:
@@ -169,7 +120,7 @@ def main() -> int:
                 )
             if {"app", "plugin"} <= walks.keys():
                 print(join(walks["app"], walks["plugin"]))
-        except WalkError as error:
+        except StepError as error:
             print(error, file=sys.stderr)
             return 1
     return 0 if all(walk.total <= LIMIT for walk in walks.values()) else 1

@@ -1,0 +1,3 @@
+"""The tests of a recipe run in its own environment, by `python -m tests.environments`."""
+
+collect_ignore_glob = ["recipes/*/*"]
