@@ -16,12 +16,16 @@ from rocketapp.app.sources import load_settings
 from rocketapp.cli.main import cli
 from rocketapp_site.settings import OF_PLUGINS
 from tests.docs.pages import PAGES, ROOT, all_blocks, blocks, commands, name_of, run_tests
+from tests.environments.recipes import RECIPES
 
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")
 _MAKE = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
-_WITH_PYTHON = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+_WITH_PYTHON = [
+    page for page in PAGES if page not in RECIPES and any(block.language == "python" for block in blocks(page))
+]
+"""Recipes are tested where what they need is installed."""
 
 
 @pytest.mark.parametrize("page", _WITH_PYTHON, ids=name_of)
@@ -38,6 +42,8 @@ def test_every_snippet_runs_as_a_module_and_its_tests_pass(
             assert run_tests(module) == block.text.count("def test_"), block.place
 
 
+PROGRAMS = {"python3", "pip", "pytest", ".", "activate", "export", "curl", "jupyter", "kubectl", "uvicorn"}
+"""Others' programs."""
 _SETTINGS = [block for block in all_blocks("toml") if "[handlers." not in block.text]
 _LOGGING = [block for block in all_blocks("toml") if block not in _SETTINGS]
 _SET_UP = "from rocketapp.cli.logs import *; set_up_logging(AppConfig(), file='log.toml'); logging.info('written')"
@@ -73,7 +79,7 @@ def check_command(place: str, line: str) -> None:
     elif program == "rocketapp":
         parse(words[1:], place)
     else:
-        assert program in {"python3", "pip", "pytest", ".", "activate"}, f"{place}: {program} is not checked"
+        assert program in PROGRAMS, f"{place}: {program} is not checked"
 
 
 def parse(words: list[str], place: str) -> None:

@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.environments import recipes
 from tests.environments.clean import CODE, FOLDERS, StepError, build, differs, environment, run, run_and_send
 
-RECIPES = sorted(path.parent.name for path in Path(__file__).parent.glob("recipes/*/requirements.txt"))
+RECIPES = {folder.name: folder for folder in recipes.RECIPES.values()}
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 PUBLIC = {"rocketapp": ("rocketapp", "rocketapp.plugin", "rocketapp.testing")}
 """Public modules; of the others, their packages."""
@@ -66,7 +67,7 @@ def try_distribution(name: str, wheels: Mapping[str, Path], python: str, folder:
 
 def try_recipe(name: str, wheels: Mapping[str, Path], folder: Path) -> str:
     """The closing line of its tests."""
-    shutil.copytree(Path(__file__).parent / "recipes" / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(RECIPES[name], folder, ignore=shutil.ignore_patterns("__pycache__"))
     wanted = re.findall(r"^rocketapp[a-z-]*", (folder / "requirements.txt").read_text(), re.MULTILINE)
     ours = [str(wheels[one]) for one in sorted({"rocketapp", *wanted})]
     programs = environment(folder / ".venv", sys.executable, *ours, "-r", str(folder / "requirements.txt"))

@@ -31,7 +31,11 @@ TREES: Mapping[str, Sequence[Group]] = {
         ),
     ),
     "docs/how-to/index": (
-        Group("Begin", ("docs/how-to/develop", "docs/how-to/arrange-handlers", "docs/how-to/fastapi")),
+        Group("Begin", ("docs/how-to/develop", "docs/how-to/arrange-handlers")),
+        Group(
+            "Complete recipes",
+            tuple(f"docs/how-to/{name}" for name in ("fastapi", "jupyter", "postgresql", "keda")),
+        ),
         Group(
             "Handle",
             (

@@ -1,0 +1,76 @@
+import json
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+ROCKETAPP = str(Path(sys.executable).with_name("rocketapp"))
+MANIFEST = yaml.safe_load(Path(__file__).with_name("scaledobject.yaml").read_text())
+SPEC = MANIFEST["spec"]
+(TRIGGER,) = SPEC["triggers"]
+NAME, LABELS = re.fullmatch(r"sum\((\w+)\{(.*)\}\)", TRIGGER["metadata"]["query"]).groups()
+WANTED = dict(re.findall(r'(\w+)="([^"]*)"', LABELS))
+
+
+def rocketapp(*words: str) -> str:
+    return subprocess.run([ROCKETAPP, *words], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def endpoint(rocketapp_broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Of a running app that is behind: the address of its metrics."""
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
+    rocketapp("topic", "create", "orders", "--queues", "8")
+    rocketapp("send", "orders", "{}", "--count", "100")
+    log = tmp_path / "log"
+    command = [ROCKETAPP, "run", "app:app", "--http", "127.0.0.1:0"]
+    with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
+        while not (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.1)
+        yield found[0]
+        process.terminate()
+
+
+def lag_that_prometheus_would_see(endpoint: str) -> float | None:
+    with urllib.request.urlopen(f"{endpoint}/metrics") as answer:
+        families = {one.name: one for one in text_string_to_metric_families(answer.read().decode())}
+    samples = families[NAME].samples if NAME in families else []
+    values = [one.value for one in samples if WANTED.items() <= one.labels.items()]
+    return sum(values) if len(values) == 8 else None
+
+
+def test_the_query_finds_the_lag_and_no_more_replicas_are_asked_for_than_there_are_queues(endpoint: str) -> None:
+    deadline = time.monotonic() + 60
+    while not (lag := lag_that_prometheus_would_see(endpoint)):
+        assert time.monotonic() < deadline, f"no lag of 8 queues as {NAME} with {WANTED}"
+        time.sleep(0.5)
+    assert 0 < lag <= 100
+    queues = json.loads(rocketapp("topic", "show", "orders", "--json"))["queues"]
+    assert SPEC["maxReplicaCount"] == len(queues)
+
+
+def test_the_manifest_is_a_scaled_object() -> None:
+    assert (MANIFEST["apiVersion"], MANIFEST["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
+    assert set(SPEC) <= {
+        "scaleTargetRef", "pollingInterval", "cooldownPeriod", "initialCooldownPeriod", "idleReplicaCount",
+        "minReplicaCount", "maxReplicaCount", "fallback", "advanced", "triggers",
+    }  # fmt: skip
+    assert {"name"} <= set(SPEC["scaleTargetRef"]) <= {"name", "kind", "apiVersion", "envSourceContainerName"}
+    assert set(SPEC["fallback"]) <= {"failureThreshold", "replicas", "behavior"}
+    assert set(TRIGGER) <= {"type", "metadata", "metricType", "name", "useCachedMetrics", "authenticationRef"}
+    assert (TRIGGER["type"], TRIGGER["metricType"]) == ("prometheus", "AverageValue")
+    assert {"serverAddress", "query", "threshold"} <= set(TRIGGER["metadata"])
+    assert all(isinstance(value, str) for value in TRIGGER["metadata"].values())  # KEDA takes texts alone
+    assert 1 <= SPEC["minReplicaCount"] <= SPEC["fallback"]["replicas"] <= SPEC["maxReplicaCount"]
+    behavior = SPEC["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    for rules in (behavior["scaleUp"], behavior["scaleDown"]):
+        assert set(rules) <= {"stabilizationWindowSeconds", "policies", "selectPolicy", "tolerance"}
+        assert all(set(one) == {"type", "value", "periodSeconds"} for one in rules["policies"])
