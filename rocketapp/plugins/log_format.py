@@ -36,22 +36,24 @@ def make_formatter(kind: str, *, process: str = "") -> logging.Formatter:
 
 
 class _Seconds:
-    """The text of a point in time: that of its second is made once, for all lines of the second."""
+    """Points in time as texts with milliseconds: that of a second is made once, for all lines of the second."""
 
-    __slots__ = ("_last", "_make")
+    __slots__ = ("_last", "_make", "_mark")
 
-    def __init__(self, make: Callable[[int], str]) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[int], str], mark: str) -> None:
+        """`mark`: stands before the milliseconds."""
+        self._make, self._mark = make, mark
         self._last = 0, make(0)
 
     def text(self, record: logging.LogRecord) -> str:
-        second = int(record.created)
+        created = record.created
+        second = int(created)
         last, text = self._last
         if last != second:
             # One assignment: formatters are called from many threads.
             text = self._make(second)
             self._last = second, text
-        return text
+        return f"{text}{self._mark}{int((created - second) * 1000):03d}"
 
 
 def _local(second: int) -> str:
@@ -71,13 +73,13 @@ class TextFormatter(logging.Formatter):
     def __init__(self, process: str = "") -> None:
         super().__init__()
         self._process = f"[{process}] " if process else ""
-        self._seconds = _Seconds(_local)
+        self._seconds = _Seconds(_local, ",")
 
     def format(self, record: logging.LogRecord) -> str:
         name, message = record.name, _escaped(_cut(record.getMessage(), _LONGEST))
         is_own = name.startswith(_OWN) and not name.startswith(_OF_HANDLERS)
         about = f"{self._process}{message}" if is_own else f"{self._process}{name}: {message}"
-        text = f"{self._seconds.text(record)},{int(record.msecs):03d} {record.levelname:<7} {about}"
+        text = f"{self._seconds.text(record)} {record.levelname:<7} {about}"
         fields = _fields(record)
         if "message_id" in fields and name not in _SENTENCES:
             # A line of the user's own: which message it was about is not in the sentence.
@@ -97,11 +99,11 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, process: str = "") -> None:
         super().__init__()
         self._process = process
-        self._seconds = _Seconds(_utc)
+        self._seconds = _Seconds(_utc, ".")
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": f"{self._seconds.text(record)}.{int(record.msecs):03d}+00:00",
+            "time": f"{self._seconds.text(record)}+00:00",
             "level": record.levelname,
             "logger": record.name,
             "message": _cut(record.getMessage(), _LONGEST),
