@@ -51,6 +51,10 @@ VERSION = "3.0.0"
 """Of AsyncAPI."""
 UNVERSIONED = "unversioned"
 """The version of an app that has none."""
+_WHO_ASKED = {
+    "location": "$message.header#/properties/REPLY_TO_CLIENT",
+    "description": "The client that asked, if it did.",
+}
 _EMBEDDED = "embedded broker"
 """Where a running app with an embedded broker has its name server from."""
 
@@ -62,7 +66,8 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
     handlers = declared.registry.handlers(subscriptions_of(app, settings))
     receives = sorted(map(receiving, handlers), key=_order_of_receiving)
     sends = sorted(sendings(declared, handlers), key=_order_of_sending)
-    all_of_them: list[ReceiveOperation | SendOperation] = [*receives, *sends]
+    replies = [one.reply for one in receives if one.reply is not None]
+    all_of_them: list[ReceiveOperation | SendOperation] = [*receives, *sends, *replies]
     channels = _Channels(declared, all_of_them)
     operations = dict(sorted(_operations(channels, receives, sends, settings)))
     servers = _servers(declared, settings, {one.topic.cluster for one in all_of_them})
@@ -86,7 +91,7 @@ class _Channels:
     def __init__(self, declared: Declared, some: Sequence[ReceiveOperation | SendOperation]) -> None:
         names = Names()
         self._messages = {topic: Messages(declared.payloads) for topic in sorted({one.topic for one in some})}
-        self._ids = {topic: names.take(".".join(filter(None, topic))) for topic in self._messages}
+        self._ids = {topic: names.take(topic.text()) for topic in self._messages}
         self._groups: dict[TopicAt, set[str]] = {}
         for one in some:
             for content in one.contents:
@@ -107,7 +112,7 @@ class _Channels:
         found = {}
         for topic, name in self._ids.items():
             found[name] = {
-                "address": topic.topic,
+                **_address(topic),
                 "description": _topic_text(topic, sorted(self._groups.get(topic, ()))),
                 "servers": [{"$ref": f"#/servers/{server}"} for server in servers[topic.cluster]],
                 "messages": {
@@ -143,6 +148,8 @@ def _operations(
     names = Names()
     for received in receives:
         described = receive(received, suspend=settings.consumer.suspend)
+        if received.reply is not None:
+            described["reply"] = {"address": _WHO_ASKED, **_place(channels, received.reply)}
         name = f"receive.{channels.id_of(received.topic)}.{function_name(received.subscription.handler_name)}"
         yield names.take(name), _on_channel(described, channels, received)
     for sent in sends:
@@ -152,12 +159,21 @@ def _operations(
 
 
 def _on_channel(described: Described, channels: _Channels, one: ReceiveOperation | SendOperation) -> Described:
+    last: Described = {name: described.pop(name) for name in ("reply", "bindings") if name in described}
+    place = _place(channels, one)
+    return {"action": described.pop("action"), "channel": place.pop("channel"), **described, **place, **last}
+
+
+def _place(channels: _Channels, one: ReceiveOperation | SendOperation) -> Described:
+    """Where it is, and which messages of the channel it has."""
     channel = f"#/channels/{channels.id_of(one.topic)}"
-    action, bindings = {"action": described.pop("action")}, {}
-    if "bindings" in described:
-        bindings = {"bindings": described.pop("bindings")}
     messages = [{"$ref": f"{channel}/messages/{each.name}"} for each in channels.messages_of(one.topic, one.contents)]
-    return {**action, "channel": {"$ref": channel}, **described, "messages": messages, **bindings}
+    return {"channel": {"$ref": channel}, "messages": messages}
+
+
+def _address(topic: TopicAt) -> Described:
+    """What of a channel stands first: a client that asks has an address of its own."""
+    return {"address": None, "title": f"Replies to {topic.topic}"} if topic.is_of_replies else {"address": topic.topic}
 
 
 def function_name(handler: str) -> str:
@@ -181,7 +197,11 @@ def send(one: SendOperation, title: str) -> Described:
     """The same for what is published. `title`: of its message."""
     if not one.handler:
         return {"action": "send", "title": title, "summary": "Published by a publisher of the app."}
-    binding: Described = {"handler": one.handler}
+    if one.is_transaction:
+        summary = _said(one.doc) or {"summary": "Published if the function says so."}
+        binding: Described = {"handler": one.handler, "transaction": True}
+        return {"action": "send", "title": function_name(one.handler), **summary, "bindings": {BINDING: binding}}
+    binding = {"handler": one.handler}
     for key, name in (("tag", "tag"), ("delay", "delay"), ("order_key", "orderKey")):
         value = one.options.get(key)
         if value is not None:
@@ -205,6 +225,7 @@ def _subscribed(one: Subscription, suspend: float) -> Described:
     """What was not asked for is left out; seconds are numbers."""
     found: Described = {
         "group": one.group,
+        "broadcast": one.broadcast or None,
         "tags": sorted(one.tags) or None,
         "handler": one.handler_name,
         "order": kind_of(one).order,
@@ -218,9 +239,14 @@ def _subscribed(one: Subscription, suspend: float) -> Described:
         "start": one.start if isinstance(one.start, str) else one.start.isoformat(),
         "runs": describe_run(one),
         "retry": _retry(one, suspend),
-        "deadLetterTopic": None if one.retries < 0 else dlq_topic(one.group),
+        "deadLetterTopic": dlq_topic(one.group) if _gives_up(one) else None,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _gives_up(one: Subscription) -> bool:
+    """Messages that fail too often become dead letters: they are neither dropped nor tried for ever."""
+    return kind_of(one).by_message and not one.broadcast and one.retries >= 0
 
 
 def _retry(one: Subscription, suspend: float) -> Described:
@@ -260,6 +286,8 @@ def _addresses(text: str) -> list[Described]:
 def _topic_text(topic: TopicAt, groups: Sequence[str]) -> str:
     """What a channel is, in one line."""
     where = f" on cluster `{topic.cluster}`" if topic.cluster else ""
+    if topic.is_of_replies:
+        return f"Answers to requests of topic `{topic.topic}`{where}: each goes to the client that asked."
     for prefix, what in ((DLQ_PREFIX, "Dead letters"), (RETRY_PREFIX, "Retries")):
         if topic.topic.startswith(prefix):
             return f"{what} of group `{topic.topic.removeprefix(prefix)}`{where}."

@@ -1,7 +1,7 @@
 """What an app receives and sends, as far as it was declared, and the messages of each channel.
 
-Handlers, `publishes` and publishers of one type are declared. What a handler publishes by a `Publisher` or by
-`app.publish` is code, and is not known before it runs.
+Handlers, `publishes`, transactions and publishers of one type are declared. What a handler publishes by a `Publisher`
+or by `app.publish` is code, and is not known before it runs.
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ class TopicAt(NamedTuple):
 
     cluster: str
     topic: str
+    is_of_replies: bool = False
+    """What answers requests of this topic goes to those that asked, and through no topic that has a name here."""
+
+    def text(self) -> str:
+        """Its name, and of which cluster."""
+        return ".".join(filter(None, ("reply" if self.is_of_replies else "", self.cluster, self.topic)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +88,22 @@ class ReceiveOperation:
     contents: tuple[Content, ...]
     subscription: Subscription
     doc: str
+    reply: SendOperation | None = None
+    """What answers its requests; None when nothing does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendOperation:
-    """What is published to one topic: by a handler, or by a publisher of the app."""
+    """What is published to one topic: by a handler, a transaction, or a publisher of the app."""
 
     topic: TopicAt
     contents: tuple[Content, ...]
     handler: str = ""
-    """`module:name` of the handler that returns it; empty for a publisher."""
+    """`module:name` of the handler that returns it, or of the transaction's function; empty for a publisher."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    is_transaction: bool = False
+    doc: str = ""
+    """Of a transaction's function."""
 
 
 def receiving(declaration: Declaration) -> ReceiveOperation:
@@ -101,16 +112,30 @@ def receiving(declaration: Declaration) -> ReceiveOperation:
     payloads = [each.type for each in declaration.arguments or () if each.kind is Kind.PAYLOAD]
     kind = payloads[0] if payloads else declaration.kind
     contents = tuple(_with_tags(content, one.tags) for content in _contents(kind) if _may_come(content, one.tags))
-    topic = TopicAt(one.cluster, one.topic)
-    return ReceiveOperation(topic=topic, contents=contents, subscription=one, doc=doc_of(declaration.function))
+    topic, function = TopicAt(one.cluster, one.topic), declaration.function
+    reply = None
+    if declaration.answers and _bodies(function):
+        answered = tuple(_contents(_returned_type(function)))
+        reply = SendOperation(topic=topic._replace(is_of_replies=True), contents=answered, handler=one.handler_name)
+    return ReceiveOperation(topic=topic, contents=contents, subscription=one, doc=doc_of(function), reply=reply)
 
 
 def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[SendOperation]:
-    """What handlers return for publication, and what the publishers of the app publish."""
+    """What handlers return for publication, and what transactions and the publishers of the app publish."""
     for declaration in declarations:
         publication = declaration.publication
         if publication is not None:
             yield _returned(declaration, publication)
+    for transaction in declared.transactions:
+        named = transaction.topic
+        kind = named.kind if isinstance(named, Topic) else _payload_type(transaction.function)
+        yield SendOperation(
+            topic=TopicAt(transaction.cluster, transaction.topic_name),
+            contents=tuple(_contents(kind)),
+            handler=transaction.name,
+            is_transaction=True,
+            doc=doc_of(transaction.function),
+        )
     for topic in declared.publishers:
         yield SendOperation(topic=TopicAt("", topic.name), contents=tuple(_contents(topic.kind)))
 
@@ -178,23 +203,38 @@ def _returned(declaration: Declaration, publication: Publication) -> SendOperati
 
 def _returned_type(function: Callable[..., Any]) -> Any:
     """The annotation of what it returns, without None and outcomes; None when it says nothing of a body."""
+    known = [one for one in _bodies(function) if one not in (Any, object)]
+    return typing.Union[tuple(known)] if known else None  # noqa: UP007 - its parts are known at run time
+
+
+def _bodies(function: Callable[..., Any]) -> list[Any]:
+    """The types of what it returns, but None and outcomes, which are no bodies."""
+    annotation = _annotation(function, "return")
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    return [one for one in (typing.get_args(annotation) if is_union else (annotation,)) if not _is_no_body(one)]
+
+
+def _payload_type(function: Callable[..., Any]) -> Any:
+    """The annotation of its one argument; None when it says nothing of a body."""
+    first = next(iter(inspect.signature(plain_function(function)).parameters), "")
+    annotation = _annotation(function, first)
+    return None if annotation in (Any, object) else annotation
+
+
+def _annotation(function: Callable[..., Any], name: str) -> Any:
+    """That of an argument or of `return`; Any for one that is not there, or not known at run time."""
     plain = plain_function(function)
-    annotation = getattr(plain, "__annotations__", {}).get("return")
+    annotation = getattr(plain, "__annotations__", {}).get(name, Any)
     if isinstance(annotation, str):
         try:
-            annotation = eval(annotation, plain.__globals__, dict(inspect.getclosurevars(plain).nonlocals))
+            return eval(annotation, plain.__globals__, dict(inspect.getclosurevars(plain).nonlocals))
         except Exception:  # it may name what is there for type checkers alone
-            return None
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        left = [one for one in typing.get_args(annotation) if not _is_no_body(one)]
-        return typing.Union[tuple(left)] if left else None  # noqa: UP007 - its parts are known at run time
-    return None if _is_no_body(annotation) else annotation
+            return Any
+    return annotation
 
 
 def _is_no_body(kind: Any) -> bool:
-    if kind in (None, types.NoneType, Any, object):
-        return True
-    return isinstance(kind, type) and issubclass(kind, Outcome)
+    return kind in (None, types.NoneType) or (isinstance(kind, type) and issubclass(kind, Outcome))
 
 
 _TEXT = "text/plain"

@@ -244,7 +244,7 @@ def _contents(channels: Objects, operations: Operations, schemas: Objects) -> It
     yield '<nav aria-label="Contents"><h2>Topics</h2><ul>'
     for name, channel in channels.items():
         said = ", ".join(_WORDS[action] for action in sorted({one["action"] for _, one in operations[name]}))
-        link = f'<a href="#channel-{name}">{escape(channel["address"])}</a>'
+        link = f'<a href="#channel-{name}">{escape(_name(channel))}</a>'
         yield f'<li>{link} <small class="soft">{_cluster(channel)} {said}</small></li>'
     yield "</ul>"
     if schemas:
@@ -257,7 +257,7 @@ def _contents(channels: Objects, operations: Operations, schemas: Objects) -> It
 def _channel(
     name: str, channel: Objects, operations: Sequence[tuple[str, Objects]], messages: Objects
 ) -> Iterator[str]:
-    yield f'<section id="channel-{name}" class="channel"><h2>{escape(channel["address"])}'
+    yield f'<section id="channel-{name}" class="channel"><h2>{escape(_name(channel))}'
     yield f' <small class="soft">{_cluster(channel)}</small></h2>{prose(channel["description"])}'
     for key, one in operations:
         yield from _operation(key, one, messages)
@@ -276,6 +276,9 @@ def _operation(key: str, one: Objects, messages: Objects) -> Iterator[str]:
     rows = list(_facts(one.get("bindings", {}).get(BINDING, {})))
     links = [_message_link(message["$ref"], messages) for message in one["messages"]]
     rows.insert(0, ("Message" if len(links) == 1 else "Messages", " or ".join(links)))
+    if "reply" in one:
+        answers = [_message_link(message["$ref"], messages) for message in one["reply"]["messages"]]
+        rows.insert(1, ("Answers requests with", " or ".join(answers)))
     yield '<dl class="facts">'
     yield from (f"<div><dt>{head}</dt><dd>{text}</dd></div>" for head, text in rows)
     yield "</dl></article>"
@@ -285,6 +288,12 @@ def _message_link(reference: str, messages: Objects) -> str:
     _, _, channel, _, message = reference.split("/")
     key = f"{channel}.{message}"
     return f'<a href="#message-{key}">{escape(messages[key]["title"])}</a>'
+
+
+def _name(channel: Objects) -> str:
+    """Its topic; replies go through none."""
+    name: str = channel["address"] or channel["title"]
+    return name
 
 
 def _cluster(channel: Objects) -> str:
@@ -311,6 +320,8 @@ def _facts(binding: Objects) -> Iterator[tuple[str, str]]:
         yield "Once", f"copies are told by {escape(binding['idempotent'])}"
     if "retry" in binding:
         yield from _failures(binding["retry"])
+    if "transaction" in binding:
+        yield "Published", "when the transaction of its function is committed"
     if "deadLetterTopic" in binding:
         yield "Dead letters", _code(binding["deadLetterTopic"])
     yield "Handler", _code(binding["handler"]) if "handler" in binding else "none: the app's own code publishes"

@@ -23,7 +23,7 @@ C = TypeVar("C", bound=Callable[..., Awaitable[bool | None]])
 class Transaction(Generic[T]):
     """What `@app.transaction` makes of a function. Calling it sends the message and calls the function."""
 
-    __slots__ = ("_check", "_check_place", "_function", "_home", "_prefix", "cluster", "name", "place", "topic")
+    __slots__ = ("_check", "_check_place", "_home", "_prefix", "cluster", "function", "name", "place", "topic")
 
     def __init__(
         self, topic: str | Topic[T], function: Callable[[T], Awaitable[bool]], *, cluster: str, place: str
@@ -43,7 +43,7 @@ class Transaction(Generic[T]):
         self.place: str = place_of_function(function, place)
         if not takes(function, "payload"):
             raise SetupError(self.place, f"{self.name} takes one argument: what is published")
-        self._function = function
+        self.function: Callable[[Any], Awaitable[bool]] = function
         self._prefix = ""
         self._home: tuple[Publishing, Payloads] | None = None
         self._check: Callable[..., Awaitable[bool | None]] | None = None
@@ -88,7 +88,7 @@ class Transaction(Generic[T]):
             raise SendRefused(self.topic_name, f"it was stored with {half.status.name}, so it was rolled back")
         transactions.begin(half)
         try:
-            commit = _checked(await self._function(payload), self.name, may_be_none=False)
+            commit = _checked(await self.function(payload), self.name, may_be_none=False)
         except BaseException:
             transactions.leave_open(half)
             raise

@@ -193,9 +193,15 @@ class Declaration:
             found += around_layers(self.around, one)
             if self.publication is not None:
                 found.append(publication_layer(self.publication, one, publishing, found))
-            elif one.batch is None and answers(self.function):
+            elif self.answers:
                 found.append(answer_layer(one, publishing))
         return in_order([*found, *inner_layers(self.function, arguments, one, publishing, decisions)])
+
+    @property
+    def answers(self) -> bool:
+        """What its function returns answers requests."""
+        is_called = not self.is_polled and self.options.get("batch") is None
+        return is_called and self.publication is None and answers(self.function)
 
     @property
     def is_polled(self) -> bool:

@@ -18,6 +18,7 @@ from rocketapp import (
     DeadLetter,
     Message,
     Policy,
+    Pull,
     Retry,
     RocketApp,
     Router,
@@ -233,6 +234,36 @@ def everything() -> RocketApp:
 
     @router.subscribe("later")
     async def wait(later: Later) -> None: ...
+
+    @app.subscribe("prices")
+    async def price(order: Order) -> Note | Skip: ...
+
+    @app.subscribe("prices", tags="quick", group="quick")
+    async def guess(order: Order) -> Skip | None: ...
+
+    @app.subscribe("prices", tags="any", group="any", cluster="eu")
+    def tell(order: Order) -> Any: ...
+
+    @app.subscribe("news", group="screens", broadcast=True)
+    async def show(note: Note) -> None: ...
+
+    @app.poll("work", every=5)
+    async def work(pull: Pull) -> None: ...
+
+    @router.transaction("bookings")
+    async def book(order: Order) -> bool:
+        """Book it, and tell everybody."""
+        return True
+
+    @book.check
+    async def is_booked(order: Order) -> bool | None: ...
+
+    @app.transaction(PAID)
+    async def pay(order: Order) -> bool:
+        return True
+
+    @pay.check
+    async def is_paid(order: Order) -> bool | None: ...
 
     app.include(router)
     app.subscribe(PAID)(lambda message: None)

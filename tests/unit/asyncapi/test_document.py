@@ -124,7 +124,9 @@ def test_what_is_published_is_told_where_it_was_declared(document: dict[str, Any
         "send.eu.shop-weights.turn",
         "send.orders.Order",
         "send.paid.Order",
+        "send.paid.pay",
         "send.paid.settle",
+        "send.shop-bookings.book",
     ]
     assert binding(document, "send.paid.settle") == {
         "handler": "tests.unit.asyncapi.everything:everything.<locals>.settle",
@@ -133,6 +135,43 @@ def test_what_is_published_is_told_where_it_was_declared(document: dict[str, Any
         "orderKey": "1",
     }
     assert sends["send.answers.answer"]["messages"] == [{"$ref": "#/channels/answers/messages/list-Note"}]
+
+
+def test_a_transaction_is_a_send(document: dict[str, Any]) -> None:
+    sent = document["operations"]["send.shop-bookings.book"]
+    assert (sent["title"], sent["summary"]) == ("book", "Book it, and tell everybody.")
+    assert sent["messages"] == [{"$ref": "#/channels/shop-bookings/messages/Order"}]
+    handler = "tests.unit.asyncapi.everything:everything.<locals>.book"
+    assert sent["bindings"] == {"x-rocketmq": {"handler": handler, "transaction": True}}
+    assert document["operations"]["send.paid.pay"]["summary"] == "Published if the function says so."
+
+
+def test_what_a_handler_answers_is_its_reply(document: dict[str, Any]) -> None:
+    operations = document["operations"]
+    assert operations["receive.prices.price"]["reply"] == {
+        "address": {
+            "location": "$message.header#/properties/REPLY_TO_CLIENT",
+            "description": "The client that asked, if it did.",
+        },
+        "channel": {"$ref": "#/channels/reply.prices"},
+        "messages": [{"$ref": "#/channels/reply.prices/messages/Note"}],
+    }
+    channel = document["channels"]["reply.prices"]
+    assert (channel["address"], channel["title"]) == (None, "Replies to prices")
+    assert operations["receive.eu.prices.tell"]["reply"]["messages"] == [
+        {"$ref": "#/channels/reply.eu.prices/messages/Message"}
+    ]
+    # What is returned for publication answers nobody, nor does None or an outcome.
+    without = ("receive.prices.guess", "receive.notes.answer", "receive.orders.settle", "receive.clicks.count")
+    assert [name for name in without if "reply" in operations[name]] == []
+
+
+def test_only_handlers_whose_failures_end_there_have_a_dead_letter_topic(document: dict[str, Any]) -> None:
+    assert binding(document, "receive.prices.price")["deadLetterTopic"] == "%DLQ%shop"
+    shown = binding(document, "receive.news.show")
+    assert (shown["broadcast"], shown["retry"]["failures"]) == (True, "dropped: logged once, and counted")
+    assert "deadLetterTopic" not in shown
+    assert "deadLetterTopic" not in binding(document, "receive.work.work")
 
 
 def test_channels_are_topics_of_their_clusters(document: dict[str, Any]) -> None:

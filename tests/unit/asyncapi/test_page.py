@@ -82,6 +82,8 @@ def test_it_takes_nothing_from_elsewhere_and_runs_nothing(page: str) -> None:
         "5 failures within 60 s, 50% of the calls",
         "The embedded broker of rocketapp run",
         "sends answer",
+        "Answers requests withNote",
+        "when the transaction of its function is committed",
         "one by one per key (by_customer)",
         "The last four digits.",
         "(at least 1, at most 1000000)",
