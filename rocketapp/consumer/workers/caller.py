@@ -61,6 +61,8 @@ class Caller(Calls):
         self._timer: asyncio.TimerHandle | None = None
         self._probe: deque[None] = deque()
         """Holds something when one message may start although its topic is paused."""
+        self._is_probed = False
+        """One was started so in this pause."""
         self.pauses: PausesOfHandler = PausesOfHandler(handler, pauses, self._pauses_changed)
         self.is_open: bool = not self.pauses.is_paused
         """Whoever has a call may start the next message: there is no pause, a token, and not too many calls."""
@@ -82,17 +84,8 @@ class Caller(Calls):
 
     def take(self) -> bool:
         """Take a call; False when there is none, or nothing may start. One that was taken is to be released."""
-        return (self.is_open or self._may_start()) and Calls.take(self)
-
-    def _may_start(self) -> bool:
-        if self._is_dry or not self._free:
-            return False
-        if self.pauses.is_paused:
-            try:
-                self._probe.pop()
-            except IndexError:
-                return False
-        return True
+        may_start = self.is_open or not (self._is_dry or (self.pauses.is_paused and not self._probe))
+        return may_start and Calls.take(self)
 
     def release(self, *, by_worker: bool = True) -> None:
         """The call is over. `by_worker`: who says so looks for the next run itself."""
@@ -102,22 +95,35 @@ class Caller(Calls):
         if self.runs:
             self.workers.enter(self, by_worker=by_worker)
 
-    def take_token(self, item: Any) -> bool:
-        """Before each call of a handler with a rate: take a token for each message, if there is one for the first."""
-        tokens = self._tokens
-        if tokens is None:
-            return True
-        if not tokens.take(self, self._loop.time()):
-            self._run_dry()
+    def may_start(self, item: Any) -> bool:
+        """Asked before each call of a handler with a rate, or that is not open: takes a token for each message.
+
+        During a pause one message starts for a probe.
+        """
+        is_probe, tokens = self.pauses.is_paused, self._tokens
+        if self._surplus or (is_probe and not self._probe):
             return False
-        if self.batch is not None:
+        if tokens is not None:
+            if not tokens.take(self, self._loop.time()):
+                self._run_dry()
+                return False
             tokens.spend(len(messages_of(item)) - 1)
+        if is_probe:
+            try:
+                self._probe.pop()
+            except IndexError:  # another thread was faster
+                self.not_started(item)
+                return False
+            self._is_probed = True
         return True
 
-    def give_token_back(self) -> None:
-        """Nothing was started with the token that was taken last."""
+    def not_started(self, item: Any) -> None:
+        """It was not started although it might, and uses up nothing."""
         if self._tokens is not None:
-            self._tokens.spend(-1)
+            self._tokens.spend(-len(messages_of(item)))
+        if self._is_probed:
+            self._is_probed = False
+            self._probe.append(None)
 
     def ask_for_probe(self) -> None:
         """On the loop, when there is a message that could start: during a pause, whether one may."""
@@ -165,6 +171,7 @@ class Caller(Calls):
 
     def _pauses_changed(self) -> None:
         self._probe.clear()
+        self._is_probed = False
         self._look()
         if self.runs:
             self.ask_for_probe()

@@ -250,14 +250,14 @@ class ThreadWorkers:
                 if not self._goes_to(worker, items[0][0]):
                     return
                 taker = worker.taker
-                caller, call, is_plain, is_rated = taker.caller, taker.call, taker.is_plain, taker.is_rated
+                caller, call, is_plain = taker.caller, taker.call, taker.is_plain
                 append = self._part(worker, run)
                 while most > 0 and items[0][0] is taker:
-                    if is_rated and not caller.take_token(items[0][1]):
+                    if (pair := _next(items, taker)) is None:
                         return
-                    item = self._pop(items, caller)
                     most -= 1
-                    if check is not None and (item := check(item)) is None:
+                    if (item := pair[1] if check is None else check(pair[1])) is None:
+                        caller.not_started(pair[1])
                         continue
                     worker.item = item
                     result, raised = _called(call, item)
@@ -271,8 +271,6 @@ class ThreadWorkers:
                     worker.item = None
                     if not self._collecting:
                         self._collect_soon()
-                    if not caller.is_open:
-                        return
             except IndexError:
                 return  # nothing is left: other threads take from it too, and the loop may give it up
 
@@ -289,12 +287,12 @@ class ThreadWorkers:
                 if not self._goes_to(worker, items[0][0]):
                     return False
                 taker = worker.taker
-                caller, call, is_plain, is_rated = taker.caller, taker.call, taker.is_plain, taker.is_rated
+                call, is_plain = taker.call, taker.is_plain
                 append = self._part(worker, run)
                 while most > 0 and items[0][0] is taker:
-                    if is_rated and not caller.take_token(items[0][1]):
+                    if (pair := _next(items, taker)) is None:
                         return False
-                    item = worker.item = run.item = self._pop(items, caller)
+                    item = worker.item = run.item = pair[1]
                     most -= 1
                     if each is not None and note is not None:
                         note.write(each(item.offset, item.offset))
@@ -307,7 +305,7 @@ class ThreadWorkers:
                     append(item)
                     if not self._collecting:
                         self._collect_soon()
-                    if at >= until or not caller.is_open or (not most % STINT and at >= turn_end):
+                    if at >= until or (not most % STINT and at >= turn_end):
                         return False
             except IndexError:
                 return False  # nothing is left, or the loop has given it up
@@ -323,14 +321,6 @@ class ThreadWorkers:
         worker.taker = taker
         before.caller.release(by_worker=False)
         return True
-
-    def _pop(self, items: deque[Pair], caller: Caller) -> Any:
-        """Take the first message, which starts it. Raises IndexError when others were faster."""
-        try:
-            return items.popleft()[1]
-        except IndexError:
-            caller.give_token_back()
-            raise
 
     def _part(self, worker: _Worker, run: Run) -> Callable[[Any], None]:
         """Where messages are put down that its handler has finished."""
@@ -392,6 +382,21 @@ class ThreadWorkers:
         except Exception as error:
             run.failed(error)
             raise
+
+
+def _next(items: deque[Pair], taker: Taker) -> Pair | None:
+    """Take the first message, if it may start now. Raises IndexError when others were faster."""
+    caller = taker.caller
+    if caller.is_open and not taker.is_rated:
+        return items.popleft()
+    first = items[0][1]
+    if not caller.may_start(first):
+        return None
+    try:
+        return items.popleft()
+    except IndexError:
+        caller.not_started(first)
+        raise
 
 
 def _called(call: Callable[[Any], object], item: Any) -> tuple[object, bool]:

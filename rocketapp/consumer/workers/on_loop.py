@@ -198,11 +198,11 @@ class LoopWorkers:
                 taker = pair[0]
                 caller, call, done, is_plain, is_rated = taker.parts
             item = pair[1]
-            if is_rated and not caller.take_token(item):
-                items.appendleft(pair)
-                return
             if check is not None and (item := check(item)) is None:
                 continue
+            if (is_rated or not caller.is_open) and not caller.may_start(item):
+                items.appendleft((taker, item))
+                return
             worker.item = item
             try:
                 result = await call(item)
@@ -213,8 +213,6 @@ class LoopWorkers:
                     done(item)
                 else:
                     run.ended(taker, item, result, False)
-            if not caller.is_open:
-                return
 
     async def _one_by_one(self, worker: _Worker, run: Run, most: int) -> bool:
         """Call for at most this number of messages, as long as the lease is certain.
@@ -236,7 +234,7 @@ class LoopWorkers:
             if pair[0] is not taker and (pair[0].caller is caller or self._goes_to(worker, pair[0])):
                 taker = worker.taker = pair[0]
                 caller, call, done, is_plain, is_rated = taker.parts
-            if pair[0] is not taker or (is_rated and not caller.take_token(pair[1])):
+            if pair[0] is not taker or ((is_rated or not caller.is_open) and not caller.may_start(pair[1])):
                 items.appendleft(pair)
                 break
             item = worker.item = run.item = pair[1]
@@ -254,7 +252,7 @@ class LoopWorkers:
                 run.ended(taker, item, result, False)
                 return True
             done(item)
-            if at >= until or not caller.is_open:
+            if at >= until:
                 break
         return False
 

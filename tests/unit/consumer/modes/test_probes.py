@@ -1,0 +1,100 @@
+"""The one message that is tried during a breaker's pause: nothing that does not start uses it up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.table import Modes
+from rocketapp.model.snapshot import HandlerStats
+from rocketapp.state.pauses import Leave
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import subscription
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.reports import QUEUE, OneCalled, Reports, message
+from tests.unit.scripted import eventually, in_virtual_time
+
+OPTIONS: list[dict[str, Any]] = [{}, {"orderly": True}, {"order_by": lambda message: message.offset}]
+
+
+class Probed:
+    """A topic that is paused by a breaker, and its queue."""
+
+    def __init__(self, call: Any, **options: Any) -> None:
+        context = way_context([Handler(subscription(**options), call)], dead_letters=DeadLetters())
+        self.pauses = context.member.pauses
+        self.mode = Modes(context).of("topic")
+        self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+        self.delivery = self.mode.open(self.queue, ScriptedLock(), None)  # type: ignore[arg-type]
+
+    def pull(self, *offsets: int) -> None:
+        self.delivery.deliver(self.queue.put([message(offset) for offset in offsets]))
+
+    def pause(self) -> None:
+        self.pauses.pause("topic", "breaker")
+
+    def probe(self) -> None:
+        self.pauses.probe("topic", "breaker", Leave("handler", HandlerStats()))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@in_virtual_time
+async def test_a_probe_waits_for_a_token(options: dict[str, Any]) -> None:
+    called: list[tuple[int, float]] = []
+
+    async def call(message: Message) -> None:
+        called.append((message.offset, round(asyncio.get_running_loop().time() - began)))
+
+    began = asyncio.get_running_loop().time()
+    probed = Probed(call, rate=0.1, **options)
+    probed.pull(0)
+    await asyncio.sleep(1)
+    probed.pause()
+    probed.pull(1, 2, 3)
+    probed.probe()
+    await asyncio.sleep(100)
+    assert called == [(0, 0), (1, 10)]
+    await probed.mode.stop()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+async def test_a_probe_in_a_thread_waits_for_a_token(options: dict[str, Any]) -> None:
+    called: list[int] = []
+    probed = Probed(lambda message: called.append(message.offset), rate=4, is_async=False, **options)
+    probed.pull(0)
+    await eventually(lambda: called == [0], 10)
+    probed.pause()
+    probed.pull(1, 2, 3)
+    probed.probe()
+    await eventually(lambda: called == [0, 1], 10)
+    await asyncio.sleep(0.6)
+    assert called == [0, 1]
+    await probed.mode.stop()
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_message_whose_time_is_over_uses_up_no_probe(is_async: bool) -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+
+    def sync_call(message: Message) -> None:
+        called.append(message.offset)
+
+    workers = OneCalled(Handler(subscription(is_async=is_async), call if is_async else sync_call), Reports())
+    pauses = workers.member.pauses
+    pauses.pause("topic", "breaker")
+    workers.submit(message(0)).check = lambda _: None
+    workers.submit(message(1))
+    workers.submit(message(2))
+    await asyncio.sleep(0.05)
+    pauses.probe("topic", "breaker", Leave("handler", HandlerStats()))
+    await eventually(lambda: bool(called), 5)
+    await asyncio.sleep(0.1)
+    assert called == [1]
+    await workers.callers.stop()
