@@ -301,10 +301,11 @@ class PolledDelivery(SinkDelivery):
         if not (self.is_certain() and self.may_go_on()):
             return _NOT_CALLED, False
         self.running, self._is_calling = batch, True
+        task = asyncio.current_task()
         try:
             return await self._mode.call(batch), False
         except BaseException as error:
-            if isinstance(error, GeneratorExit) and not self._loop.is_running():
+            if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not task:
                 raise  # this coroutine is being closed
             if isinstance(error, asyncio.CancelledError):
                 if self._is_abandoned:

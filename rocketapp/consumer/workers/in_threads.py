@@ -339,17 +339,19 @@ class ThreadWorkers:
     def collect(self) -> None:
         """What the threads have done since the last time."""
         self._collecting = False
+        # Counted first: what threads put down from now on is not acknowledged yet.
+        ended, returned, left = len(self._ended), len(self._returned), len(self._left)
         for worker in self._workers:
             self._acknowledge(worker)
-        while self._ended:
+        for _ in range(ended):
             run, taker, item, result, raised = self._ended.popleft()
             self._is_back(run)
             self._report(run, run.ended, taker, item, result, raised)
-        while self._returned:
+        for _ in range(returned):
             run = self._returned.popleft()
             self._is_back(run)
             self._report(run, run.returned)
-        while self._left:
+        for _ in range(left):
             run = self._left.popleft()
             if not run.items or run.withheld:
                 self._report(run, run.returned)

@@ -207,7 +207,7 @@ class LoopWorkers:
             try:
                 result = await call(item)
             except BaseException as error:
-                self._failed(run, taker, item, error)
+                self._failed(worker, run, error)
             else:
                 if result is None and is_plain:
                     done(item)
@@ -243,7 +243,7 @@ class LoopWorkers:
             try:
                 result = await call(item)
             except BaseException as error:
-                self._failed(run, taker, item, error)
+                self._failed(worker, run, error)
                 return True
             # One look at the clock says whether this one may be acknowledged and whether the next one may start.
             at = now()
@@ -267,9 +267,9 @@ class LoopWorkers:
         before.caller.release(by_worker=False)
         return True
 
-    def _failed(self, run: Run, taker: Taker, item: Any, error: BaseException) -> None:
+    def _failed(self, worker: _Worker, run: Run, error: BaseException) -> None:
         """See to what a call has raised; raises it again when it ends the worker."""
-        if isinstance(error, GeneratorExit) and not self._loop.is_running():
+        if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
             raise error  # not the handler's: this coroutine is being closed
         is_cancelled = isinstance(error, asyncio.CancelledError)
         if is_cancelled and self._is_stopped:
@@ -277,9 +277,8 @@ class LoopWorkers:
         # We did not cancel it, so it is a failure: a handler may let a cancellation of its own escape.
         if run.in_order:
             run.walkers -= 1
-        run.ended(taker, item, error, True)
-        task = asyncio.current_task() if is_cancelled else None
-        if task is not None and task.cancelling():
+        run.ended(worker.taker, worker.item, error, True)
+        if is_cancelled and worker.task.cancelling():
             raise error
 
     async def _let_others_run(self) -> None:

@@ -128,3 +128,20 @@ async def test_runs_that_were_withdrawn_while_every_call_hangs_are_not_kept() ->
         await asyncio.sleep(0)
     assert sum(run() is not None for run in runs) <= 1
     await bench.workers.stop()
+
+
+@in_virtual_time
+async def test_a_worker_that_is_closed_from_outside_says_nothing_of_its_call() -> None:
+    async def call(_: Message) -> None:
+        await asyncio.Event().wait()
+
+    bench = Bench(call)
+    bench.submit(0)
+    await asyncio.sleep(1)
+    (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "handlers"]
+    coroutine = task.get_coro()
+    assert coroutine is not None
+    coroutine.close()  # as the collector does, which may run while the loop does
+    assert bench.judged == []
+    task.cancel()
+    await asyncio.wait([task])

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.run import Run, Taker
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
+from rocketapp.state.lease import Lease
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
-from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed, subscription
+from tests.unit.consumer.reports import OneCalled, Reports, message
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -241,3 +245,41 @@ async def test_a_system_that_has_no_thread_for_a_while_loses_and_repeats_no_mess
     assert await member.stop()
     assert cluster.committed(queue) == 10
     await cluster.stop()
+
+
+async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_be_back() -> None:
+    events: list[str] = []
+    started, go_on = threading.Event(), threading.Event()
+
+    class InOrder(Run):
+        """A run that remembers what is said of it."""
+
+        in_order = True
+
+        def __init__(self, taker: Taker, offset: int) -> None:
+            super().__init__([(taker, message(offset))])
+            self.name, self.lease = str(offset), Lease(lasts=1e9, renew_interval=1e9)
+            self.lease.granted(0.0)
+
+        def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
+            events.append(f"done {self.name}")
+            if self.name == "1":
+                go_on.set()
+                threading.Event().wait(0.2)  # meanwhile the thread of the other one ends its call, and looks for more
+
+        def returned(self) -> None:
+            events.append(f"back {self.name}")
+
+    def call(message: Message) -> None:
+        if message.offset == 0:
+            started.set()
+            go_on.wait(10)
+
+    workers = OneCalled(Handler(subscription(is_async=False, concurrency=2), call), Reports())
+    workers.callers.submit(InOrder(workers.taker, 0))
+    await asyncio.to_thread(started.wait, 10)
+    workers.callers.submit(InOrder(workers.taker, 1))
+    await until(lambda: len(events) == 4)
+    assert events.index("done 0") < events.index("back 0")
+    assert events.index("done 1") < events.index("back 1")
+    await workers.callers.stop()
