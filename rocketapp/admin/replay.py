@@ -24,7 +24,7 @@ from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFil
 from rocketapp.client.calls import admin, locks, messages
 from rocketapp.errors import BrokerError, ConnectionLostError, NoRouteError, RequestTimeoutError, SendRefused
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import retry_topic
+from rocketapp.model.names import dlq_topic, retry_topic
 from rocketapp.model.outgoing import SendResult
 from rocketapp.producer.producer import Producer
 from rocketapp.wire.compression import COMPRESSED, KIND_MASK
@@ -90,8 +90,26 @@ class Replay:
                         due = max(due + len(window) / self._rate, now - MOST_DEBT)
                         await asyncio.sleep(due - now)
             self._state.following[name] = max(end, begin)  # deleted ones are passed over
+        self._state.singly = [place for place in self._state.singly if not self._is_passed(place)]
         self._state.window = None
         self._file.write(self._state)
+
+    async def one(self, letter: StoredDeadLetter) -> bool:
+        """Replay this one now, ahead of the others; False when it was replayed before. Raises as `run` does."""
+        await self._look()
+        if self._state.window is not None:
+            await self._settle(self._state.window)
+        is_new = letter.place not in self._state.singly and not self._is_passed(letter.place)
+        if is_new:
+            assert letter.message.queue is not None  # it was pulled
+            await self._send_window(letter.message.queue, [letter], is_single=True)
+        self._file.write(self._state)
+        return is_new
+
+    def _is_passed(self, place: str) -> bool:
+        """Whether the replay has come past this dead letter."""
+        queue, _, offset = place.rpartition(":")
+        return int(offset) < self._state.following.get(f"{dlq_topic(self._state.group)}@{queue}", 0)
 
     @property
     def _most(self) -> int:
@@ -101,17 +119,19 @@ class Replay:
 
     # Windows.
 
-    async def _send_window(self, queue: MessageQueue, letters: Sequence[StoredDeadLetter]) -> None:
+    async def _send_window(
+        self, queue: MessageQueue, letters: Sequence[StoredDeadLetter], *, is_single: bool = False
+    ) -> None:
         await self._look()
         for letter in letters if self._takers is None else ():
             await self._know_ends(self._target_of(letter))
         first, end = letters[0].message.offset, letters[-1].message.offset + 1
         targets = {self._target_of(letter) for letter in letters if self._takers is None}
         held = {str(into): offset for into, offset in self._targets.items() if into.topic in targets}
-        self._state.window = Window(str(queue), first, end, held)
+        self._state.window = window = Window(str(queue), first, end, held, is_single)
         self._file.write(self._state)
         await self._send(letters)
-        self._done(queue, end, len(letters))
+        self._done(window, letters)
 
     async def _settle(self, window: Window) -> None:
         """The window that was under way when the last replay ended: send those of it that were not stored."""
@@ -131,7 +151,7 @@ class Replay:
         # The file still names the whole window, with the offsets of its first beginning: what is stored now, and by a
         # replay that ends here, is found from there as well.
         await self._send(missing)
-        self._done(queue, window.end, len(letters))
+        self._done(window, letters)
 
     async def _stored_of(self, window: Window) -> set[str]:
         """The marks of the dead letters whose copies lie in the window's targets."""
@@ -144,11 +164,14 @@ class Replay:
                 found |= {mark for message in batch if (mark := message.properties.get(MARK)) is not None}
         return found
 
-    def _done(self, queue: MessageQueue, end: int, count: int) -> None:
-        self._state.following[str(queue)] = end
-        self._state.replayed += count
+    def _done(self, window: Window, letters: Sequence[StoredDeadLetter]) -> None:
         self._state.window = None
-        self._told(count)
+        if window.is_single:
+            self._state.singly += (letter.place for letter in letters)
+            return
+        self._state.following[window.queue] = window.end
+        self._state.replayed += len(letters)
+        self._told(len(letters))
 
     # Sending.
 
@@ -209,7 +232,8 @@ class Replay:
             return DirectResult(NOT_TAKEN, error.remark)
 
     def _wanted(self, batch: Sequence[Message]) -> list[StoredDeadLetter]:
-        return [letter for letter in map(StoredDeadLetter, batch) if letter.place not in self._skip]
+        passed_over = self._skip.union(self._state.singly)
+        return [letter for letter in map(StoredDeadLetter, batch) if letter.place not in passed_over]
 
     async def _send_one(self, letter: StoredDeadLetter, *, reason: str | None = None) -> SendResult:
         """`reason`: why it failed again; a broker makes another dead letter of what has no attempt left."""
@@ -299,6 +323,28 @@ async def begin(
     `named`: the cluster in the words of the command line. Raises AdminError for a state of another replay, and
     ReplayStateError for one of messages that the cluster does not have.
     """
+    state, held = await _state_in(cluster, file, group=group, named=named, to_group=to_group, again=again)
+    if state.left or (state.window is not None and not state.window.is_single):
+        return state
+    state.replayed, state.failed, state.perhaps_twice = 0, 0, []
+    state.name = uuid.uuid4().hex
+    state.ends = {str(queue): offsets.stop for queue, offsets in held.items()}
+    known = state.following
+    state.following = {str(queue): max(offsets.start, known.get(str(queue), 0)) for queue, offsets in held.items()}
+    return state
+
+
+async def begin_one(cluster: AdminCluster, file: StateFile, *, group: str, named: str, to_group: bool) -> ReplayState:
+    """The state for a dead letter that goes out ahead of the others. Raises as `begin` does."""
+    state, _ = await _state_in(cluster, file, group=group, named=named, to_group=to_group, again=False)
+    state.name = state.name or uuid.uuid4().hex
+    return state
+
+
+async def _state_in(
+    cluster: AdminCluster, file: StateFile, *, group: str, named: str, to_group: bool, again: bool
+) -> tuple[ReplayState, Mapping[MessageQueue, range]]:
+    """What the file says, if it is of this replay, and what the queues of dead letters hold."""
     held = await queues_of(cluster, group)
     state = file.read()
     if state is None or again:
@@ -306,18 +352,11 @@ async def begin(
     if (state.group, state.cluster) != (group, named):
         raise AdminError(f"{file.path} is of group {state.group} on {state.cluster}: give another --state")
     _check_held(state, file, held)
-    if state.window is not None or state.left:
-        if state.window is not None and state.to_group != to_group:
-            said = "group" if state.to_group else "topic"
-            raise AdminError(f"{file.path} is of a replay with --to {said}: end that first")
-        state.to_group = to_group
-        return state
-    state.to_group, state.replayed, state.failed, state.perhaps_twice = to_group, 0, 0, []
-    state.name = uuid.uuid4().hex
-    state.ends = {str(queue): offsets.stop for queue, offsets in held.items()}
-    known = state.following
-    state.following = {str(queue): max(offsets.start, known.get(str(queue), 0)) for queue, offsets in held.items()}
-    return state
+    if state.window is not None and state.to_group != to_group:
+        said = "group" if state.to_group else "topic"
+        raise AdminError(f"{file.path} is of a replay with --to {said}: end that first")
+    state.to_group = to_group
+    return state, held
 
 
 def _check_held(state: ReplayState, file: StateFile, held: Mapping[MessageQueue, range]) -> None:

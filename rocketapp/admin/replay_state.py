@@ -45,6 +45,8 @@ class Window(msgspec.Struct, frozen=True):
     end: int
     targets: Offsets
     """Where their copies may lie: from this offset on."""
+    is_single: bool = False
+    """One dead letter that was asked for, ahead of those before it."""
 
 
 class ReplayState(msgspec.Struct):
@@ -67,6 +69,8 @@ class ReplayState(msgspec.Struct):
     """Of those replayed: whose handler failed again. They are dead letters again, with the new reason."""
     perhaps_twice: list[str] = []
     """Places of dead letters that were under way at members when a replay ended, or a member was lost."""
+    singly: list[str] = []
+    """Places of dead letters at or behind `following` that were replayed one by one: they do not go out again."""
     version: Literal[1] = 1
 
     def __post_init__(self) -> None:

@@ -34,6 +34,8 @@ TABLES: Final[Mapping[str, type[Any]]] = {
 }
 """Our own tables; plugins add theirs."""
 DEFAULT = "default"
+EMBEDDED: Final = "embedded broker"
+"""The source of a name server that nothing names."""
 DEVELOPMENT: Final = "development"
 """The environment of a settings file that is chosen when nothing chooses one, as dynaconf has it."""
 
@@ -74,7 +76,7 @@ class Settings:
 
 def with_name_server(settings: Settings, address: str) -> Settings:
     """The same settings on the embedded broker at this address."""
-    sources = {**settings.sources, ("client", "name_server"): "embedded broker"}
+    sources = {**settings.sources, ("client", "name_server"): EMBEDDED}
     return replace(settings, client=replace(settings.client, name_server=address), sources=sources)
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rocketapp.errors import SetupError
 from rocketapp.model.event import LoopBlocked
@@ -20,10 +20,12 @@ from rocketapp.operate.together import Durations, added, counters_of, durations_
 from rocketapp.operate.view import Now, Seen, View, snapshots_of
 from rocketapp.plugin import AppSnapshot
 
-DESCRIBED_WITHIN = 4.0
-"""Seconds that a request waits for the app's description; a request as a whole has 5."""
-Ask = Callable[[int, Mapping[str, str]], None]
-"""Asks a process, by its number, for a `call`: pause or resume with topic and group, or describe. From any thread."""
+ANSWERED_WITHIN = 4.0
+"""Seconds that a request waits for what a process answers; a request as a whole has 5."""
+Ask = Callable[[int, Mapping[str, Any]], None]
+"""Asks a process, by its number, for a `call`, from any thread. Pause and resume have a topic and a group. What is
+answered, with the `number` of the question, are describe, replay and try.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,14 @@ class _Process:
     blocked: LoopBlocked | None = None
     blocked_at: float = 0.0
     has_started: bool = False
+
+
+class _Question:
+    """What a process was asked; a request waits for the answer."""
+
+    def __init__(self) -> None:
+        self.is_answered = threading.Event()
+        self.answer, self.problem = "", ""
 
 
 class Desk:
@@ -46,11 +56,15 @@ class Desk:
         patience: float,
         draining: asyncio.Event,
         ask: Ask,
+        may_try: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`app`: the name until a process tells it; `names`: of the processes, by number, empty for an only one."""
+        """`app`: the name until a process tells it; `names`: of the processes, by number, empty for an only one.
+
+        `may_try`: whether a handler may be called with a message that an operator writes.
+        """
         self._app, self._names, self._patience, self._draining = app, names, patience, draining
-        self._ask, self._now = ask, now
+        self._ask, self._now, self._may_try = ask, now, may_try
         self._processes = dict.fromkeys(sorted(names), _Process(now()))
         self._gone: AppSnapshot | None = None
         self._gone_durations = Durations()
@@ -59,8 +73,8 @@ class Desk:
         """Of the two that follow: a process that starts meanwhile hears of each pause once."""
         self._paused: dict[tuple[str, str], None] = {}
         self._listening: set[int] = set()
-        self._is_described = threading.Event()
-        self._description, self._problem = "", ""
+        self._questions, self._open = 0, dict[int, _Question]()
+        self._description = ""
 
     def __repr__(self) -> str:
         return f"<Desk of {self._app}: {len(self._names)} processes>"
@@ -75,6 +89,7 @@ class Desk:
             gone=self._gone,
             gone_durations=(self._gone_durations,),
             history=self._history,
+            may_try=self._may_try,
         )
 
     def change(self, call: Literal["pause", "resume"], topic: str, group: str) -> None:
@@ -101,15 +116,37 @@ class Desk:
 
         It is kept until a process is started anew, perhaps with another app.
         """
-        if not self._is_described.is_set():
-            with self._lock:
-                for number in sorted(self._listening)[:1]:
-                    self._ask(number, {"call": "describe"})
-        if not self._is_described.wait(DESCRIBED_WITHIN):
-            raise SetupError("", "no worker has described the app yet: ask again")
-        if self._problem:
-            raise SetupError("", self._problem)
+        if not self._description:
+            self._description = self._answer_of("describe")
         return self._description.encode()
+
+    def replay(self, group: str, identity: str) -> str:
+        """Send one dead letter of a group out again: what became of it. Raises SetupError with what went wrong."""
+        if not any(one.group == group for one in self.now().snapshot.groups):
+            raise SetupError("", "no handler of the app is in this group")
+        return self._answer_of("replay", group=group, id=identity)
+
+    def try_handler(self, handler: str, topic: str, body: str, tag: str) -> str:
+        """Call a handler with one message, without a broker: the outcome. Raises SetupError with what went wrong."""
+        return self._answer_of("try", handler=handler, topic=topic, body=body, tag=tag)
+
+    def _answer_of(self, call: str, **fields: str) -> str:
+        """What the first process answers that is there."""
+        with self._lock:
+            if not self._listening:
+                raise SetupError("", "no worker is there to ask yet: ask again")
+            self._questions += 1
+            number, question = self._questions, _Question()
+            self._open[number] = question
+            self._ask(min(self._listening), {"call": call, "number": number, **fields})
+        is_answered = question.is_answered.wait(ANSWERED_WITHIN)
+        self._open.pop(number, None)
+        if not is_answered:
+            problem = f"no answer within {ANSWERED_WITHIN:g} s: the log says what became of it"
+            raise SetupError("", problem)
+        if question.problem:
+            raise SetupError("", question.problem)
+        return question.answer
 
     def greet(self, number: int) -> list[tuple[str, str]]:
         """Topics and groups that are paused for a process that starts; from now on it hears of changes."""
@@ -130,16 +167,18 @@ class Desk:
         known, blocked = self._processes[number], None if event.is_over else event
         self._processes[number] = replace(known, blocked=blocked, blocked_at=self._now())
 
-    def described(self, description: str, problem: str) -> None:
-        """A process has described the app, or says why it cannot."""
-        self._description, self._problem = description, problem
-        self._is_described.set()
+    def answered(self, number: int, answer: str, problem: str) -> None:
+        """A process answers a question, or says why it cannot. Nothing happens when nobody waits for it any more."""
+        question = self._open.get(number)
+        if question is not None:
+            question.answer, question.problem = answer, problem
+            question.is_answered.set()
 
     def lost(self, number: int) -> None:
         """The process has ended: what it counted stays counted."""
         with self._lock:
             self._listening.discard(number)
-        self._is_described.clear()
+        self._description = ""
         known = self._processes[number]
         if known.view is not None:
             counted = counters_of(known.view.snapshot)

@@ -23,7 +23,7 @@ from rocketapp.model.event import (
 )
 from rocketapp.operate.stalls import Stalls
 from rocketapp.operate.together import Durations, durations_of
-from rocketapp.operate.view import FailureLine, View
+from rocketapp.operate.view import DeadLetterLine, FailureLine, View
 from rocketapp.plugin import PublishWrapper, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_lines import line_of
@@ -34,9 +34,10 @@ LONGEST_INTERVAL = 3.0
 _SHARE = 0.02
 """Of an app with thousands of queues, a view takes some milliseconds: it is taken less often."""
 MOST_FAILURES = 20
+LONGEST_REASON = 1000
+"""Characters of a dead letter's reason that are shown."""
 _FAILURES = (
     CommitFailed,
-    DeadLettered,
     DrainCut,
     Dropped,
     HandlerSlow,
@@ -70,7 +71,8 @@ class Operation:
         self._stalls = Stalls()
         self._failures: deque[FailureLine] = deque(maxlen=MOST_FAILURES)
         self._retries: deque[FailureLine] = deque(maxlen=MOST_FAILURES)
-        """Apart, because they may come by the hundred: a dead letter stays to be seen."""
+        """Apart, because they may come by the hundred: other failures stay to be seen."""
+        self._dead_letters: deque[DeadLetterLine] = deque(maxlen=MOST_FAILURES)
         self._next = float("-inf")
 
     def __repr__(self) -> str:
@@ -105,6 +107,7 @@ class Operation:
             stalls=stalls,
             unassigned=self._stalls.look_at_groups(began, snapshot),
             failures=failures,
+            dead_letters=tuple(self._dead_letters),
             durations=durations,
         )
         self._viewed(view)
@@ -121,7 +124,22 @@ class Operation:
             self._blocked(event)
             if not event.is_over:
                 return
+        elif isinstance(event, DeadLettered):
+            self._dead_letters.append(_line_of_dead(event, self._clock.now()))
+            return
         elif not isinstance(event, _FAILURES):
             return
         kept = self._retries if isinstance(event, Retried) else self._failures
         kept.append(FailureLine(at=self._clock.now(), text=line_of(event).text))
+
+
+def _line_of_dead(event: DeadLettered, at: float) -> DeadLetterLine:
+    return DeadLetterLine(
+        at=at,
+        group=event.group,
+        handler=event.handler,
+        topic=event.topic,
+        message_id=event.message_id,
+        attempt=event.attempt,
+        reason=event.reason[:LONGEST_REASON],
+    )

@@ -8,7 +8,7 @@ for the page again and puts the new body in the place of the old one; without it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from typing import Final, NamedTuple
@@ -24,7 +24,8 @@ from rocketapp.plugins.counts import BOUNDS
 REFRESH: Final = 5
 """Seconds after which a browser asks again."""
 MOST_QUEUES: Final = 200
-HANDLERS, TOPICS, QUEUES, FAILURES = "Handlers", "Topics", "Queues", "Last failures"
+HANDLERS, TOPICS, QUEUES = "Handlers", "Topics", "Queues"
+DEAD_LETTERS, FAILURES = "Last dead letters", "Last failures"
 LONG_WORD: Final = 24
 """Characters; a longer one may be broken into lines."""
 _BREAK = re.compile(r"(?<=[._:@/%-])(?=[^._:@/%-])")
@@ -48,6 +49,11 @@ td.c { white-space: nowrap; }
 td b { font-weight: 600; } td > small { display: block; }
 td.s { white-space: nowrap; } td:last-child { overflow-wrap: anywhere; }
 td form { display: inline; }
+label { color: var(--quiet); display: block; font-size: .9rem; margin: .6rem 0; }
+input, select, textarea { background: var(--ground); border: 1px solid var(--line); border-radius: 7px; display: block;
+  color: var(--ink); font: .95rem/1.45 ui-monospace, monospace; margin-top: .2rem; max-width: 100%;
+  padding: .35rem .6rem; }
+textarea { width: 100%; }
 button { background: var(--paper); border: 1px solid var(--line); border-radius: 7px; color: inherit; cursor: pointer;
   font: inherit; font-size: .9rem; padding: .15rem .8rem; }
 button:hover { border-color: var(--accent); color: var(--accent); }
@@ -103,6 +109,12 @@ CONTENT_POLICY: Final = f"{policy_of(STYLE)}; {_OURS}"
 """A browser loads nothing from elsewhere, runs this script alone, and sends forms nowhere else."""
 
 
+_START: Final = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+)
+
+
 class _Cell(NamedTuple):
     """Of a table; the HTML is escaped already."""
 
@@ -119,6 +131,7 @@ def page(now: Now, verdict: Verdict, at: float) -> str:
         *_handlers(now, app, at),
         *_topics(app, at),
         *_queues(app, at),
+        *_dead_letters(now),
         *_failures(now),
         "</main></body></html>",
     ]
@@ -128,14 +141,13 @@ def page(now: Now, verdict: Verdict, at: float) -> str:
 def _head(now: Now, verdict: Verdict, at: float) -> Iterator[str]:
     name = escape(now.app)
     word = "ready" if verdict.is_ready else "draining" if now.is_draining else "not ready"
-    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f'<noscript><meta http-equiv="refresh" content="{REFRESH}"></noscript>'
-    yield f"<title>{name}: {word}</title><style>{STYLE}</style><script>{SCRIPT}</script></head><body>"
+    yield f"{_START}<title>{name}: {word}</title><style>{STYLE}</style><script>{SCRIPT}</script>"
+    yield f'<noscript><meta http-equiv="refresh" content="{REFRESH}"></noscript></head><body>'
     yield f'<header><h1>{name}</h1><span class="pill {"good" if verdict.is_ready else "bad"}">{word}</span>'
     yield f"<p><small>{_counted(len(now.processes), 'process', 'processes')} at {_time(at)} UTC &middot;"
-    yield '<a href="/docs">what it receives and sends</a> &middot; <a href="/metrics">metrics</a></small></p></header>'
-    yield "<main>"
+    yield '<a href="/docs">what it receives and sends</a> &middot;'
+    yield '<a href="/try">try a handler</a> &middot;' if now.may_try else ""
+    yield '<a href="/metrics">metrics</a></small></p></header><main>'
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
@@ -150,6 +162,40 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     if len(findings) > MOST:
         yield f"<p>and {len(findings) - MOST} more</p>"
     yield "</section>"
+
+
+def page_of_outcome(now: Now, title: str, text: str) -> str:
+    """What became of a button that does not lead back at once."""
+    return _small_page(now, title, f"<pre>{escape(text)}</pre>")
+
+
+def page_of_try(now: Now, given: Mapping[str, str], outcome: str = "") -> str:
+    """A form for one message to one handler, filled with what was given before, and the outcome of that."""
+    chosen = given.get("handler", "")
+    known = {f"{one.name} {one.topic}": one for group in now.snapshot.groups for one in group.handlers}
+    options = "".join(
+        f'<option value="{escape(value)}"{" selected" if value == chosen else ""}>'
+        f"{escape(one.name)} at {escape(one.topic)}</option>"
+        for value, one in known.items()
+    )
+    told = f"<pre>{escape(outcome)}</pre>" if outcome else ""
+    tag, body = escape(given.get("tag", "")), escape(given.get("body", ""))
+    about = (
+        "Calls a handler of this process with one message, without a broker. What it publishes is shown and not sent;"
+    )
+    form = (
+        f'<label>Handler <select name="handler">{options}</select></label>'
+        f'<label>Tag <input name="tag" value="{tag}"></label>'
+        f'<label>Body <textarea name="body" rows="8" spellcheck="false">\n{body}</textarea></label>'
+    )
+    html = f'<p>{about} what it writes elsewhere is written.</p>{told}<form method="post" action="/try">{form}'
+    return _small_page(now, "Try a handler", f"{html}<button>Try</button></form>")
+
+
+def _small_page(now: Now, title: str, html: str) -> str:
+    head = f"{_START}<title>{escape(now.app)}: {title}</title><style>{STYLE}</style></head>"
+    back = f'<header><h1>{escape(now.app)}</h1><p><a href="/">back to the page</a></p></header>'
+    return f'{head}<body>{back}<main><section class="card"><h2>{title}</h2>{html}</section></main></body></html>\n'
 
 
 # Handlers.
@@ -276,13 +322,15 @@ def _topics(app: AppSnapshot, at: float) -> Iterator[str]:
 
 def _change(topic: str, group: str, *, is_paused: bool) -> str:
     """The button that fits: what is paused can be resumed, and what is not can be paused."""
-    call, named = "Resume" if is_paused else "Pause", f"{escape(topic)} of {escape(group)}"
-    return (
-        f'<form method="post" action="/{call.lower()}">'
-        f'<input type="hidden" name="topic" value="{escape(topic)}">'
-        f'<input type="hidden" name="group" value="{escape(group)}">'
-        f'<button id="change {named}" aria-label="{call} {named}">{call}</button></form>'
-    )
+    return _form("Resume" if is_paused else "Pause", f"{topic} of {group}", topic=topic, group=group)
+
+
+def _form(call: str, named: str, **fields: str) -> str:
+    """A button. It keeps its id when the page is asked for again."""
+    hidden = "".join(f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in fields.items())
+    identity = " ".join(fields.values())
+    button = f'<button id="change {escape(identity)}" aria-label="{call} {escape(named)}">{call}</button>'
+    return f'<form method="post" action="/{call.lower()}">{hidden}{button}</form>'
 
 
 def _queues(app: AppSnapshot, at: float) -> Iterator[str]:
@@ -340,6 +388,18 @@ def _oldest(queues: Sequence[QueueSnapshot], at: float) -> str:
 
 
 # What went wrong.
+
+
+def _dead_letters(now: Now) -> Iterator[str]:
+    found = [one for process in now.processes if process.view for one in process.view.dead_letters]
+    found.sort(key=lambda one: one.at, reverse=True)
+    rows = []
+    for one in found[:MOST]:
+        about = f"{one.handler} at {one.topic}, message {one.message_id}, attempt {one.attempt}"
+        button = _form("Replay", one.message_id, group=one.group, id=one.message_id)
+        text = f"<b>{_shown(one.reason)}</b><small>{_shown(about)}</small>"
+        rows.append([_Cell(_time(one.at), "s"), _Cell(button), _Cell(text)])
+    yield from _table(DEAD_LETTERS, ("Time (UTC)", "", "Reason"), rows, "None since the start.")
 
 
 def _failures(now: Now) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """What is asked over HTTP, what is answered, and what is refused: without a socket.
 
 Probes and metrics are answered to all that can connect. The page and its state name handlers and failures, so a browser
-gets them only under a name that no stranger's page can have made for this address. Pausing and resuming is for this
-machine alone, and never for a form of another site.
+gets them only under a name that no stranger's page can have made for this address. What changes something (to pause,
+resume, replay, try) is for this machine alone, and never for a form of another site.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 from urllib.parse import parse_qs
 
 from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError
 from rocketapp.operate.desk import Desk
-from rocketapp.operate.page import CONTENT_POLICY, page
+from rocketapp.operate.page import CONTENT_POLICY, page, page_of_outcome, page_of_try
 from rocketapp.operate.verdict import MOST, judge
 from rocketapp.operate.view import snapshots_of
 from rocketapp.plugin import Metric
@@ -24,7 +24,6 @@ from rocketapp.plugins.prometheus import CONTENT_TYPE, exposition
 
 TEXT: Final = "text/plain; charset=utf-8"
 _READ = ("GET", "HEAD")
-_CHANGES: Final = ("/pause", "/resume")
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """A proxy on this machine passes on what comes from elsewhere."""
 
@@ -54,10 +53,12 @@ class Response:
 
 def answer(request: Request, desk: Desk, host: str) -> Response:
     """`host`: the name or address of `--http`, under which the page may be opened as well."""
-    if request.path in _CHANGES:
+    if request.path in _CHANGES and request.method not in _READ:
         return _change(request, desk, host)
     read = _READS.get(request.path)
     if read is None:
+        if request.path in _CHANGES:
+            return _text(405, "POST is needed", Allow="POST")
         return _text(404, f"there are {', '.join(_READS)}")
     if request.method not in _READ:
         return _text(405, "GET is needed", Allow="GET, HEAD")
@@ -100,9 +101,18 @@ def _gauge(name: str, unit: str, meaning: str, value: int) -> Metric:
 
 def _page(desk: Desk) -> Response:
     now = desk.now()
+    return _html(page(now, judge(now), SystemClock().now()))
+
+
+def _try_page(desk: Desk) -> Response:
+    now = desk.now()
+    return _html(page_of_try(now, {})) if now.may_try else _text(403, _NO_TRY)
+
+
+def _html(text: str, status: int = 200) -> Response:
     headers = {"Content-Security-Policy": CONTENT_POLICY, "Referrer-Policy": "same-origin"}
-    body = page(now, judge(now), SystemClock().now()).encode("utf-8", "replace")
-    return Response(status=200, body=body, content_type="text/html; charset=utf-8", headers=headers)
+    body = text.encode("utf-8", "replace")
+    return Response(status=status, body=body, content_type="text/html; charset=utf-8", headers=headers)
 
 
 def _doctor(desk: Desk) -> Response:
@@ -138,6 +148,7 @@ def _asyncapi(desk: Desk) -> Response:
 
 _READS: Final[Mapping[str, Callable[[Desk], Response]]] = {
     "/": _page,
+    "/try": _try_page,
     "/health": _health,
     "/ready": _ready,
     "/metrics": _metrics,
@@ -155,16 +166,60 @@ def _change(request: Request, desk: Desk, host: str) -> Response:
     problem = _strange_host(request, host, is_needed=True) or _strange_origin(request) or _strange_peer(request)
     if problem:
         return _text(403, problem)
+    fields, do = _CHANGES[request.path]
     try:
-        given = parse_qs(request.body.decode("ascii"), strict_parsing=True, max_num_fields=4)
-        (topic,), (group,) = given["topic"], given["group"]
+        given = parse_qs(
+            request.body.decode("ascii"), keep_blank_values=True, strict_parsing=True, max_num_fields=len(fields)
+        )
+        values = {name: value for name in fields for (value,) in (given[name],)}
     except (ValueError, KeyError):
-        return _text(400, "give topic= and group= as a form")
+        return _text(400, f"give {', '.join(f'{name}=' for name in fields)} as a form")
+    return do(desk, values)
+
+
+def _pause(desk: Desk, given: Mapping[str, str]) -> Response:
+    return _switch(desk, "pause", given)
+
+
+def _resume(desk: Desk, given: Mapping[str, str]) -> Response:
+    return _switch(desk, "resume", given)
+
+
+def _switch(desk: Desk, call: Literal["pause", "resume"], given: Mapping[str, str]) -> Response:
     try:
-        desk.change("pause" if request.path == "/pause" else "resume", topic, group)
+        desk.change(call, given["topic"], given["group"])
     except RocketAppError as error:
         return _text(404, str(error))
     return _text(303, "done", Location="/")
+
+
+def _replay(desk: Desk, given: Mapping[str, str]) -> Response:
+    try:
+        status, text = 200, desk.replay(given["group"], given["id"])
+    except RocketAppError as error:
+        status, text = 503, str(error)
+    return _html(page_of_outcome(desk.now(), "Replay of a dead letter", text), status)
+
+
+def _try(desk: Desk, given: Mapping[str, str]) -> Response:
+    if not desk.now().may_try:
+        return _text(403, _NO_TRY)
+    handler, _, topic = given["handler"].rpartition(" ")
+    try:
+        status, text = 200, desk.try_handler(handler, topic, given["body"], given["tag"])
+    except RocketAppError as error:
+        status, text = 503, str(error)
+    return _html(page_of_try(desk.now(), given, text), status)
+
+
+_NO_TRY: Final = "handlers are tried in the environment development only"
+_CHANGES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Desk, Mapping[str, str]], Response]]]] = {
+    "/pause": (("topic", "group"), _pause),
+    "/resume": (("topic", "group"), _resume),
+    "/replay": (("group", "id"), _replay),
+    "/try": (("handler", "tag", "body"), _try),
+}
+"""What a form must have, and what it does."""
 
 
 def _strange_host(request: Request, host: str, *, is_needed: bool = False) -> str:
@@ -194,7 +249,7 @@ def _strange_peer(request: Request) -> str:
     mapped = getattr(address, "ipv4_mapped", None)
     if (mapped or address).is_loopback and not any(name in request.headers for name in _FORWARDED):
         return ""
-    return "topics are paused and resumed from this machine only: forward the port to it (ssh -L, kubectl port-forward)"
+    return "buttons work from this machine only: forward the port to it (ssh -L, kubectl port-forward)"
 
 
 def _is_address(text: str) -> bool:

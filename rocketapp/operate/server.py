@@ -23,7 +23,7 @@ from rocketapp.operate.requests import Request, Response, answer
 
 MOST_BYTES = 16 * 1024
 """Of one request, its head included."""
-MOST_BODY = 2048
+MOST_BODY = 12 * 1024
 LONGEST = 5.0
 """Seconds for one request and its answer."""
 MOST_AT_ONCE = 16

@@ -23,6 +23,21 @@ class FailureLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterLine:
+    """A message that became a dead letter."""
+
+    at: float
+    """Seconds since 1970."""
+    group: str
+    handler: str
+    topic: str
+    message_id: str
+    attempt: int
+    """The last one."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
     """One queue that stands still."""
 
@@ -54,6 +69,8 @@ class View:
     stalls: tuple[Stall, ...] = ()
     unassigned: tuple[Unassigned, ...] = ()
     failures: tuple[FailureLine, ...] = ()
+    """The last ones, oldest first."""
+    dead_letters: tuple[DeadLetterLine, ...] = ()
     """The last ones, oldest first."""
     durations: Durations = field(default_factory=Durations)
     """Empty where they are not measured: `app.http_durations`."""
@@ -88,6 +105,8 @@ class Now:
     """The counters of processes that have ended."""
     gone_durations: tuple[Durations, ...] = ()
     history: History = field(default_factory=History)
+    may_try: bool = False
+    """Whether handlers may be called with messages that an operator writes: in development."""
 
     @property
     def snapshot(self) -> AppSnapshot:

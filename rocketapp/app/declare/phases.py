@@ -6,6 +6,7 @@ choose, and the subscriptions with their policies.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -365,6 +366,11 @@ def declared_of(app: TwoPhases) -> Declared:
 def is_running(app: TwoPhases) -> bool:
     """Whether it has begun and not ended."""
     return app._running is not None
+
+
+def loop_of(app: TwoPhases) -> asyncio.AbstractEventLoop:
+    """Where it runs. Raises SetupError while it does not."""
+    return app._must_run().loop
 
 
 def begin(app: TwoPhases, running: RunningApp) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
     from rocketapp.consumer.handler import Handler
     from rocketapp.model.outgoing import Outgoing
+    from rocketapp.producer.producer import Producer
     from rocketapp.wire.message import Message
 
 COUNTS = (Column("GROUP", "group", itemgetter(0)), Column("DEAD LETTERS", "dead_letters", itemgetter(1)))
@@ -132,6 +133,7 @@ def _shown(letter: StoredDeadLetter) -> dict[str, Any]:
 )
 @click.option("--state", "state_file", metavar="FILE", help="Default: beside the folder of the embedded broker.")
 @click.option("--skip", "skipped", metavar="PLACE", multiple=True, help="Pass this one over; may be repeated.")
+@click.option("--only", metavar="WHICH", help="Only this one, at once: its place or a message id.")
 @click.option("--again", is_flag=True, help="All dead letters that are there, whatever was replayed before.")
 @cluster_options
 def replay_command(
@@ -141,22 +143,26 @@ def replay_command(
     to: str,
     state_file: str | None,
     skipped: tuple[str, ...],
+    only: str | None,
     again: bool,
     as_json: bool,
 ) -> int:
     """Send the dead letters of GROUP out again, each once. Ended in any way, the same command goes on."""
-    from rocketapp.admin.replay_state import ReplayStateError, StateFile
+    from rocketapp.admin.replay_state import ReplayStateError
 
-    refuse_empty({"--state": state_file})
+    refuse_empty({"--state": state_file, "--only": only})
+    if only and (skipped or again):
+        raise CommandError("--only excludes --skip and --again: leave it out, or those")
     if state_file and Path(state_file).is_dir():
         raise CommandError(f"--state {state_file}: it is a folder: name a file in it")
     for place in skipped:
         if not _PLACE.fullmatch(place):
             raise CommandError(f"--skip {place}: write a place as rocketapp dlq list shows it, broker-a:0:17")
     settings = settings_here()
-    folder = Path(settings.broker.dir)
-    file = StateFile(Path(state_file) if state_file else folder.with_name(f"{folder.name}.replay-{group}.json"))
-    named = settings.client.name_server or f"the embedded broker in {folder.resolve()}"
+    file, named = _place_of(settings, group, state_file)
+    if only:
+        text = replay_one(settings, group, only, state_file, to_group=to == "group")
+        return show({"group": group, "replayed": text, "state": str(file.path)}, [text], as_json=as_json)
     one = _One(settings, file, named, frozenset(skipped))
     try:
         with file.held(), _ended_like_ctrl_c():
@@ -176,6 +182,55 @@ def replay_command(
     told = {"group": group, "replayed": state.replayed, "left": state.left, "state": str(file.path)}
     told |= {"failed": state.failed, "perhaps_twice": state.perhaps_twice}
     return show(told, [line], as_json=as_json)
+
+
+def _place_of(settings: Settings, group: str, state_file: str | None = None) -> tuple[StateFile, str]:
+    """Where the state of a group's replays lies, and the cluster that it is of, in words."""
+    from rocketapp.admin.replay_state import StateFile
+    from rocketapp.app.settings import EMBEDDED
+
+    folder, client = Path(settings.broker.dir), settings.client
+    file = StateFile(Path(state_file) if state_file else folder.with_name(f"{folder.name}.replay-{group}.json"))
+    is_embedded = not client.name_server or settings.source_of("client", "name_server") == EMBEDDED
+    return file, f"the embedded broker in {folder.resolve()}" if is_embedded else client.name_server
+
+
+def replay_one(
+    settings: Settings, group: str, which: str, state_file: str | None = None, *, to_group: bool = True
+) -> str:
+    """Send one dead letter out again, ahead of the others: what became of it. No replay sends it a second time.
+
+    Raises CommandError.
+    """
+    from rocketapp.admin.replay import Replay, begin_one
+    from rocketapp.admin.replay_state import ReplayStateError
+
+    file, named = _place_of(settings, group, state_file)
+
+    async def work(cluster: AdminCluster) -> str:
+        letter = await _found(cluster, group, which)
+        state = await begin_one(cluster, file, group=group, named=named, to_group=to_group)
+        async with _sending(cluster, settings) as producer:
+            is_new = await Replay(cluster, producer, state, file, rate=None).one(letter)
+        said = "was replayed" if is_new else "was replayed before: --again replays all that are there"
+        return f"dead letter {letter.place} of group {group}, {letter.message.message_id}, {said}"
+
+    try:
+        with file.held():
+            return run_on(settings, work)
+    except ReplayStateError as error:
+        raise CommandError(str(error)) from error
+
+
+@contextlib.asynccontextmanager
+async def _sending(cluster: AdminCluster, settings: Settings) -> AsyncIterator[Producer]:
+    """A producer without retries."""
+    producer = producer_of(cluster.client, replace(settings.producer, retries=0), PRODUCER_GROUP)
+    await producer.start()
+    try:
+        yield producer
+    finally:
+        await producer.stop()
 
 
 class _One:
@@ -205,17 +260,13 @@ class _One:
         if not state.ends:
             self.near = did_you_mean(group, await groups_with(cluster))
             return state
-        config = replace(self._settings.producer, retries=0)
-        producer = producer_of(cluster.client, config, PRODUCER_GROUP)
-        await producer.start()
         try:
-            with _progress(state.left) as told:
-                replay = Replay(cluster, producer, state, self._file, rate=rate or None, skip=self._skip, told=told)
-                await replay.run()
+            async with _sending(cluster, self._settings) as producer:
+                with _progress(state.left) as told:
+                    replay = Replay(cluster, producer, state, self._file, rate=rate or None, skip=self._skip, told=told)
+                    await replay.run()
         except RocketAppError as error:
             raise CommandError(f"{error}{self.progress()}", FAILED) from error
-        finally:
-            await producer.stop()
         return state
 
 

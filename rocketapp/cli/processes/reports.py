@@ -32,7 +32,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Kinds: `loaded` (the app is there; it waits for its cluster), `started`, `joined` (its groups know their queues),
     `status`, `serving` (a broker), `failed` (before it was started), `ended` (drained or cut),
-    `view`, `blocked` and `described` (what the worker tells of itself and its app, for `--http`).
+    `view`, `blocked` and `answered` (what the worker tells of itself and its app, for `--http`).
     """
 
     kind: str
@@ -45,6 +45,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
     code: int = 0
     pid: int = 0
+    number: int = 0
+    """Of the question that is answered."""
     said: Any = None
     """In the process that reports an object; its plain values in another one."""
 

@@ -69,12 +69,14 @@ class Run:
             self._serve(settings.app.http, settings.source_of("app", "http"))
 
     def _serve(self, address: str, source: str) -> None:
+        from rocketapp.app.settings import DEVELOPMENT
         from rocketapp.operate.desk import Desk
         from rocketapp.operate.server import OperatorServer
 
         app = self._code["app"] if self._code is not None else self._spec["app"]
         patience, draining = self._settings.app.ready_patience, self._stop.requested
-        self._desk = Desk(app, self._names, patience=patience, draining=draining, ask=self._ask)
+        may_try = self._settings.environment == DEVELOPMENT
+        self._desk = Desk(app, self._names, patience=patience, draining=draining, ask=self._ask, may_try=may_try)
         name = "--http" if source == "command line" else f"{source}: app.http"
         try:
             self._server = OperatorServer(address, self._desk)
@@ -103,7 +105,7 @@ class Run:
 
     def hear(self, number: int, report: Report) -> None:
         """What a worker reports. What an operator is shown may come from any thread."""
-        if report.kind in ("view", "blocked", "described"):
+        if report.kind in ("view", "blocked", "answered"):
             if self._desk is not None:
                 self._show(self._desk, number, report)
         elif report.kind == "started":
@@ -138,7 +140,7 @@ class Run:
             event = report.said
             desk.blocked(number, event if isinstance(event, LoopBlocked) else convert(event, LoopBlocked))
         else:
-            desk.described(report.said or "", report.error)
+            desk.answered(report.number, report.said or "", report.error)
 
     def lost(self, number: int) -> None:
         """The worker's process has ended: what it did stays counted."""

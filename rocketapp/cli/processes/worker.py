@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, problem_of, user_place
 from rocketapp.cli.loop import settle
+from rocketapp.cli.processes.answers import ANSWERS, answer
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.clock import SystemClock
@@ -161,22 +162,20 @@ def _operation(settings: Settings, tell: Tell) -> Operation | None:
 def obey(app: RocketApp, settings: Settings, fields: Mapping[str, Any], tell: Tell) -> None:
     """Do what an operator asks of the process that has the app; from any thread.
 
-    The app is described in a thread of its own, so that the event loop and the lifeline go on. `tell` hears the
-    document, or why there is none.
+    `tell` hears the answer to what asks for one, or why there is none.
     """
 
-    def describe_app() -> None:
-        from rocketapp.asyncapi.document import document_of, encoded
-
+    def work_out() -> None:
         try:
-            report = Report("described", said=encoded(document_of(app, settings), "json"))
+            report = Report("answered", number=fields["number"], said=answer(app, settings, fields))
         except Exception as error:  # a request waits for an answer
-            report = Report("described", error=str(error) if isinstance(error, RocketAppError) else describe(error))
+            told = str(error) if isinstance(error, RocketAppError | CommandError) else describe(error)
+            report = Report("answered", number=fields["number"], error=told)
         tell(report)
 
     call = fields["call"]
-    if call == "describe":
-        threading.Thread(target=describe_app, name="rocketapp-describing", daemon=True).start()
+    if call in ANSWERS:
+        threading.Thread(target=work_out, name=f"rocketapp-{call}", daemon=True).start()
         return
     topic, group = fields["topic"], fields["group"]
     try:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rocketapp.admin.cluster import AdminError
 from rocketapp.admin.dead_letters import newest
 from rocketapp.admin.messages import limits, read
-from rocketapp.admin.replay import Replay, begin
+from rocketapp.admin.replay import Replay, begin, begin_one
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window, queue_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.producer.producer import Producer
@@ -127,6 +127,59 @@ def test_what_came_later_is_of_the_next_replay_and_nothing_goes_out_twice(tmp_pa
             assert (await replay(on, file, again=True)).replayed == 5
 
     run_virtual(story)
+
+
+async def replay_one(
+    on: Stage, file: StateFile, number: int, *, dies_at: int | None = None, stored: bool = False
+) -> bool:
+    """The dead letter with this number alone."""
+    letters = await newest(on.cluster, "billing", 100)
+    (letter,) = [one for one in letters if int(one.message.body) == number]
+    state = await begin_one(on.cluster, file, group="billing", named="here", to_group=True)
+    producer: Any = Mortal(on.producer(), dies_at, stored=stored)
+    return await Replay(on.cluster, producer, state, file, rate=None).one(letter)
+
+
+@settings(max_examples=25)
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from([None, 3, 11, 19]), st.integers(1, 12), st.booleans()), min_size=1, max_size=6
+    )
+)
+def test_single_ones_ahead_of_a_replay_go_out_once_wherever_either_ends(
+    steps: list[tuple[int | None, int, bool]],
+) -> None:
+    async def story(file: StateFile) -> None:
+        async with stage() as on:
+            await on.bury("billing", 20)
+            for number, dies_at, stored in steps:
+                if number is None:
+                    await outcome(replay(on, file, dies_at=dies_at, stored=stored))
+                else:
+                    await outcome(replay_one(on, file, number, dies_at=1 if dies_at < 6 else None, stored=stored))
+            await replay(on, file)
+            await on.bury("billing", 1, first=20)
+            assert await replay_one(on, file, 20)
+            assert not await replay_one(on, file, 20)
+            assert (await replay(on, file)).left == 0
+            assert sorted(await bodies(on, "%RETRY%billing")) == list(range(21))
+
+    with tempfile.TemporaryDirectory() as folder:
+        run_virtual(lambda: story(StateFile(Path(folder) / "state.json")))
+
+
+def test_a_single_one_that_went_out_is_forgotten_when_a_replay_has_passed_it(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 5)
+            await replay_one(on, file, 3)
+            assert (await replay(on, file)).replayed == 4
+            state = file.read()
+            assert state is not None
+            return state.singly
+
+    assert run_virtual(story) == []
 
 
 async def lock_queue(on: Stage, group: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable
@@ -59,11 +60,25 @@ def test_an_app_is_watched_and_operated_from_its_start_to_its_drain(
     http.becomes("/ready", 200)
 
     send("orders", "bad")
-    page = http.becomes("/", 200, "dead letter in %DLQ%shop: app:settle at orders")
-    assert "it is bad" in page.text
+    page = http.becomes("/", 200, "it is bad")
+    identity = re.search(r"app:settle at orders, message (\w+), attempt 1", page.text)
+    assert identity
     wait_until(lambda: http.metrics().get("rocketapp_handler_done_total") == 1, "the first one is done")
     assert http.metrics()["rocketapp_handler_dead_letters_total"] == 1
     assert http.metrics()["messaging_process_duration_seconds_count"] == 2
+
+    found = http.post("/replay", group="shop", id=identity[1])
+    assert (found.status, "of group shop" in found.text, "was replayed" in found.text) == (200, True, True)
+    wait_until(lambda: http.metrics()["rocketapp_handler_dead_letters_total"] == 2, "it fails again")
+    again = start("dlq", "replay", "shop", "--only", identity[1])
+    again.ends(0)
+    assert "was replayed" in again.out
+
+    counted = http.metrics()["rocketapp_handler_done_total"]
+    assert "Done" in http.post("/try", handler="app:settle orders", tag="", body="tried").text
+    assert "DeadLetter: it is bad" in http.post("/try", handler="app:settle orders", tag="", body="bad").text
+    one.says("settled tried")
+    assert http.metrics()["rocketapp_handler_done_total"] == counted
 
     assert http.post("/pause", topic="orders", group="shop").status == 303
     assert http.post("/pause", topic="odrers", group="shop").status == 404

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from rocketapp.operate.view import View
 from tests.unit.operate.views import snapshot_of
 
 ORDERS = ("orders", "shop")
-Asked = list[tuple[int, Mapping[str, str]]]
+Asked = list[tuple[int, Mapping[str, Any]]]
 
 
 def desk_of(workers: int, now: Callable[[], float] = time.monotonic) -> tuple[Desk, Asked]:
@@ -68,27 +69,51 @@ def test_a_process_that_has_ended_is_named_and_what_it_counted_stays() -> None:
     assert gone.groups[0].handlers[0].stats.handled == 7
 
 
-def test_one_process_is_asked_for_the_description_and_again_after_one_was_started_anew() -> None:
-    desk, asked = desk_of(2)
+def answering(*answers: tuple[str, str]) -> tuple[Desk, list[str]]:
+    """A desk with two workers that answer later, in a thread; and which of them was asked what."""
+    left, asked = list(answers), list[str]()
+
+    def ask(number: int, fields: Mapping[str, Any]) -> None:
+        asked.append(f"{fields['call']} {number}")
+        threading.Timer(0.02, desk.answered, [fields["number"], *left.pop(0)]).start()
+
+    desk = Desk("shop", {1: "", 2: ""}, patience=30.0, draining=asyncio.Event(), ask=ask)
     desk.greet(1)
     desk.greet(2)
-    desk.described('{"asyncapi": "3.0.0"}', "")
-    assert desk.describe() == b'{"asyncapi": "3.0.0"}'
-    assert asked == []
+    desk.viewed(1, view())
+    return desk, asked
+
+
+def test_one_process_is_asked_for_the_description_and_again_after_one_was_started_anew() -> None:
+    desk, asked = answering(('{"asyncapi": "3.0.0"}', ""), ("", "two handlers contradict each other"))
+    assert [desk.describe(), desk.describe()] == [b'{"asyncapi": "3.0.0"}'] * 2
     desk.lost(1)
-    desk.greet(1)
-    desk.described("", "two handlers contradict each other")
     with pytest.raises(SetupError, match="contradict"):
+        desk.describe()
+    assert asked == ["describe 1", "describe 2"]
+
+
+def test_nobody_to_ask_is_said_at_once() -> None:
+    desk, _ = desk_of(1)
+    with pytest.raises(SetupError, match="no worker is there to ask yet"):
         desk.describe()
 
 
-def test_a_description_is_waited_for() -> None:
-    def ask(number: int, fields: Mapping[str, str]) -> None:
-        threading.Timer(0.05, desk.described, ["{}", ""]).start()
-
-    desk = Desk("shop", {1: ""}, patience=30.0, draining=asyncio.Event(), ask=ask)
+def test_an_answer_that_does_not_come_is_waited_for_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketapp.operate.desk.ANSWERED_WITHIN", 0.05)
+    desk, _ = desk_of(1)
     desk.greet(1)
-    assert desk.describe() == b"{}"
+    with pytest.raises(SetupError, match=r"no answer within 0\.05 s"):
+        desk.describe()
+    desk.answered(1, "late", "")  # nobody waits for it
+
+
+def test_a_dead_letter_of_a_group_of_the_app_is_replayed_and_of_no_other() -> None:
+    desk, asked = answering(("was replayed", ""))
+    assert desk.replay("shop", "7F01") == "was replayed"
+    with pytest.raises(SetupError, match="no handler of the app is in this group"):
+        desk.replay("shpo", "7F01")
+    assert asked == ["replay 1"]
 
 
 def test_the_history_is_of_all_processes_and_of_those_that_have_ended() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 from urllib.parse import urlencode
 
@@ -20,11 +21,13 @@ from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.errors import SetupError
 from rocketapp.operate import desk
 from rocketapp.operate.requests import Request, Response, answer
-from rocketapp.operate.view import Now
+from rocketapp.operate.view import DeadLetterLine, Now
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
 
 OPEN = {"host": "127.0.0.1:8080"}
 ORDERS = urlencode({"topic": "orders", "group": "shop"}).encode()
+LETTER = urlencode({"group": "shop", "id": "7F01"}).encode()
+TRIED = urlencode({"handler": "app:settle orders", "tag": "", "body": '{"cents": 5} <b>'}).encode()
 EVIL = "<script>alert('x')</script>"
 
 
@@ -44,6 +47,14 @@ class Desk(desk.Desk):
             raise SetupError("", "no handler of the app takes this topic in this group")
         self.changes.append((call, topic, group))
 
+    def replay(self, group: str, identity: str) -> str:
+        self.changes.append(("replay", identity, group))
+        return f"dead letter {identity} was replayed"
+
+    def try_handler(self, handler: str, topic: str, body: str, tag: str) -> str:
+        self.changes.append((f"try {body}", topic, handler))
+        return f"Done: {body}"
+
     def describe(self) -> bytes:
         if not self.shown.processes:
             raise SetupError("", "no worker has described the app yet: ask again")
@@ -54,8 +65,15 @@ def get(path: str, now: Now | None = None, headers: Mapping[str, str] = OPEN) ->
     return answer(Request(method="GET", path=path, headers=headers), Desk(now or now_of(seen())), "shop.internal")
 
 
-def post(desk: Desk, *, headers: Mapping[str, str], peer: str = "127.0.0.1", body: bytes = ORDERS) -> Response:
-    request = Request(method="POST", path="/pause", headers=headers, body=body, peer=peer)
+def post(
+    desk: Desk,
+    path: str = "/pause",
+    *,
+    headers: Mapping[str, str] = OPEN,
+    peer: str = "127.0.0.1",
+    body: bytes = ORDERS,
+) -> Response:
+    request = Request(method="POST", path=path, headers=headers, body=body, peer=peer)
     return answer(request, desk, "shop.internal")
 
 
@@ -169,9 +187,10 @@ def test_a_command_line_pauses_as_well() -> None:
     ],
     ids=["site", "sandbox", "port", "fetched", "sibling", "rebound", "nameless", "far", "far in 6", "by a proxy"],
 )
-def test_what_may_come_from_elsewhere_pauses_nothing(headers: dict[str, str], peer: str) -> None:
-    desk = Desk(now_of(seen()))
-    assert post(desk, headers=headers, peer=peer).status == 403
+def test_what_may_come_from_elsewhere_changes_nothing(headers: dict[str, str], peer: str) -> None:
+    desk = Desk(now_of(seen(), may_try=True))
+    for path, body in (("/pause", ORDERS), ("/replay", LETTER), ("/try", TRIED)):
+        assert post(desk, path, headers=headers, peer=peer, body=body).status == 403
     assert desk.changes == []
 
 
@@ -187,6 +206,48 @@ def test_what_may_come_from_elsewhere_pauses_nothing(headers: dict[str, str], pe
 )
 def test_a_form_that_names_no_topic_of_the_app_is_refused(body: bytes, status: int) -> None:
     assert post(Desk(now_of(seen())), headers=OPEN, body=body).status == status
+
+
+def test_a_dead_letter_has_its_reason_and_a_button_that_replays_it() -> None:
+    letter = DeadLetterLine(
+        at=1_700_000_000.0,
+        group="shop",
+        handler="app:settle",
+        topic="orders",
+        message_id="7F01",
+        attempt=16,
+        reason=f"KeyError: {EVIL}",
+    )
+    process = seen()
+    assert process.view is not None
+    text = get("/", now_of(replace(process, view=replace(process.view, dead_letters=(letter,))))).body.decode()
+    letters = text.partition('id="last-dead-letters"')[2].partition("<h2")[0]
+    assert "KeyError: &lt;script&gt;" in letters
+    assert "app:settle at orders, message 7F01, attempt 16" in letters
+    assert '<form method="post" action="/replay"><input type="hidden" name="group" value="shop">' in letters
+    desk = Desk(now_of(process))
+    found = post(desk, "/replay", body=LETTER)
+    assert (found.status, desk.changes) == (200, [("replay", "7F01", "shop")])
+    assert "dead letter 7F01 was replayed" in found.body.decode()
+
+
+def test_a_handler_is_tried_and_the_form_keeps_what_was_given() -> None:
+    desk = Desk(now_of(seen(), may_try=True))
+    assert '<option value="app:settle orders">' in get("/try", desk.shown).body.decode()
+    assert "/try" in get("/", desk.shown).body.decode()
+    found = post(desk, "/try", body=TRIED)
+    assert (found.status, desk.changes) == (200, [('try {"cents": 5} <b>', "orders", "app:settle")])
+    text = found.body.decode()
+    assert "Done: {&quot;cents&quot;: 5} &lt;b&gt;" in text
+    assert '<option value="app:settle orders" selected>' in text
+    assert "<b>" not in text
+
+
+def test_outside_of_development_nothing_is_tried() -> None:
+    desk = Desk(now_of(seen()))
+    assert (post(desk, "/try", body=TRIED).status, get("/try").status) == (403, 403)
+    assert "/try" not in get("/").body.decode()
+    assert desk.changes == []
 
 
 def test_the_document_and_its_page_are_for_those_who_may_see_the_page() -> None:

@@ -1,0 +1,98 @@
+"""What a process of an app answers when an operator asks: a description, a call of a handler, a replayed dead letter.
+
+Each is worked out in a thread of its own, so that the event loop and the lifeline go on. A handler that is tried runs
+on the app's loop, where what it uses was made, and within a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rocketapp.cli.failure import describe, user_place
+from rocketapp.cli.settings import subscriptions_of
+from rocketapp.errors import SetupError
+
+if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.settings import Settings
+    from rocketapp.testing import Published
+
+_log = logging.getLogger("rocketapp.run")
+TRIED_WITHIN = 3.5
+"""Seconds that a call may take: who asks waits for 4."""
+
+
+def answer(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
+    """The text for whoever asked. Raises what goes wrong."""
+    return ANSWERS[fields["call"]](app, settings, fields)
+
+
+def _describe(app: RocketApp, settings: Settings, _fields: Mapping[str, Any]) -> str:
+    from rocketapp.asyncapi.document import document_of, encoded
+
+    return encoded(document_of(app, settings), "json")
+
+
+def _replay(_app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
+    from rocketapp.cli.commands.dlq import replay_one
+
+    text = replay_one(settings, fields["group"], fields["id"])
+    _log.warning("%s, by an operator", text)
+    return text
+
+
+def _try(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
+    """The outcome, and what the handler would publish. Nothing is sent and no offset moves."""
+    from rocketapp.app.declare.phases import loop_of
+
+    published: list[Published] = []
+
+    async def within() -> Any:
+        async with asyncio.timeout(TRIED_WITHIN):
+            return await _called(app, settings, fields, published)
+
+    try:
+        outcome = asyncio.run_coroutine_threadsafe(within(), loop_of(app)).result()
+    except TimeoutError:
+        return f"not done within {TRIED_WITHIN:g} s: it was cancelled"
+    lines = [_told(outcome)]
+    lines += (f"would publish to {one.topic}: {one.body.decode('utf-8', 'backslashreplace')}" for one in published)
+    return "\n".join(lines)
+
+
+async def _called(app: RocketApp, settings: Settings, fields: Mapping[str, Any], published: list[Published]) -> Any:
+    from rocketapp.app.declare.phases import declared_of
+    from rocketapp.testing import call, make_message
+
+    name, topic = fields["handler"], fields["topic"]
+    handlers = declared_of(app).registry.handlers(subscriptions_of(app, settings))
+    known = [one for one in handlers if (one.subscription.handler_name, one.subscription.topic) == (name, topic)]
+    if not known:
+        raise SetupError("", f"no handler {name} takes topic {topic}")
+    subscription = known[0].subscription
+    tag = fields["tag"] or min(subscription.tags, default=None)
+    message = make_message(fields["body"].encode(), topic=topic, tag=tag)
+    item = message if subscription.batch is None else [message]
+    outcome: Any = await call(known[0].function, item, app=app, topic=topic, published=published)
+    return outcome if subscription.batch is None else outcome[0]
+
+
+def _told(outcome: Any) -> str:
+    """`Retry: app.py:12: KeyError: 'total'`, or `Done` with what the handler returned."""
+    word, cause = type(outcome).__name__, getattr(outcome, "__cause__", None)
+    if cause is not None:
+        place = user_place(cause)
+        return f"{word}: {f'{place}: ' if place else ''}{describe(cause)}"
+    value = getattr(outcome, "value", None)
+    text = getattr(outcome, "reason", "") or ("" if value is None else f"{value!r}")
+    return f"{word}: {text}" if text else word
+
+
+ANSWERS: Mapping[str, Callable[[RocketApp, Settings, Mapping[str, Any]], str]] = {
+    "describe": _describe,
+    "replay": _replay,
+    "try": _try,
+}
