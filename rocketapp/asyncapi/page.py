@@ -5,8 +5,6 @@ A JSON schema is a table of its fields, with types in words and links to those t
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,43 +12,40 @@ from html import escape
 from textwrap import dedent
 from typing import Any, Final
 
+from rocketapp.asyncapi.diagram import diagram
 from rocketapp.asyncapi.document import BINDING
 from rocketapp.asyncapi.schemas import PLACE
+from rocketapp.asyncapi.style import BASE, policy_of
 
-STYLE: Final = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --quiet: #5b6470; --link: #0b57d0;
-  --send: #8a4b00; --receive: #14652f; }
-@media (prefers-color-scheme: dark) {
-  :root { --quiet: #a8b0ba; --link: #8ab4f8; --send: #ffc078; --receive: #8ce0a5; } }
-* { box-sizing: border-box; }
-body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 78rem; padding: 1rem; }
-a { color: var(--link); } a:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+STYLE: Final = (
+    BASE
+    + """
 .skip:not(:focus) { clip-path: inset(50%); position: absolute; }
-h1 { font-size: 1.7rem; margin: .5rem 0; } h2 { font-size: 1.3rem; } h3 { font-size: 1.1rem; } h4 { font-size: 1rem; }
-h2, h3, h4, li, dd, td, th { overflow-wrap: anywhere; }
-code, pre { font: .9em/1.45 ui-monospace, monospace; }
-code { background: var(--soft); border-radius: 4px; padding: 0 .25em; }
-pre { background: var(--soft); border-radius: 6px; overflow-x: auto; padding: .7rem; }
-small, .soft { color: var(--quiet); }
-section.channel, section[aria-labelledby] { border-top: 1px solid var(--line); margin-top: 2rem; }
-article { border-left: 4px solid var(--line); margin: 1rem 0; padding: .1rem 0 .1rem 1rem; }
-article > :first-child { margin-top: .2rem; }
-article.send { border-color: var(--send); } article.receive { border-color: var(--receive); }
-.badge { border: 1px solid; border-radius: 999px; font-size: .8rem; font-weight: 600; padding: .1rem .6rem; }
-.send .badge { color: var(--send); } .receive .badge { color: var(--receive); }
-dl.facts { margin: .6rem 0; }
-dl.facts > div { display: grid; gap: 0 1rem; grid-template-columns: 9rem 1fr; padding: .15rem 0; }
-dt { color: var(--quiet); } dd { margin: 0; min-width: 0; }
+h1 small { font-size: 1rem; font-weight: 400; } h3 { margin: .2rem 0 .5rem; }
+header p { margin: .3rem 0; } header dl.facts { margin: .4rem 0; }
+article { border-left: 3px solid var(--line); margin: 1.1rem 0; padding: .1rem 0 .1rem 1rem; }
+article > :first-child { margin-top: 0; }
+article.send { border-color: var(--warn); } article.receive { border-color: var(--good); }
+.send .pill { color: var(--warn); } .receive .pill { color: var(--good); }
+dl.facts { margin: .5rem 0; }
+dl.facts > div { display: grid; gap: 0 1rem; grid-template-columns: 8.5rem 1fr; padding: .12rem 0; }
+dt { color: var(--quiet); } dd { margin: 0; min-width: 0; } dd p, td p { margin: 0; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th, td { border-bottom: 1px solid var(--line); padding: .35rem .7rem .35rem 0; text-align: left; vertical-align: top; }
-td p { margin: 0; }
-nav ul { columns: 16rem; list-style: none; margin: 0; padding: 0; } nav h2 { font-size: 1rem; margin: 1rem 0 .3rem; }
+nav ul { columns: 16rem; list-style: none; margin: 0; padding: 0; } nav h2:not(:first-child) { margin-top: 1rem; }
+.diagram { display: block; margin: 0 auto; }
+.diagram text { dominant-baseline: central; fill: var(--ink); font: 13px system-ui, sans-serif; text-anchor: middle; }
+.diagram rect { fill: var(--paper); stroke: var(--line); stroke-width: 1.5; }
+.diagram a.receive rect { stroke: var(--good); } .diagram a.send rect { stroke: var(--warn); }
+.diagram a.handler rect { fill: var(--ground); } .diagram a.own rect { stroke-dasharray: 5 4; }
+.diagram a { text-decoration: none; } .diagram a:hover rect, .diagram a:focus-visible rect { stroke: var(--accent); }
+.line { fill: none; opacity: .55; stroke-width: 1.4; } .line.receive { stroke: var(--good); }
+.line.send { stroke: var(--warn); } .arrow.receive { fill: var(--good); } .arrow.send { fill: var(--warn); }
 @media (max-width: 36rem) {
   dl.facts > div { grid-template-columns: 1fr; padding: .3rem 0; }
   table, tbody, tr, td { display: block; } thead { clip-path: inset(50%); position: absolute; }
   td { border: 0; padding: .05rem 0; } tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } }
-""".strip()
+"""
+).strip()
 
 _CODE = re.compile(r"`([^`\n]+)`")
 _INDENTED = re.compile(r" {4}")
@@ -156,7 +151,7 @@ def _plain_type(schema: Mapping[str, Any]) -> str:
 def _rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     required = schema.get("required", ())
     for name, field in schema["properties"].items():
-        is_needed = "" if name in required else ' <small class="soft">optional</small>'
+        is_needed = "" if name in required else ' <small class="quiet">optional</small>'
         text = prose(field.get("description", "")) if isinstance(field, dict) else ""
         head = f"<code>{escape(name)}</code>{is_needed}"
         yield head, f"{type_text(field)}{_bounds(field)}", text
@@ -185,7 +180,7 @@ def _bounds(schema: Any) -> str:
     is_tuple = isinstance(schema.get("items"), list)
     known = {key: text for key, text in _BOUNDS.items() if key in schema and not (is_tuple and key.endswith("Items"))}
     said = [text.format(_value(schema[key])) for key, text in known.items()]
-    return f' <small class="soft">({", ".join(said)})</small>' if said else ""
+    return f' <small class="quiet">({", ".join(said)})</small>' if said else ""
 
 
 def _value(value: Any) -> str:
@@ -193,8 +188,7 @@ def _value(value: Any) -> str:
     return escape(value if isinstance(value, str) else json.dumps(value))
 
 
-_HASH = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
-_ITSELF = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; form-action 'none'"
+_ITSELF = f"{policy_of(STYLE)}; form-action 'none'"
 CONTENT_POLICY: Final = f"{_ITSELF}; frame-ancestors 'none'"
 """A browser loads nothing and runs nothing."""
 _WORDS = {"send": "sends", "receive": "receives"}
@@ -212,7 +206,11 @@ def page_of(document: Objects) -> str:
     operations: dict[str, list[tuple[str, Objects]]] = {name: [] for name in channels}
     for key, one in document["operations"].items():
         operations[one["channel"]["$ref"].removeprefix("#/channels/")].append((key, one))
-    parts = [*_head(document), *_contents(channels, operations, schemas), '<main id="main">']
+    drawing = diagram(channels, document["operations"])
+    if drawing:
+        label = 'tabindex="0" role="region" aria-label="Topics and handlers"'
+        drawing = f'<div class="card scroll" {label}>{drawing}</div>'
+    parts = [*_head(document), drawing, *_contents(channels, operations, schemas), '<main id="main">']
     if not channels:
         parts.append("<p>Nothing is subscribed or published.</p>")
     for name, channel in channels.items():
@@ -229,7 +227,7 @@ def _head(document: Objects) -> Iterator[str]:
     yield f'<meta http-equiv="Content-Security-Policy" content="{_ITSELF}">'
     yield f"<title>{title}: messages</title><style>{STYLE}</style></head><body>"
     yield '<a class="skip" href="#main">Skip to the topics</a>'
-    yield f'<header><h1>{title} <small class="soft">{escape(info["version"])}</small></h1>'
+    yield f'<header><h1>{title} <small class="quiet">{escape(info["version"])}</small></h1>'
     yield prose(info.get("description", ""))
     yield '<dl class="facts">'
     for server in document["servers"].values():
@@ -241,11 +239,11 @@ def _head(document: Objects) -> Iterator[str]:
 def _contents(channels: Objects, operations: Operations, schemas: Objects) -> Iterator[str]:
     if not channels:
         return
-    yield '<nav aria-label="Contents"><h2>Topics</h2><ul>'
+    yield '<nav aria-label="Contents" class="card"><h2>Topics</h2><ul>'
     for name, channel in channels.items():
         said = ", ".join(_WORDS[action] for action in sorted({one["action"] for _, one in operations[name]}))
         link = f'<a href="#channel-{name}">{escape(_name(channel))}</a>'
-        yield f'<li>{link} <small class="soft">{_cluster(channel)} {said}</small></li>'
+        yield f'<li>{link} <small class="quiet">{_cluster(channel)} {said}</small></li>'
     yield "</ul>"
     if schemas:
         yield "<h2>Schemas</h2><ul>"
@@ -257,8 +255,8 @@ def _contents(channels: Objects, operations: Operations, schemas: Objects) -> It
 def _channel(
     name: str, channel: Objects, operations: Sequence[tuple[str, Objects]], messages: Objects
 ) -> Iterator[str]:
-    yield f'<section id="channel-{name}" class="channel"><h2>{escape(_name(channel))}'
-    yield f' <small class="soft">{_cluster(channel)}</small></h2>{prose(channel["description"])}'
+    yield f'<section id="channel-{name}" class="card"><h2>{escape(_name(channel))}'
+    yield f' <small class="quiet">{_cluster(channel)}</small></h2>{prose(channel["description"])}'
     for key, one in operations:
         yield from _operation(key, one, messages)
     if channel["messages"]:
@@ -271,7 +269,7 @@ def _channel(
 def _operation(key: str, one: Objects, messages: Objects) -> Iterator[str]:
     word = _WORDS[one["action"]]
     yield f'<article id="operation-{key}" class="{one["action"]}">'
-    yield f'<h3><span class="badge">{word}</span> {escape(one["title"])}</h3>'
+    yield f'<h3><span class="pill">{word}</span> {escape(one["title"])}</h3>'
     yield prose(one.get("description") or one.get("summary", ""))
     rows = list(_facts(one.get("bindings", {}).get(BINDING, {})))
     links = [_message_link(message["$ref"], messages) for message in one["messages"]]
@@ -361,7 +359,7 @@ def _payload_text(message: Objects) -> str:
 def _schemas(schemas: Objects) -> Iterator[str]:
     if not schemas:
         return
-    yield '<section aria-labelledby="schemas"><h2 id="schemas">Schemas</h2>'
+    yield '<section aria-labelledby="schemas" class="card"><h2 id="schemas">Schemas</h2>'
     for name, schema in schemas.items():
         yield f'<article id="schema-{escape(name)}"><h3>{escape(name)}</h3>{schema_of(schema)}</article>'
     yield "</section>"

@@ -1,8 +1,8 @@
 """The page of a running app: HTML that is complete without a script, and nothing from elsewhere.
 
 What blocks is on top, then what handlers did in the last 15 minutes, then topics and those queues that have something
-to do. All text that comes from messages, handlers and brokers is escaped in one place, `_shown`. The only script asks
-for the page again and puts the new body in the place of the old one; without it the browser loads the page anew.
+to do. All text that comes from messages, handlers and brokers is escaped where it is put in. The only script asks for
+the page again and puts the new body in the place of the old one; without it the browser loads the page anew.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     yield '<section class="card"><h2>What is the matter</h2><ul class="findings">'
     for one in findings[:MOST]:
         for_how_long = f" <b>for {_duration(one.seconds)}</b>" if one.seconds >= 1 else ""
-        mend = f"<small>{_shown(one.mend)}</small>" if one.mend else ""
-        yield f"<li{' class=bad' if one.needs_person else ''}>{_shown(one.text)}{for_how_long}{mend}</li>"
+        mend = f"<small>{escape(one.mend)}</small>" if one.mend else ""
+        yield f"<li{' class=bad' if one.needs_person else ''}>{escape(one.text)}{for_how_long}{mend}</li>"
     yield "</ul>"
     if len(findings) > MOST:
         yield f"<p>and {len(findings) - MOST} more</p>"

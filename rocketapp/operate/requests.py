@@ -16,7 +16,6 @@ from urllib.parse import parse_qs
 from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError
 from rocketapp.operate.desk import Desk
-from rocketapp.operate.page import CONTENT_POLICY, page, page_of_outcome, page_of_try
 from rocketapp.operate.verdict import MOST, judge
 from rocketapp.operate.view import snapshots_of
 from rocketapp.plugin import Metric
@@ -100,16 +99,23 @@ def _gauge(name: str, unit: str, meaning: str, value: int) -> Metric:
 
 
 def _page(desk: Desk) -> Response:
+    """Where probes and metrics alone are asked for, nothing of the pages is imported."""
+    from rocketapp.operate.page import page
+
     now = desk.now()
     return _html(page(now, judge(now), SystemClock().now()))
 
 
 def _try_page(desk: Desk) -> Response:
+    from rocketapp.operate.page import page_of_try
+
     now = desk.now()
     return _html(page_of_try(now, {})) if now.may_try else _text(403, _NO_TRY)
 
 
 def _html(text: str, status: int = 200) -> Response:
+    from rocketapp.operate.page import CONTENT_POLICY
+
     headers = {"Content-Security-Policy": CONTENT_POLICY, "Referrer-Policy": "same-origin"}
     body = text.encode("utf-8", "replace")
     return Response(status=status, body=body, content_type="text/html; charset=utf-8", headers=headers)
@@ -194,6 +200,8 @@ def _switch(desk: Desk, call: Literal["pause", "resume"], given: Mapping[str, st
 
 
 def _replay(desk: Desk, given: Mapping[str, str]) -> Response:
+    from rocketapp.operate.page import page_of_outcome
+
     try:
         status, text = 200, desk.replay(given["group"], given["id"])
     except RocketAppError as error:
@@ -202,6 +210,8 @@ def _replay(desk: Desk, given: Mapping[str, str]) -> Response:
 
 
 def _try(desk: Desk, given: Mapping[str, str]) -> Response:
+    from rocketapp.operate.page import page_of_try
+
     if not desk.now().may_try:
         return _text(403, _NO_TRY)
     handler, _, topic = given["handler"].rpartition(" ")
