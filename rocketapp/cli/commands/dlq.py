@@ -7,8 +7,7 @@ import contextlib
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from pathlib import Path
 from types import FrameType
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, producer_of, run_on, settings_here
+from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, run_on, settings_here
 from rocketapp.cli.commands.completion import groups
 from rocketapp.cli.commands.messages import json_of, lines_of
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
@@ -30,6 +29,7 @@ from rocketapp.cli.options import (
     refuse_empty,
 )
 from rocketapp.cli.output import Column, print_json, print_table, printable, say, show, show_items
+from rocketapp.cli.replays import found_letter, place_of, replay_one, sending
 from rocketapp.errors import RocketAppError, did_you_mean
 
 if TYPE_CHECKING:
@@ -41,12 +41,10 @@ if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
     from rocketapp.consumer.handler import Handler
     from rocketapp.model.outgoing import Outgoing
-    from rocketapp.producer.producer import Producer
     from rocketapp.wire.message import Message
 
 COUNTS = (Column("GROUP", "group", itemgetter(0)), Column("DEAD LETTERS", "dead_letters", itemgetter(1)))
 _PLACE = re.compile(r".+:\d+:\d+")
-PRODUCER_GROUP = "rocketapp-replay"
 
 
 @click.group("dlq")
@@ -99,17 +97,8 @@ def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
 def show_command(*, group: str, which: str, as_json: bool) -> int:
     """Show one dead letter with all properties. WHICH is its place or a message id."""
     refuse_empty({"WHICH": which})
-    found = ask_cluster(lambda cluster: _found(cluster, group, which))
+    found = ask_cluster(lambda cluster: found_letter(cluster, group, which))
     return show(json_of(found.message), lines_of(found.message), as_json=as_json)
-
-
-async def _found(cluster: AdminCluster, group: str, which: str) -> StoredDeadLetter:
-    from rocketapp.admin.dead_letters import find
-
-    found = await find(cluster, group, which)
-    if found is None:
-        raise CommandError(f"group {group} has no dead letter {which}: see rocketapp dlq list {group}", FAILED)
-    return found
 
 
 def _shown(letter: StoredDeadLetter) -> dict[str, Any]:
@@ -159,7 +148,7 @@ def replay_command(
         if not _PLACE.fullmatch(place):
             raise CommandError(f"--skip {place}: write a place as rocketapp dlq list shows it, broker-a:0:17")
     settings = settings_here()
-    file, named = _place_of(settings, group, state_file)
+    file, named = place_of(settings, group, state_file)
     if only:
         text = replay_one(settings, group, only, state_file, to_group=to == "group")
         return show({"group": group, "replayed": text, "state": str(file.path)}, [text], as_json=as_json)
@@ -182,55 +171,6 @@ def replay_command(
     told = {"group": group, "replayed": state.replayed, "left": state.left, "state": str(file.path)}
     told |= {"failed": state.failed, "perhaps_twice": state.perhaps_twice}
     return show(told, [line], as_json=as_json)
-
-
-def _place_of(settings: Settings, group: str, state_file: str | None = None) -> tuple[StateFile, str]:
-    """Where the state of a group's replays lies, and the cluster that it is of, in words."""
-    from rocketapp.admin.replay_state import StateFile
-    from rocketapp.app.settings import EMBEDDED
-
-    folder, client = Path(settings.broker.dir), settings.client
-    file = StateFile(Path(state_file) if state_file else folder.with_name(f"{folder.name}.replay-{group}.json"))
-    is_embedded = not client.name_server or settings.source_of("client", "name_server") == EMBEDDED
-    return file, f"the embedded broker in {folder.resolve()}" if is_embedded else client.name_server
-
-
-def replay_one(
-    settings: Settings, group: str, which: str, state_file: str | None = None, *, to_group: bool = True
-) -> str:
-    """Send one dead letter out again, ahead of the others: what became of it. No replay sends it a second time.
-
-    Raises CommandError.
-    """
-    from rocketapp.admin.replay import Replay, begin_one
-    from rocketapp.admin.replay_state import ReplayStateError
-
-    file, named = _place_of(settings, group, state_file)
-
-    async def work(cluster: AdminCluster) -> str:
-        letter = await _found(cluster, group, which)
-        state = await begin_one(cluster, file, group=group, named=named, to_group=to_group)
-        async with _sending(cluster, settings) as producer:
-            is_new = await Replay(cluster, producer, state, file, rate=None).one(letter)
-        said = "was replayed" if is_new else "was replayed before: --again replays all that are there"
-        return f"dead letter {letter.place} of group {group}, {letter.message.message_id}, {said}"
-
-    try:
-        with file.held():
-            return run_on(settings, work)
-    except ReplayStateError as error:
-        raise CommandError(str(error)) from error
-
-
-@contextlib.asynccontextmanager
-async def _sending(cluster: AdminCluster, settings: Settings) -> AsyncIterator[Producer]:
-    """A producer without retries."""
-    producer = producer_of(cluster.client, replace(settings.producer, retries=0), PRODUCER_GROUP)
-    await producer.start()
-    try:
-        yield producer
-    finally:
-        await producer.stop()
 
 
 class _One:
@@ -261,7 +201,7 @@ class _One:
             self.near = did_you_mean(group, await groups_with(cluster))
             return state
         try:
-            async with _sending(cluster, self._settings) as producer:
+            async with sending(cluster, self._settings) as producer:
                 with _progress(state.left) as told:
                     replay = Replay(cluster, producer, state, self._file, rate=rate or None, skip=self._skip, told=told)
                     await replay.run()
@@ -346,7 +286,7 @@ async def _try(
     from rocketapp.admin.dead_letters import as_delivered
     from rocketapp.app.run.inside import handlers_alone
 
-    letter = await _found(cluster, group, which)
+    letter = await found_letter(cluster, group, which)
     published: list[Outgoing] = []
     async with handlers_alone(app, settings, published) as groups:
         handler = _handler(groups, group, letter)

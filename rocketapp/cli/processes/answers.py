@@ -37,7 +37,7 @@ def _describe(app: RocketApp, settings: Settings, _fields: Mapping[str, Any]) ->
 
 
 def _replay(_app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
-    from rocketapp.cli.commands.dlq import replay_one
+    from rocketapp.cli.replays import replay_one
 
     text = replay_one(settings, fields["group"], fields["id"])
     _log.warning("%s, by an operator", text)
