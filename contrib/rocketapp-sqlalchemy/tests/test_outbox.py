@@ -72,6 +72,25 @@ def test_what_a_handler_wrote_is_sent_when_it_is_done(database: Database, engine
     assert waiting(engine) == 0
 
 
+def test_a_row_that_is_written_without_a_session_is_sent_like_any_other(database: Database, engine: Engine) -> None:
+    box, taken = Outbox(database), list[Message]()
+    app = RocketApp("shop", plugins=[database, box])
+
+    @app.subscribe("bills")
+    async def bill(message: Message) -> None:
+        taken.append(message)
+
+    with TestApp(app) as t:
+        row = box.message("bills", {"order": 1}, tag="new", order_key="1")
+        values = {"slot": row.slot, "topic": row.topic, "body": row.body, "options": row.options}
+        with engine.begin() as connection:
+            connection.execute(outbox.insert().values(values))
+        t.advance(5)
+        (one,) = taken
+        assert (one.json(), one.tag, len(one.properties["outbox_id"])) == ({"order": 1}, "new", 32)
+    assert waiting(engine) == 0
+
+
 def test_messages_of_one_key_are_sent_in_the_order_of_writing(database: Database, engine: Engine) -> None:
     metadata.create_all(engine)
     box, taken = Outbox(database), list[str]()

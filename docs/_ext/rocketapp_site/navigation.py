@@ -34,7 +34,7 @@ TREES: Mapping[str, Sequence[Group]] = {
         Group("Begin", ("docs/how-to/develop", "docs/how-to/arrange-handlers")),
         Group(
             "Complete recipes",
-            tuple(f"docs/how-to/{name}" for name in ("fastapi", "jupyter", "postgresql", "keda")),
+            tuple(f"docs/how-to/{name}" for name in ("fastapi", "django", "jupyter", "postgresql", "keda")),
         ),
         Group(
             "Handle",

@@ -76,6 +76,20 @@ class Outbox:
         The message carries the property `outbox_id`: a consumer with
         `idempotent=lambda message: message.properties["outbox_id"]` handles it once, although it may be sent twice.
         """
+        session.add(self.message(topic, body, **options))
+        relay = self._relay
+        if relay is not None:
+            sync_session = session.sync_session if isinstance(session, AsyncSession) else session
+            sync_session.info[WRITTEN] = True
+            if not event.contains(sync_session, "after_commit", relay.committed):
+                event.listen(sync_session, "after_commit", relay.committed)
+
+    def message(self, topic: str | Topic[Any], body: Any, **options: Unpack[OutboxOptions]) -> OutboxMessage:
+        """The row that `publish` adds to the session, with its `slot`, `topic`, `body` and `options`.
+
+        For what writes to the table `rocketapp_outbox` without SQLAlchemy, such as another ORM in its own transaction.
+        It is sent within `interval` seconds of the commit.
+        """
         unknown = set(options) - set(OutboxOptions.__annotations__)
         if unknown:
             raise TypeError(f"Outbox.publish takes no keyword {min(unknown)!r}")
@@ -91,13 +105,7 @@ class Outbox:
         row.slot = zlib.crc32((message.order_key or message_id).encode()) % SLOTS
         row.topic, row.body = message.topic, message.body
         row.options = {**options, "keys": list(message.keys), "properties": properties}
-        session.add(row)
-        relay = self._relay
-        if relay is not None:
-            sync_session = session.sync_session if isinstance(session, AsyncSession) else session
-            sync_session.info[WRITTEN] = True
-            if not event.contains(sync_session, "after_commit", relay.committed):
-                event.listen(sync_session, "after_commit", relay.committed)
+        return row
 
     @hookimpl
     def app_made(self, app: RocketApp) -> None:
