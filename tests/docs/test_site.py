@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp import RocketApp, Router
+from rocketapp.plugin import events
 from rocketapp_site import commands, hooks, settings
 from rocketapp_site.names import PACKAGES, members_of
 from rocketapp_site.reference import completed
@@ -36,6 +37,9 @@ def places() -> Iterator[tuple[str, str]]:
     for page, package in PACKAGES.items():
         for name in import_module(package).__all__:
             yield page, f"## `{name}`"
+    for name in ("Event", "Handled", "Retried", "DeadLettered"):
+        assert hasattr(events, name)
+        yield "events", f"## `{name}`"
     for kind in (RocketApp, Router):
         for name in members_of(kind):
             yield "names", rf"(?:### `{kind.__name__}\.{name}`|- `{name}: .*)"

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from rocketapp.app import settings
-from rocketapp.model.event import Event
+from rocketapp.model import event
 from rocketapp_site.definitions import attribute_docs, definition_of
 from rocketapp_site.prose import markdown, plain
 from rocketapp_site.signatures import names_in, shown, signature_of, signatures_of, value_of
@@ -30,9 +30,8 @@ def sections(package: str) -> str:
 
 def events() -> str:
     """A section for each event."""
-    module = import_module("rocketapp.plugin")
-    found = [name for name in module.__all__ if _is_event(getattr(module, name))]
-    return "\n\n".join("\n\n".join(_section("rocketapp.plugin", name, getattr(module, name))) for name in found)
+    found = [name for name, value in vars(event).items() if _is_event(value) and not name.startswith("_")]
+    return "\n\n".join("\n\n".join(_section(event.__name__, name, getattr(event, name))) for name in found)
 
 
 def members_of(kind: type) -> dict[str, Any]:
@@ -51,10 +50,13 @@ def _is_told(name: str, value: Any) -> bool:
 
 
 def _is_event(value: object) -> bool:
-    return inspect.isclass(value) and issubclass(value, Event)
+    return inspect.isclass(value) and issubclass(value, event.Event)
 
 
 def _section(package: str, name: str, value: Any) -> Iterator[str]:
+    if inspect.ismodule(value):
+        yield from (f"## `{name}`", markdown(inspect.getdoc(value) or ""))
+        return
     definition = definition_of(package, name)
     yield f"## `{name}`"
     if isinstance(definition.node, ast.ClassDef):
