@@ -39,7 +39,7 @@ class Group:
         return [each for each in self.members.values() if each.is_joined and not each.process.is_frozen]
 
     def leave(self, member: Member) -> asyncio.Task[None]:
-        del self.members[member.name]
+        self.members.pop(member.name, None)  # it may have died while others left
         member.is_joined = False
         return self._start(self._leaving(member))
 

@@ -35,6 +35,14 @@ def test_no_promise_breaks_when_mechanisms_meet(seed: int, pool: ProcessPoolExec
     assert pool.submit(simulate, seed, PAIRS).result().findings == [], f"{sorted(elements_of(seed))}: {again}"
 
 
+def test_who_has_given_a_queue_back_forwards_nothing_of_it_after_the_death_of_who_had_taken_it(
+    pool: ProcessPoolExecutor,
+) -> None:
+    """The queue had another owner, which had stored the message as a dead letter, and it ended one process more each
+    time that the first owner asked for it."""
+    assert pool.submit(simulate, 115, PAIRS).result().findings == []
+
+
 @pytest.mark.parametrize("name", DEFECTS)
 def test_each_defect_that_is_put_back_is_found_and_nothing_is_found_without_it(
     name: str, pool: ProcessPoolExecutor

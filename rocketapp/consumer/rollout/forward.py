@@ -71,6 +71,8 @@ QUICK = 0.02
 """Seconds in which a call may end whose end is the first answer: a broker waits in one of its few threads."""
 _AGAIN = 1.0
 """Seconds until a lock that could not be renewed is asked for again."""
+_LOCK_LIVES = 60.0
+"""Seconds for which the lock of a queue is kept for a member that has left with a call."""
 _KEPT = 10_000
 """Messages whose end is remembered, at most."""
 _REMEMBERED = 60.0
@@ -172,7 +174,9 @@ class Forwarding:
         while takers := await self._check.takers(message.topic, message.raw_tag()):
             # As long as one may be at it, no other one is asked, though its broker does not see it.
             at = self._at.get(place)
-            if at is None and place in self._waiting[place.queue] and self._is_given_back(place.queue):
+            if at not in takers and place in self._waiting[place.queue] and self._is_given_back(place.queue):
+                if at is not None:  # who had taken it is gone, and may run on for as long as the lock lives
+                    asyncio.get_running_loop().call_later(_LOCK_LIVES, self._forget, place, at)
                 raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
             member = at if at in takers else takers[turn % len(takers)]
             async with self._questions.setdefault(member, asyncio.Semaphore(AT_ONCE)):
@@ -193,6 +197,10 @@ class Forwarding:
             pause = min(2 * pause, _LONGEST_PAUSE if is_taken else _LONGEST_REFUSED)
         self._at.pop(place, None)
         self._member.stats.count_unmatched(message.topic, 1)
+
+    def _forget(self, place: _Place, member: str) -> None:
+        if self._at.get(place) == member:
+            del self._at[place]
 
     def _is_given_back(self, queue: MessageQueue) -> bool:
         owned = self._member.owned.get(queue)
