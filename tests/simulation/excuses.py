@@ -17,6 +17,7 @@ from tests.simulation.history import (
     Fault,
     Finished,
     Started,
+    Stored,
 )
 
 NEVER = float("-inf")
@@ -77,11 +78,12 @@ class Routes:
 
 
 class LongCalls:
-    """Calls that ran longer than a hand-over waits, by queue."""
+    """Calls that ran longer than a hand-over waits, by queue. One that failed ends when a copy of its message is stored."""
 
     def __init__(self) -> None:
         self._running: defaultdict[tuple[str, str, int], list[float]] = defaultdict(list)
         self._long: defaultdict[str, list[tuple[int, float, float]]] = defaultdict(list)
+        self._failed: dict[int, tuple[str, int, float]] = {}
 
     def see(self, event: Event) -> None:
         if isinstance(event, Started):
@@ -92,6 +94,12 @@ class LongCalls:
             began = running.pop(0) if running else event.at
             if event.at - began > LONG:
                 self._long[event.queue].append((event.offset, began, event.at))
+            elif not event.done:
+                self._failed[event.number] = event.queue, event.offset, began
+        elif isinstance(event, Stored) and event.number in self._failed:
+            queue, offset, began = self._failed.pop(event.number)
+            if event.at - began > LONG:
+                self._long[queue].append((offset, began, event.at))
 
     def held_back(self, queue: str, offset: int, since: float, at: float) -> bool:
         """Whether a long call at this offset or below it ran between the two times.

@@ -41,7 +41,7 @@ def repeats(
       connections, at most 15 s before the first start or since: what was finished could not be committed, or its
       commit was forgotten.
     - The queue is not orderly and changed hands, and a call at this offset or below it ran for more than 1 s: no
-      hand-over waits longer for a call.
+      hand-over waits longer for a call. Of a failed one the copy has to be stored in that second as well.
     - The queue is not orderly and changed hands, and the routes changed less than 40 s before: until every member has
       heard of it, two of them may believe that they have the queue.
     - The commit of that queue had no answer in time, less than 15 s before or since: a member that gives a queue back
