@@ -9,10 +9,6 @@ from collections.abc import Callable, Collection
 
 from rocketapp.model.snapshot import HandlerStats
 
-Take = Callable[[str], bool]
-"""(name of a handler): whether one message of it may start, although its topic is paused. True once."""
-
-
 EVERY = ""
 """Stands for every topic."""
 
@@ -116,17 +112,19 @@ class Pauses:
 
     # What may start.
 
-    def leave(self, topic: str) -> Take | None:
-        """Asked before a message starts although its topic is paused: only when every reason lets one through."""
+    def may_probe(self, topic: str, handler: str) -> bool:
+        """Whether a message of this handler may start although its topic is paused. True once for each probe."""
+        return any(leave.take(handler) for leave in self._given(topic))
+
+    def _given(self, topic: str) -> list[Leave]:
+        """The leaves of a paused topic, if every reason lets a message through."""
         leaves = [self._leaves.get((topic, reason)) for reason in self._reasons.get(topic, [])]
         given = [leave for leave in leaves if leave is not None]
-        if not given or len(given) < len(leaves):
-            return None
-        return lambda handler: any(leave.take(handler) for leave in given)
+        return given if len(given) == len(leaves) else []
 
     def probes(self, topics: Collection[str]) -> bool:
         """Whether one message of one of these topics may start, although it is paused."""
-        return any(topic in topics and self.leave(topic) is not None for topic, _ in self._leaves)
+        return any(topic in topics and bool(self._given(topic)) for topic, _ in self._leaves)
 
     def has(self, topic: str, reason: str) -> bool:
         """Whether it is paused for this reason."""

@@ -78,7 +78,7 @@ class Routes:
 
 
 class LongCalls:
-    """Calls that ran longer than a hand-over waits, by queue. One that failed ends when a copy of its message is stored."""
+    """Calls that ran longer than a hand-over waits, by queue. A failed one ends when its message is stored again."""
 
     def __init__(self) -> None:
         self._running: defaultdict[tuple[str, str, int], list[float]] = defaultdict(list)

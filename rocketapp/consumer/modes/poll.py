@@ -193,7 +193,7 @@ class PolledDelivery(SinkDelivery):
 
     def may_go_on(self) -> bool:
         """Whether calls may start and be given messages: not when the queue is given up, or its topic is paused."""
-        return not (self.is_ended or self._process_queue.closed or (self._pauses.is_paused and not self._probes))
+        return not (self.is_ended or self._process_queue.closed or (self.is_paused and not self._probes))
 
     def _is_at_end(self, since: float | None) -> bool:
         """Whether the broker had nothing more in its last answer; `since`: only an answer after that counts."""
@@ -258,9 +258,9 @@ class PolledDelivery(SinkDelivery):
         while not self.is_ended:
             # At least one turn of the loop: a handler that never suspends must not keep it for itself.
             await asyncio.sleep(max(0.0, self._next_at - self._loop.time()))
-            while self._pauses.is_paused and not self._probes:
+            while self.is_paused and not self._probes:
                 self._changed.clear()
-                if not (may_probe := self._pauses.may_probe()):
+                if not (may_probe := self.may_probe()):
                     await self._changed.wait()
                 self._probes = may_probe
             if free_calls.locked():

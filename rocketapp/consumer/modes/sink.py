@@ -20,7 +20,6 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import NewQueue, PulledMode
-from rocketapp.consumer.pausing import PausesOfHandler
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stalls import OF_WRITER
 from rocketapp.errors import PluginError, RocketAppError
@@ -229,10 +228,20 @@ class SinkDelivery(ABC):
         """Messages that nobody has taken; or records, each of several messages."""
         self.is_ended: bool = False
         """Nothing more starts, and nothing more is taken."""
-        self._pauses = PausesOfHandler(handler, member.pauses, self._pauses_changed)
+        self._topic = handler.subscription.topic
+        member.pauses.watch(self._topic, self._pauses_changed)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._process_queue}>"
+
+    @property
+    def is_paused(self) -> bool:
+        """Its topic is paused."""
+        return self._member.pauses.is_paused(self._topic)
+
+    def may_probe(self) -> bool:
+        """During a pause: whether one message may start all the same. True once for each probe."""
+        return self._member.pauses.may_probe(self._topic, self._handler.name)
 
     def deliver(self, messages: Sequence[Any]) -> None:
         """What was just put into the process queue, in offset order."""
@@ -250,7 +259,7 @@ class SinkDelivery(ABC):
         """The session is void: acknowledge nothing of it any more."""
         self._process_queue.close()
         self.end()
-        self._pauses.close()
+        self._member.pauses.unwatch(self._topic, self._pauses_changed)
 
     def done(self, messages: Sequence[Any]) -> None:
         """Acknowledge what was taken."""
@@ -306,7 +315,7 @@ class WriterDelivery(SinkDelivery):
         self._member.stalls.forget(self.queue, place=OF_WRITER)
 
     def _pauses_changed(self) -> None:
-        if not self._pauses.is_paused:
+        if not self.is_paused:
             self._parked.extendleft(reversed(self._stopped))
             self._stopped.clear()
         self._look()
@@ -315,10 +324,10 @@ class WriterDelivery(SinkDelivery):
         """Give the writer what it may take: during a pause at most the one thing that is the probe."""
         if self.is_ended or not self._parked or self._writer is None or self.over.done():
             return
-        if not self._pauses.is_paused:
+        if not self.is_paused:
             messages = list(self._parked)
             self._parked.clear()
-        elif self._pauses.may_probe():
+        elif self.may_probe():
             messages = [self._parked.popleft()]
         else:
             return

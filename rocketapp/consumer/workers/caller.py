@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
-from rocketapp.consumer.pausing import PausesOfHandler
 from rocketapp.consumer.workers.free_calls import Calls
 from rocketapp.state.pauses import Pauses
 
@@ -63,28 +62,26 @@ class Caller(Calls):
         """Holds something when one message may start although its topic is paused."""
         self._is_probed = False
         """One was started so in this pause."""
-        self.pauses: PausesOfHandler = PausesOfHandler(handler, pauses, self._pauses_changed)
-        self.is_open: bool = not self.pauses.is_paused
+        self._pauses, self._topic = pauses, about.topic
+        self.is_paused: bool = pauses.is_paused(self._topic)
+        """Nothing more may start, apart from a probe."""
+        pauses.watch(self._topic, self._pauses_changed)
+        self.is_open: bool = not self.is_paused
         """Whoever has a call may start the next message: there is no pause, a token, and not too many calls."""
 
     def __repr__(self) -> str:
         return f"<Caller of {self.handler.name}: {len(self._free)} of {self.most} free, {len(self.runs)} runs>"
 
     @property
-    def is_paused(self) -> bool:
-        """Its topic is paused."""
-        return self.pauses.is_paused
-
-    @property
     def free(self) -> int:
         """How many calls may start now."""
-        if self.pauses.is_paused:
+        if self.is_paused:
             return len(self._probe)
         return 0 if self._is_dry else len(self._free)
 
     def take(self) -> bool:
         """Take a call; False when there is none, or nothing may start. One that was taken is to be released."""
-        may_start = self.is_open or not (self._is_dry or (self.pauses.is_paused and not self._probe))
+        may_start = self.is_open or not (self._is_dry or (self.is_paused and not self._probe))
         return may_start and Calls.take(self)
 
     def release(self, *, by_worker: bool = True) -> None:
@@ -100,7 +97,7 @@ class Caller(Calls):
 
         During a pause one message starts for a probe.
         """
-        is_probe, tokens = self.pauses.is_paused, self._tokens
+        is_probe, tokens = self.is_paused, self._tokens
         if self._surplus or (is_probe and not self._probe):
             return False
         if tokens is not None:
@@ -127,7 +124,7 @@ class Caller(Calls):
 
     def ask_for_probe(self) -> None:
         """On the loop, when there is a message that could start: during a pause, whether one may."""
-        if self.pauses.is_paused and not self._probe and self.pauses.may_probe():
+        if self.is_paused and not self._probe and self._pauses.may_probe(self._topic, self.handler.name):
             self._probe.append(None)
 
     def resize(self, most: int) -> None:
@@ -146,7 +143,7 @@ class Caller(Calls):
 
     def close(self) -> None:
         """Its mode has stopped."""
-        self.pauses.close()
+        self._pauses.unwatch(self._topic, self._pauses_changed)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -170,6 +167,7 @@ class Caller(Calls):
         self.workers.enter(self)
 
     def _pauses_changed(self) -> None:
+        self.is_paused = self._pauses.is_paused(self._topic)
         self._probe.clear()
         self._is_probed = False
         self._look()
@@ -178,4 +176,4 @@ class Caller(Calls):
             self.workers.enter(self)
 
     def _look(self) -> None:
-        self.is_open = not (self.pauses.is_paused or self._surplus or self._is_dry)
+        self.is_open = not (self.is_paused or self._surplus or self._is_dry)
