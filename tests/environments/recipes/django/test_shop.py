@@ -3,6 +3,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -48,6 +49,7 @@ def test_orders_of_the_web_are_settled_and_billed_once(server: None) -> None:
     django.setup()
     from django.db import connections, transaction
     from django.test import Client
+    from shop.app import Order
     from shop.messaging import publish
     from shop.models import Account, Bill, Mark, Outgoing
 
@@ -74,4 +76,20 @@ def test_orders_of_the_web_are_settled_and_billed_once(server: None) -> None:
     run("-m", "rocketapp", "offset", "reset", "shop", "orders", "--to", "first")
     assert manage("consume", "--exit-when-idle", "3").endswith("handled=2 retried=0 dead_lettered=1 unmatched=0\n")
     assert Account.objects.get(name="Ada").balance == 50
+
+    # Killed on the way: what was committed is not done again, and what was not is. A dead relay's lease lasts 15 s.
+    Account.objects.create(name="Bob", balance=1000)
+    with transaction.atomic():
+        for number in range(300):
+            publish("orders", Order(f"bob-{number}", "Bob", 1))
+    bills = Bill.objects.filter(order__startswith="bob-")
+    with subprocess.Popen([sys.executable, "manage.py", "consume"], env=os.environ) as process:
+        while bills.count() < 30:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+    assert bills.count() < 300
+    manage("consume", "--exit-when-idle", "20")
+    assert Account.objects.get(name="Bob").balance == 700
+    assert (bills.count(), bills.values("order").distinct().count()) == (300, 300)
     connections.close_all()
