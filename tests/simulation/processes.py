@@ -122,6 +122,7 @@ class ProcessLoop(VirtualTimeLoop):
 
     def __init__(self) -> None:
         super().__init__()
+        self._jumping.looks = False  # nothing comes from outside: a simulated thread runs while the loop waits for it
         self.problems: list[str] = []
         """What went wrong and was not caught."""
         self.processes: dict[Process, None] = {}

@@ -55,7 +55,7 @@ class Stage:
         await member.join()
         return member
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 30.0, *, every: float = 0.01) -> float:
+    async def until(self, condition: Callable[[], Any], seconds: float = 30.0, *, every: float = 0.05) -> float:
         """Wait for a condition, with a look so often; how long that took."""
         began = self.now
         while not condition():

@@ -17,7 +17,7 @@ import pytest
 
 from rocketapp.cli.main import cli, run_command
 from tests.unit.cli.conftest import PRELUDE
-from tests.unit.cli.processes import LIMIT, Command
+from tests.unit.cli.processes import Command
 
 PRINTS_NO_DATA = {
     "run": "logs, and one line at its end that scripts read as it is",
@@ -130,38 +130,6 @@ def place(cluster: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: py
     return Place(capsys)
 
 
-@pytest.fixture(scope="module")
-def without_reader(cluster: tuple[Path, str]) -> Iterator[dict[str, Ended]]:
-    """How each ends whose stdout is a pipe that is not read, as behind `| head`: all at once, for it takes a while."""
-    folder, address = cluster
-    environment = {**os.environ, "ROCKETAPP_CLIENT__NAME_SERVER": address}
-    reading, writing = os.pipe()
-    os.close(reading)
-    started: dict[str, subprocess.Popen[str]] = {}
-    try:
-        for name in [name for name in EVERY if name not in RUNS_ON]:
-            words = SAMPLES[name].format(number=next(NUMBERS), place="broker-a:0:0").split()
-            line = [sys.executable, "-m", "rocketapp", *name.split(), *words]
-            if name == "dlq replay":  # one at a time
-                line += ["--state", "pipe.json"]
-            started[name] = subprocess.Popen(
-                line,
-                cwd=folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=writing,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        yield {name: Ended(one.wait(3 * LIMIT), "", one.communicate()[1]) for name, one in started.items()}
-    finally:
-        os.close(writing)
-        for one in started.values():
-            if one.poll() is None:
-                one.kill()
-                one.communicate()
-
-
 def has_json(name: str) -> bool:
     return any("--json" in one.opts for one in EVERY[name].params)
 
@@ -235,15 +203,23 @@ def test_what_is_piped_has_no_colours_and_json_is_json(name: str, place: Place) 
 
 
 @sampled
-def test_a_reader_that_goes_away_is_no_failure(name: str, place: Place, without_reader: dict[str, Ended]) -> None:
-    ended = without_reader[name]
+def test_a_reader_that_goes_away_is_no_failure(
+    name: str, place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    state = ("--state", str(tmp_path / "pipe.json")) if name == "dlq replay" else ()
+    with monkeypatch.context() as patch, open(writing, "w") as unread:
+        patch.setattr(sys, "stdout", unread)
+        ended = place.run(*place.words(name), *state)
+        unread.flush()  # as the interpreter does at its end
     assert ended.code == place.run(*place.words(name)).code, ended.err
     assert "Traceback" not in ended.err
     assert "BrokenPipe" not in ended.err and "Broken pipe" not in ended.err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["topic", "--help"], ["--version"]])
-def test_nor_is_one_that_does_not_read_the_help(words: list[str]) -> None:
+@pytest.mark.parametrize("words", [["--help"], ["topic", "--help"], ["--version"], ["completion", "bash"]])
+def test_nor_is_it_in_a_process_of_its_own(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
