@@ -18,9 +18,9 @@ from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import declared_of, is_running, policed_subscriptions
 from rocketapp.app.publishing import PLAIN
-from rocketapp.app.run.container import handler_of
 from rocketapp.app.run.inside import Unconnected
 from rocketapp.app.run.surface import AppSurface
+from rocketapp.app.run.wiring import handler_of
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.model.message_queue import MessageQueue

@@ -14,8 +14,8 @@ from typing import Any
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of, read_settings
-from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import DEFAULT, Settings
 from rocketapp.broker.broker import Pace
 from rocketapp.client.name_servers import address_server, parse_name_servers

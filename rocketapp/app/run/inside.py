@@ -30,9 +30,9 @@ from rocketapp.app.declare.phases import (
 from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publishing
-from rocketapp.app.run.container import Wiring, World
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.surface import AppSurface
+from rocketapp.app.run.wiring import Wiring, World
 from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.app.sources import SWITCHER
 from rocketapp.app.user_code import UserCode

@@ -21,8 +21,8 @@ from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, PauseChan
 from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end, prepare
 from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
 from rocketapp.app.publishing import Publishing, Sender, running_loop
-from rocketapp.app.run.container import Wiring, World
 from rocketapp.app.run.extensions import WrappedSender, fold_publish, own_limits, tell_allocation
+from rocketapp.app.run.wiring import Wiring, World
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.config.client import ClientConfig

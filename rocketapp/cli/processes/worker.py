@@ -50,8 +50,8 @@ class Worker:
 
     def __init__(self, app: RocketApp, settings: Settings, *, tell: Tell, members: int = 1, number: int = 1) -> None:
         """`tell` hears the reports. `number`: of this worker among the `members` of the run, from 1."""
-        from rocketapp.app.run.container import World
         from rocketapp.app.run.lifecycle import Lifecycle
+        from rocketapp.app.run.wiring import World
         from rocketapp.transport.tcp import dial_tcp
 
         self._tell = tell

@@ -13,7 +13,7 @@ from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.publishing import Publishing, Sender
-from rocketapp.app.run.container import plans_of
+from rocketapp.app.run.wiring import plans_of
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue

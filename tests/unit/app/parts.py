@@ -11,8 +11,9 @@ from typing import Any
 from dependency_injector import providers
 
 from rocketapp import RocketApp, SendResult
-from rocketapp.app.run.container import Container, World
+from rocketapp.app.run.container import Container
 from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig

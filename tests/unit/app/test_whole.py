@@ -13,8 +13,8 @@ import pytest
 
 from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig

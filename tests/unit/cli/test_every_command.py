@@ -209,7 +209,7 @@ def test_a_reader_that_goes_away_is_no_failure(
     reading, writing = os.pipe()
     os.close(reading)
     state = ("--state", str(tmp_path / "pipe.json")) if name == "dlq replay" else ()
-    with monkeypatch.context() as patch, open(writing, "w") as unread:
+    with monkeypatch.context() as patch, os.fdopen(writing, "w") as unread:
         patch.setattr(sys, "stdout", unread)
         ended = place.run(*place.words(name), *state)
         unread.flush()  # as the interpreter does at its end

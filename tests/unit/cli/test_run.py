@@ -67,6 +67,7 @@ note("collects after", gc.get_threshold()[0])
 
 @app.subscribe("orders", start="first")
 async def settle(message):
+    note("containers", "dependency_injector" in sys.modules)
     note("modules", *[name for name in sys.modules if name.startswith("rocketapp.")])
 
 @app.on_startup
@@ -80,6 +81,7 @@ async def first():
     assert len(modules) <= MOST_MODULES
     assert not [name for name in modules if name.startswith(tuple(f"rocketapp.{unused}" for unused in UNUSED))]
     assert "collects after 10000\n" in run.out
+    assert "containers False\n" in run.out
 
 
 def test_what_was_handled_does_not_come_again(start: Start, send: Send, write_app: WriteApp) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.run.container import handler_of
+from rocketapp.app.run.wiring import handler_of
 from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.hooks.manager import Plugins
 from rocketapp.plugin import Wrapper, hookimpl

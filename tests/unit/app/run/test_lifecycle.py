@@ -562,7 +562,7 @@ async def test_what_blocks_the_loop_before_and_after_consumers_is_named(
         def observe_events(self, app: Surface) -> Callable[[Event], None]:
             return lambda event: told.append(event) if isinstance(event, LoopBlocked) else None
 
-    monkeypatch.setattr("rocketapp.app.run.container.BlockedLoop", partial(BlockedLoop, after=0.1))
+    monkeypatch.setattr("rocketapp.app.run.wiring.BlockedLoop", partial(BlockedLoop, after=0.1))
     app = RocketApp("shop", container=container_of(Diary()), plugins=[Watching()])
 
     async def block() -> None:

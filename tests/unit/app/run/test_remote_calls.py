@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.run.container import World
 from rocketapp.app.run.extensions import connections
 from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Pause, Policy, Retry, RocketApp, Skip
-from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig

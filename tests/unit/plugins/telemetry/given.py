@@ -9,8 +9,8 @@ from random import Random
 from typing import Any
 
 from rocketapp import RocketApp
-from rocketapp.app.run.container import World
 from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig

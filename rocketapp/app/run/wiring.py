@@ -1,0 +1,270 @@
+"""What is built before anything connects: observers, chains, groups, and the parts that a container replaces.
+
+Errors of plugins and declarations come from here, so that nothing has to be undone. A user's container that does not
+derive from ours replaces nothing, even if its providers have the names of ours; any container can provide arguments of
+handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+from rocketapp.app.call.chain import fold
+from rocketapp.app.call.provided import refuse_circle
+from rocketapp.app.call.signature import Kind
+from rocketapp.app.declare.declaration import Declaration
+from rocketapp.app.declare.phases import TwoPhases, declared_of, policed_subscriptions
+from rocketapp.app.declare.registry import ConsumedGroup, union_of
+from rocketapp.app.publishing import Publishing
+from rocketapp.app.run.extensions import allocation_of, check_clusters, connections, offset_store_of, sink_of
+from rocketapp.app.run.surface import AppSurface
+from rocketapp.app.settings import Settings
+from rocketapp.client.instance import ClientInstance
+from rocketapp.client.traces import trace_topic_of
+from rocketapp.clock import Clock
+from rocketapp.config.client import ClientConfig
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.journal import Journal
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.stores import OffsetStore
+from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.watch.blocked import BlockedLoop
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.errors import SetupError
+from rocketapp.hooks.idempotency import keys_of
+from rocketapp.hooks.manager import Plugins, code_of, raised_by
+from rocketapp.model.event import Observe
+from rocketapp.model.outcome import Decisions
+from rocketapp.model.snapshot import AppSnapshot, HandlerStats
+from rocketapp.model.subscription import Subscription
+from rocketapp.producer.producer import Producer
+from rocketapp.state.allocation import Allocation
+from rocketapp.transport.access import tls_of
+from rocketapp.transport.stream import Dial
+from rocketapp.transport.web import ReadUrl, read_url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """What a run gets from its process: network, time, chance and threads. Tests give their own."""
+
+    dial: Dial
+    clock: Clock
+    random: Random
+    threads: MakeThreads = Threads
+    """(name, most): makes the threads of one sync handler."""
+    read_url: ReadUrl = read_url
+    journal: Journal | None = None
+    """Where what is in flight is noted down, for the case that the process dies; its owner closes it."""
+    worker: int | None = None
+    """The number of this process, for what it keeps on disk; None: nothing is kept."""
+
+
+class Wiring:
+    """What one run of an app is made of, by us or by the user's container; nothing of it is connected."""
+
+    def __init__(
+        self,
+        app: TwoPhases,
+        settings: Settings,
+        world: World,
+        plugins: Plugins,
+        *,
+        publishing: Publishing,
+        snapshot: Callable[[], AppSnapshot],
+    ) -> None:
+        """`publishing`: for handlers that publish. Raises SetupError, PluginError or ConfigError."""
+        declared, subscriptions = declared_of(app), policed_subscriptions(app, settings, plugins)
+        surface = AppSurface(app, settings, subscriptions, publishing=publishing, plugins=plugins, snapshot=snapshot)
+        user = declared.container
+        self.surface: AppSurface = surface
+        self._settings, self._world, self._user = settings, world, user
+        self._new_connection = connections(plugins, surface)
+        self._tls = tls_of(settings.client)
+        self._given: dict[str, Any] = {
+            "settings": settings,
+            "observe": surface.observe,
+            "dial": world.dial,
+            "clock": world.clock,
+            "random": world.random,
+            "threads": world.threads,
+            "allocation": allocation_of(settings.consumer, plugins, surface),
+            "offset_store": offset_store_of(plugins, surface),
+        }
+        self._replaced: dict[str, Any] = {}
+        self._release: Callable[[], None] | None = None
+        if user is not None:
+            from rocketapp.app.run.container import fill, replaced
+
+            self._replaced = replaced(user)
+            self._release = fill(user, self._given)
+        self.clock: Clock = self._value("clock")
+        self.allocation: Allocation = self._value("allocation")
+        self.offset_store: OffsetStore | None = self._value("offset_store")
+        self._random: Random = self._value("random")
+        self._observe: Observe = self._value("observe")
+        self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
+        self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
+        handlers, version = declared.registry.handlers(subscriptions), int(self.clock.now() * 1000)
+        self.groups: tuple[ConsumedGroup, ...] = plans_of(handlers, plugins, publishing, version=version)
+        check_clusters(self.offset_store, (plan.cluster for plan in self.shared))
+
+    @property
+    def shared(self) -> list[ConsumedGroup]:
+        """The groups whose members share the queues: all but broadcast ones."""
+        return [plan for plan in self.groups if not plan.topics[0].broadcast]
+
+    def _value(self, name: str) -> Any:
+        return self._replaced[name]() if name in self._replaced else self._given[name]
+
+    def client(self, config: ClientConfig, subscribed: str) -> ClientInstance:
+        """The view of one cluster, whose name server `config` names. `subscribed`: a digest of what its groups want."""
+        client: ClientInstance = self._replaced.get("client", ClientInstance)(
+            config=config,
+            dial=self._value("dial"),
+            clock=self.clock,
+            random=self._random,
+            observe=self._observe,
+            new_connection=self._new_connection,
+            tls=self._tls,
+            read_url=self._world.read_url,
+            subscribed=subscribed,
+        )
+        return client
+
+    def producer(self, client: ClientInstance, group: str) -> Producer:
+        """The producer of one cluster."""
+        config = self._settings.client
+        producer: Producer = self._replaced.get("producer", Producer)(
+            client=client,
+            config=self._settings.producer,
+            group=group,
+            clock=self.clock,
+            random=self._random,
+            max_inflated_bytes=config.max_inflated_bytes,
+            trace_topic=trace_topic_of(config),
+        )
+        return producer
+
+    def consumer(
+        self,
+        client: ClientInstance,
+        producer: Producer,
+        *,
+        cluster: str,
+        group: str,
+        topics: Sequence[ConsumedTopic],
+        expected_members: int,
+    ) -> PushConsumer:
+        """The consumer of one group."""
+        if self._settings.client.enable_msg_trace and producer.traces is not None:
+            from rocketapp.consumer.traced import traced
+
+            topics = traced(topics, group, producer.traces, self._random)
+        member = Member(
+            group,
+            topics,
+            client=client,
+            config=self._settings.consumer,
+            clock=self.clock,
+            random=self._random,
+            allocation=self.allocation,
+            cluster=cluster,
+            worker=self._world.worker,
+            app_version=self._settings.app.version,
+            max_inflated_bytes=self._settings.client.max_inflated_bytes,
+        )
+        consumer: PushConsumer = self._replaced.get("consumer", PushConsumer)(
+            member=member,
+            sender=producer,
+            flow_control=self._flow_control,
+            offset_store=self.offset_store,
+            journal=self._world.journal,
+            threads=self._value("threads"),
+            expected_members=expected_members,
+        )
+        return consumer
+
+    async def start_resources(self) -> None:
+        """Initialize the Resource providers of the user's container."""
+        if self._user is not None:
+            await _awaited(self._user.init_resources())
+
+    async def stop_resources(self) -> None:
+        if self._user is not None:
+            await _awaited(self._user.shutdown_resources())
+
+    def release(self) -> None:
+        """Take back what was given: the user's container is as it was, and may serve another run."""
+        if self._release is not None:
+            self._release()
+
+
+async def _awaited(value: Any) -> None:
+    if value is not None:
+        await value
+
+
+def plans_of(
+    handlers: Iterable[Declaration], plugins: Plugins, publishing: Publishing, *, version: int
+) -> tuple[ConsumedGroup, ...]:
+    """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
+    by_group: dict[tuple[str, str], dict[str, list[Declaration]]] = {}
+    for one in handlers:
+        topics = by_group.setdefault((one.subscription.cluster, one.subscription.group), {})
+        topics.setdefault(one.subscription.topic, []).append(one)
+    return tuple(
+        ConsumedGroup(cluster, group, tuple(_consumed(same, plugins, publishing, version) for same in topics.values()))
+        for (cluster, group), topics in by_group.items()
+    )
+
+
+def _consumed(same: Sequence[Declaration], plugins: Plugins, publishing: Publishing, version: int) -> ConsumedTopic:
+    """One topic of a group, with the handlers that share its subscription."""
+    subscriptions = [one.subscription for one in same]
+    first = subscriptions[0]
+    handlers = tuple(handler_of(one, plugins, publishing) for one in same)
+    return ConsumedTopic(
+        topic=first.topic,
+        start=first.start,
+        retries=first.retries,
+        handlers=handlers,
+        data=union_of(subscriptions, version),
+        sink=None if same[0].is_polled else sink_of(plugins, subscriptions),
+        broadcast=first.broadcast,
+    )
+
+
+def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
+    """A handler that asks for it and would not get it handles copies unseen."""
+    wanted = subscription.idempotent
+    if wanted and not getattr(wanted, "keeps_marks", True):
+        problem = f"idempotent= needs {wanted!r}, which is not among the app's plugins: RocketApp(plugins=[...])"
+        raise SetupError(subscription.place, problem)
+    if wanted and not getattr(wanted, "keeps_marks", False) and "idempotency" not in plugins.names():
+        problem = "idempotent= needs the plugin idempotency, which is disabled or not installed: enable it"
+        raise SetupError(subscription.place, problem)
+
+
+def handler_of(declaration: Declaration, plugins: Plugins, publishing: Publishing) -> Handler:
+    """The function behind all that stands in front of it. Code without an owner is the user's."""
+    subscription, arguments = declaration.subscription, declaration.arguments or ()
+    _check_idempotency(subscription, plugins)
+    for argument in arguments:
+        if argument.kind is Kind.PROVIDER:
+            refuse_circle(argument.name, argument.provide, subscription.place)
+    decisions = Decisions() if subscription.commit == "manual" else None
+    # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
+    users = [declaration.function] + ([] if subscription.filter is None else [subscription.filter])
+    if callable(subscription.idempotent):
+        users.append(keys_of(subscription, subscription.idempotent))
+    owners = {code: "" for code in map(code_of, users) if code is not None}
+    stats = HandlerStats()
+    layers = declaration.layers(publishing, plugins, decisions=decisions, owners=owners, stats=stats)
+    call = fold(declaration.function, layers, owners)
+    return Handler(subscription, call, stats, owner_of=partial(raised_by, owners=owners), decisions=decisions)
