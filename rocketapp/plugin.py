@@ -72,9 +72,13 @@ from rocketapp.hooks.specs import (
 from rocketapp.hooks.surface import (
     Surface,
 )
+from rocketapp.model import conventions
 from rocketapp.model import event as events
 from rocketapp.model.message_queue import (
     QueueStart,
+)
+from rocketapp.model.metrics import (
+    metrics_of,
 )
 from rocketapp.model.outcome import (
     Park,
@@ -163,10 +167,12 @@ __all__ = [
     "Taken",
     "Tasks",
     "Wrapper",
+    "conventions",
     "events",
     "hookimpl",
     "is_done",
     "keys_of",
+    "metrics_of",
     "option",
     "outcome_of",
     "outcomes_of",

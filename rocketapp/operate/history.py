@@ -7,6 +7,7 @@ longer; nothing is lost in it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -20,6 +21,8 @@ INTERVAL: Final = 10.0
 SPAN: Final = 900.0
 """Seconds that are kept."""
 MINUTE: Final = 60.0
+SHORTEST: Final = 2
+"""Minutes that a curve spans at least."""
 _NOTHING: Final = (0,) * (len(BOUNDS) + 1)
 
 
@@ -67,6 +70,12 @@ class History:
     """The samples of an app, the oldest first. A new sample makes a new history: any thread may read one."""
 
     samples: tuple[tuple[float, Mapping[HandlerKey, Tally]], ...] = ()
+
+    @property
+    def minutes(self) -> int:
+        """What a curve spans: less than 15 minutes while the app is young."""
+        age = self.samples[-1][0] - self.samples[0][0] if self.samples else 0.0
+        return max(SHORTEST, min(round(SPAN / MINUTE), math.ceil(age / MINUTE)))
 
     def is_due(self, now: float) -> bool:
         """Whether the next sample is to be taken."""

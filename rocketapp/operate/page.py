@@ -23,7 +23,7 @@ from rocketapp.plugins.counts import BOUNDS
 
 REFRESH: Final = 5
 """Seconds after which a browser asks again."""
-MOST_QUEUES: Final = 200
+MOST_QUEUES, MOST_LETTERS = 200, 20
 HANDLERS, TOPICS, QUEUES = "Handlers", "Topics", "Queues"
 DEAD_LETTERS, FAILURES = "Last dead letters", "Last failures"
 LONG_WORD: Final = 24
@@ -203,25 +203,43 @@ def _small_page(now: Now, title: str, html: str) -> str:
 
 def _handlers(now: Now, app: AppSnapshot, at: float) -> Iterator[str]:
     """Blocked ones are not told apart here: that is said of their queues."""
-    known = [(group, one) for group in app.groups for one in group.handlers]
-    rows = [_handler(now, at, group, one) for group, one in known]
-    heads = ("Handler", "Rate", "Duration", "Failures", "Lag", "Done")
-    yield from _table(HANDLERS, heads, rows, "No handler is subscribed.", note="the last 15 minutes")
-
-
-def _handler(now: Now, at: float, group: GroupSnapshot, one: HandlerSnapshot) -> list[_Cell]:
-    steps = now.history.steps(HandlerKey(group.cluster, group.group, one.topic, one.name))
-    name = (
-        f"<b>{_shown(one.name)}</b><small>{_shown(f'{one.topic}, group {_group(group.group, group.cluster)}')}</small>"
-    )
-    return [
-        _Cell(name),
-        _rate(steps),
-        _durations(steps),
-        _failed(steps),
-        _lag(steps, [queue for queue in group.queues if queue.queue.topic == one.topic], at),
-        _Cell(f"{one.stats.handled:,}{_failed_so_far(one.stats)}", "n"),
+    minutes = now.history.minutes
+    rows = [
+        [
+            _Cell(_name_of(group, one)),
+            *_figures(
+                _Past(now.history.steps(HandlerKey(group.cluster, group.group, one.topic, one.name)), minutes),
+                [queue for queue in group.queues if queue.queue.topic == one.topic],
+                at,
+            ),
+            _Cell(f"{one.stats.handled:,}{_failed_so_far(one.stats)}", "n"),
+        ]
+        for group in app.groups
+        for one in group.handlers
     ]
+    heads = ("Handler", "Rate", "Duration", "Failures", "Lag", "Done")
+    yield from _table(HANDLERS, heads, rows, "No handler is subscribed.", note=f"the last {minutes} minutes")
+
+
+def _name_of(group: GroupSnapshot, one: HandlerSnapshot) -> str:
+    where = f"{one.topic}, group {_group(group.group, group.cluster)}"
+    return f"<b>{_shown(one.name)}</b><small>{_shown(where)}</small>"
+
+
+class _Past(NamedTuple):
+    """What a handler did in the last minutes."""
+
+    steps: Sequence[Step]
+    minutes: int
+
+    def points(self, values: Iterable[float | None]) -> Points:
+        """One value for each step."""
+        span = MINUTE * self.minutes
+        return [((self.steps[-1].at - one.at) / span, value) for one, value in zip(self.steps, values, strict=True)]
+
+
+def _figures(past: _Past, queues: Sequence[QueueSnapshot], at: float) -> list[_Cell]:
+    return [_rate(past), _durations(past), _failed(past), _lag(past, queues, at)]
 
 
 def _failed_so_far(stats: HandlerStats) -> str:
@@ -230,44 +248,45 @@ def _failed_so_far(stats: HandlerStats) -> str:
     return "".join(f"<small>{count:,} {word}</small>" for word, count in known if count)
 
 
-def _points(steps: Sequence[Step], values: Iterable[float | None]) -> Points:
-    return [(steps[-1].at - one.at, value) for one, value in zip(steps, values, strict=True)]
-
-
-def _rate(steps: Sequence[Step]) -> _Cell:
+def _rate(past: _Past) -> _Cell:
+    steps = past.steps
     last = since(steps, MINUTE)
     now = sum(one.done for one in last) / sum(one.seconds for one in last) if last else 0.0
     most, done = max((one.rate for one in steps), default=0.0), sum(one.done for one in steps)
-    title = f"{_rated(now)} a second in the last minute, at most {_rated(most)}; {done:,} messages in 15 minutes"
-    return _figure(f"{_rated(now)}/s", curves(title, _points(steps, (one.rate for one in steps))))
+    all_in_all = f"{done:,} messages in {past.minutes} minutes"
+    title = f"{_rated(now)} a second in the last minute, at most {_rated(most)}; {all_in_all}"
+    return _figure(f"{_rated(now)}/s", curves(title, past.points(one.rate for one in steps)))
 
 
-def _durations(steps: Sequence[Step]) -> _Cell:
+def _durations(past: _Past) -> _Cell:
+    steps = past.steps
     calls = calls_of(since(steps, MINUTE))
     if not any(calls_of(steps)):
-        return _figure('<span class="quiet">-</span>', curves("no call was measured in 15 minutes"))
+        return _figure('<span class="quiet">-</span>', curves(f"no call was measured in {past.minutes} minutes"))
     slow = f"<small>95%: {_took(quantile(calls, 0.95))}</small>" if any(calls) else ""
     now = f"{_took(quantile(calls, 0.5))}{slow}"
     half, most = ([_capped(quantile(one.calls, share)) for one in steps] for share in (0.5, 0.95))
     whole = calls_of(steps)
     words = f"{_took(quantile(whole, 0.5))}, and 95 of 100 within {_took(quantile(whole, 0.95))}"
-    title = f"{sum(whole):,} calls in 15 minutes, half of them within {words}"
-    return _figure(now, curves(title, _points(steps, most), _points(steps, half)))
+    title = f"{sum(whole):,} calls in {past.minutes} minutes, half of them within {words}"
+    return _figure(now, curves(title, past.points(most), past.points(half)))
 
 
-def _failed(steps: Sequence[Step]) -> _Cell:
+def _failed(past: _Past) -> _Cell:
+    steps = past.steps
     count = sum(one.failed for one in steps)
     most = max((one.failed for one in steps), default=0)
-    title = f"{_counted(count, 'failed attempt')} in 15 minutes, at most {most:,} in 10 s"
+    title = f"{_counted(count, 'failed attempt')} in {past.minutes} minutes, at most {most:,} in 10 s"
     figure = f'<span class="bad">{count:,}</span>' if count else '<span class="quiet">0</span>'
-    return _figure(figure, bars(title, _points(steps, (one.failed for one in steps))))
+    return _figure(figure, bars(title, past.points(one.failed for one in steps)))
 
 
-def _lag(steps: Sequence[Step], queues: Sequence[QueueSnapshot], at: float) -> _Cell:
+def _lag(past: _Past, queues: Sequence[QueueSnapshot], at: float) -> _Cell:
+    steps = past.steps
     most = max((one.lag or 0 for one in steps), default=0)
-    title = f"{_known(_lag_of(queues))} messages are not finished, at most {most:,} in 15 minutes"
+    title = f"{_known(_lag_of(queues))} messages are not finished, at most {most:,} in {past.minutes} minutes"
     oldest = f"<small>{age}</small>" if (age := _oldest(queues, at)) else ""
-    spark = curves(title, _points(steps, (one.lag for one in steps)), kind="lag")
+    spark = curves(title, past.points(one.lag for one in steps), kind="lag")
     return _figure(f"{_known(_lag_of(queues))}{oldest}", spark)
 
 
@@ -394,7 +413,7 @@ def _dead_letters(now: Now) -> Iterator[str]:
     found = [one for process in now.processes if process.view for one in process.view.dead_letters]
     found.sort(key=lambda one: one.at, reverse=True)
     rows = []
-    for one in found[:MOST]:
+    for one in found[:MOST_LETTERS]:
         about = f"{one.handler} at {one.topic}, message {one.message_id}, attempt {one.attempt}"
         button = _form("Replay", one.message_id, group=one.group, id=one.message_id)
         text = f"<b>{_shown(one.reason)}</b><small>{_shown(about)}</small>"

@@ -1,4 +1,4 @@
-"""Small curves of the last 15 minutes, as SVG inside a page: now is on the right, and 0 at the bottom.
+"""Small curves of the last minutes, as SVG inside a page: now is on the right, and 0 at the bottom.
 
 A curve has no axis. Its title says the figures, for those who hover over it and those who hear the page.
 """
@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from rocketapp.operate.history import SPAN
-
 WIDTH: Final = 100.0
 HEIGHT: Final = 24.0
 Points = Sequence[tuple[float, float | None]]
-"""Seconds ago, and the value; None where there is none."""
+"""How far back in the span, from 0 for now to 1, and the value; None where there is none."""
 
 
 def curves(title: str, *series: Points, kind: str = "") -> str:
@@ -69,7 +67,7 @@ def _area(points: Points, most: float) -> str:
 
 
 def _x(ago: float) -> str:
-    return f"{max(0.0, WIDTH * (1 - ago / SPAN)):.1f}"
+    return f"{max(0.0, WIDTH * (1 - ago)):.1f}"
 
 
 def _y(value: float, most: float) -> str:

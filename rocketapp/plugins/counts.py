@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rocketapp import SendResult
-from rocketapp.plugin import PublishCall, Sending, Subscription, Wrapper, is_done
+from rocketapp.plugin import Metric, PublishCall, Sending, Subscription, Wrapper, conventions, is_done
 from rocketapp.plugins.handling import around
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -112,3 +113,52 @@ class Counts:
                     self.sent[which] = self.sent.get(which, 0) + len(sending.messages)
 
         return counted
+
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One metric with a histogram of seconds per set of labels."""
+
+    name: str
+    meaning: str
+    read: Callable[[Counts], Iterator[tuple[Labels, Histogram]]]
+
+
+def labels_of(which: HandledKey | SentKey) -> dict[str, str]:
+    """Those of one histogram."""
+    if isinstance(which, SentKey):
+        return {**conventions.OF_SEND, conventions.DESTINATION: which.topic, **_error(which.error)}
+    names = {conventions.DESTINATION: which.topic, conventions.GROUP: which.group, conventions.HANDLER: which.handler}
+    return {**conventions.OF_PROCESS, **names, **_error(which.error)}
+
+
+def _process(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
+    return ((labels_of(which), histogram) for which, histogram in counts.process.copy().items())
+
+
+def _operation(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
+    return ((labels_of(which), histogram) for which, histogram in counts.send.copy().items())
+
+
+def _error(name: str) -> dict[str, str]:
+    return {conventions.ERROR: name} if name else {}
+
+
+DISTRIBUTIONS: Final = (
+    Distribution(conventions.PROCESS_DURATION, "How long calls of handlers took.", _process),
+    Distribution(conventions.OPERATION_DURATION, "How long sends took.", _operation),
+)
+
+
+def sent_by(counts: Counts) -> Metric:
+    """Messages that were sent, as one more metric beside those of a snapshot."""
+    return Metric(
+        name=conventions.SENT_MESSAGES,
+        kind="counter",
+        unit="{message}",
+        meaning="Messages that the app tried to send.",
+        samples=tuple((labels_of(which), count) for which, count in counts.sent.copy().items()),
+    )

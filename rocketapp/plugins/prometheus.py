@@ -6,23 +6,22 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from rocketapp.plugin import AppSnapshot
-from rocketapp.plugins.counts import BOUNDS, Counts, Histogram
-from rocketapp.plugins.figures import DISTRIBUTIONS, Labels, figures_of
+from rocketapp.plugin import AppSnapshot, metrics_of
+from rocketapp.plugins.counts import BOUNDS, DISTRIBUTIONS, Counts, Histogram, Labels, sent_by
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _UNITS = {"By": "_bytes", "s": "_seconds"}
 
 
 def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
-    """Every figure as lines of text; without `counts` sends and durations are left out."""
+    """Every metric as lines of text; without `counts` sends and durations are left out."""
     counts = counts or Counts()
     lines: list[str] = []
-    for figure in figures_of(app):
-        unit, total = _UNITS.get(figure.unit, ""), "_total" if figure.kind == "counter" else ""
-        name = f"{_name(figure.name)}{unit}{total}"
-        samples = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in figure.read(app, counts)]
-        lines += _family(name, figure.kind, figure.meaning, samples)
+    for metric in (*metrics_of(app), sent_by(counts)):
+        unit, total = _UNITS.get(metric.unit, ""), "_total" if metric.kind == "counter" else ""
+        name = f"{_name(metric.name)}{unit}{total}"
+        samples = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]
+        lines += _family(name, metric.kind, metric.meaning, samples)
     for distribution in DISTRIBUTIONS:
         name = f"{_name(distribution.name)}_seconds"
         samples = [

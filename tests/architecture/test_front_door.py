@@ -35,9 +35,9 @@ NAMES = {
     # What the app does now.
     "AppSnapshot", "GroupSnapshot", "HandlerSnapshot", "QueueSnapshot", "LeaseState", "HandlerStats",
     # What a plugin measures.
-    "Metric", "ReadMetrics",
-    # A module: every event, and what receives them.
-    "events",
+    "Metric", "ReadMetrics", "metrics_of",
+    # Modules: every event, and what receives them; the names of metrics, labels and attributes.
+    "events", "conventions",
 }  # fmt: skip
 MOST = 60
 

@@ -26,7 +26,8 @@ from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
+from rocketapp.model.metrics import FIGURES
+from rocketapp.plugins.counts import DISTRIBUTIONS, Counts, sent_by
 from tests.docs.pages import ROOT, Block, blocks
 from tests.docs.test_snippets import parse
 from tests.unit.cli.processes import Command
@@ -268,7 +269,7 @@ def samples() -> set[str]:
     """Every name that `/metrics` may have."""
     units = {"By": "_bytes", "s": "_seconds"}
     names = set()
-    for figure in FIGURES:
+    for figure in (*FIGURES, sent_by(Counts())):
         total = "_total" if figure.kind == "counter" else ""
         names.add(figure.name.replace(".", "_") + units.get(figure.unit, "") + total)
     for distribution in DISTRIBUTIONS:

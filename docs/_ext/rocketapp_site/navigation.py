@@ -63,6 +63,7 @@ TREES: Mapping[str, Sequence[Group]] = {
                 "docs/how-to/rolling-out",
                 "docs/how-to/slaves",
                 "docs/how-to/telemetry-in-production",
+                "docs/how-to/statsd",
                 "docs/how-to/message-trace",
                 "docs/how-to/describe-with-asyncapi",
             ),

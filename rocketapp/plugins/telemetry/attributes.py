@@ -7,8 +7,7 @@ from ipaddress import ip_address
 
 from rocketapp import Message, SendResult
 from rocketapp.plugin import Outgoing, Sending, Subscription
-from rocketapp.plugins import conventions as names
-from rocketapp.plugins.figures import HANDLER
+from rocketapp.plugin import conventions as names
 
 ATTEMPT, OUTCOME = "rocketapp.attempt", "rocketapp.outcome"
 _LEVELS = range(1, 19)
@@ -26,7 +25,7 @@ def of_subscription(subscription: Subscription, client_id: str, namespace: str) 
         names.GROUP: subscription.group,
         names.MODEL: "broadcasting" if subscription.broadcast else "clustering",
         names.NAMESPACE: namespace,
-        HANDLER: subscription.handler_name,
+        names.HANDLER: subscription.handler_name,
     }
     if client_id:
         found[names.CLIENT_ID] = client_id

@@ -25,10 +25,20 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.metrics.export import Histogram as HistogramData
 
-from rocketapp.plugin import AppSnapshot, Surface
-from rocketapp.plugins.conventions import SCHEMA
-from rocketapp.plugins.counts import BOUNDS, Counts, HandledKey, Histogram, SentKey
-from rocketapp.plugins.figures import DISTRIBUTIONS, Distribution, Figure, Labels, figures_of, labels_of
+from rocketapp.plugin import AppSnapshot, Surface, conventions, metrics_of
+from rocketapp.plugin import Metric as Measured
+from rocketapp.plugins.counts import (
+    BOUNDS,
+    DISTRIBUTIONS,
+    Counts,
+    Distribution,
+    HandledKey,
+    Histogram,
+    Labels,
+    SentKey,
+    labels_of,
+    sent_by,
+)
 
 _FRESH = 0.5
 """Seconds in which a snapshot serves all figures of one collection."""
@@ -79,27 +89,38 @@ class Glances:
 
 
 class Instruments:
-    """One observable instrument for each figure, and what they show: the last run of an app."""
+    """One observable instrument for each metric, and what they show: the last run of an app."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
-        self._figures: dict[str, Figure] = {}
+        self._made: set[str] = set()
         self._shown: tuple[Glances, Counts] | None = None
+        self._read: tuple[AppSnapshot | None, dict[str, Measured]] = (None, {})
+        """The last snapshot, and its metrics by name: one serves all instruments of a collection."""
 
     def show(self, glances: Glances, counts: Counts) -> None:
         """A run begins."""
         self._shown = glances, counts
-        for figure in figures_of(glances.now()):
-            if self._figures.setdefault(figure.name, figure) is figure:
-                is_counter, meter = figure.kind == "counter", self._meter
+        for metric in (*metrics_of(glances.now()), sent_by(counts)):
+            if metric.name not in self._made:
+                self._made.add(metric.name)
+                is_counter, meter = metric.kind == "counter", self._meter
                 create = meter.create_observable_counter if is_counter else meter.create_observable_gauge
-                callback = partial(self._observe, figure)
-                create(figure.name, callbacks=[callback], unit=figure.unit, description=figure.meaning)
+                callback = partial(self._observe, metric.name)
+                create(metric.name, callbacks=[callback], unit=metric.unit, description=metric.meaning)
 
-    def _observe(self, figure: Figure, _options: CallbackOptions) -> list[Observation]:
+    def _observe(self, name: str, _options: CallbackOptions) -> list[Observation]:
         assert self._shown is not None, "instruments are made when there is something to show"
         glances, counts = self._shown
-        return [Observation(value, labels) for labels, value in figure.read(glances.now(), counts)]
+        if name == conventions.SENT_MESSAGES:
+            metric: Measured | None = sent_by(counts)
+        else:
+            now, (before, found) = glances.now(), self._read
+            if now is not before:
+                found = {one.name: one for one in metrics_of(now)}
+                self._read = now, found
+            metric = found.get(name)
+        return [] if metric is None else [Observation(value, labels) for labels, value in metric.samples]
 
     def end(self) -> None:
         """On the loop: the run ends, and is shown as it was."""
@@ -110,7 +131,7 @@ class Instruments:
 def meter_of(provider: MeterProvider, app: str = "") -> Meter:
     """`app`: its name, which tells it from other apps that share the provider."""
     attributes = {"rocketapp.app": app} if app else None
-    return provider.get_meter(_SCOPE, schema_url=SCHEMA, attributes=attributes)
+    return provider.get_meter(_SCOPE, schema_url=conventions.SCHEMA, attributes=attributes)
 
 
 class Recorded(Histogram):

@@ -24,8 +24,8 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 
 from rocketapp import DeadLetter, Message, Pause, Retry, SendResult, Skip
-from rocketapp.plugin import Park, PublishCall, Sending, Subscription, Wrapper, outcome_of
-from rocketapp.plugins import conventions, handling
+from rocketapp.plugin import Park, PublishCall, Sending, Subscription, Wrapper, conventions, outcome_of
+from rocketapp.plugins import handling
 from rocketapp.plugins.telemetry import attributes as names
 from rocketapp.plugins.telemetry.config import Sampling
 from rocketapp.plugins.trace_context import TRACE_PARENT, carrier_of, is_sampled

@@ -51,24 +51,27 @@ def test_a_handler_has_curves_of_15_minutes_whose_titles_say_the_figures() -> No
     assert shown(busy()).count("<svg") == 4
 
 
-def test_a_young_app_has_curves_as_long_as_it_is_old() -> None:
-    (first, *_) = re.findall(r'class="under" d="M([\d.]+) ', shown(busy(minutes=3)))
-    assert float(first) > 80
+def test_the_curves_of_a_young_app_span_its_age() -> None:
+    html = shown(busy(minutes=3))
+    (first, *_) = re.findall(r'class="under" d="M([\d.]+) ', html)
+    assert float(first) < 10
+    assert "Handlers the last 3 minutes" in text_of(html)
+    assert "360 messages in 3 minutes" in text_of(html)
 
 
 def test_an_app_that_has_just_started_shows_no_curve() -> None:
     html = shown(now_of(seen()))
     assert 'class="under"' not in html
-    assert "no call was measured in 15 minutes" in html
+    assert "no call was measured in 2 minutes" in html
 
 
 def test_a_curve_is_broken_where_nothing_was_measured_and_rare_events_are_bars() -> None:
-    assert curves("t", [(30.0, 1.0), (20.0, None), (10.0, 1.0)]).count("M") == 3  # the ground and two parts
-    assert bars("t", [(30.0, 2.0), (20.0, 0.0), (10.0, 1.0)]).count("V") == 2
+    assert curves("t", [(0.3, 1.0), (0.2, None), (0.1, 1.0)]).count("M") == 3  # the ground and two parts
+    assert bars("t", [(0.3, 2.0), (0.2, 0.0), (0.1, 1.0)]).count("V") == 2
 
 
 def test_the_title_of_a_curve_is_text() -> None:
-    assert "<b>" not in curves("<b>", [(1.0, 1.0)])
+    assert "<b>" not in curves("<b>", [(0.5, 1.0)])
 
 
 def test_idle_queues_of_a_topic_are_one_line() -> None:

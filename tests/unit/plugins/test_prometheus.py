@@ -7,10 +7,10 @@ import math
 from prometheus_client.parser import text_string_to_metric_families
 
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.metrics import FIGURES
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, Metric, QueueSnapshot
-from rocketapp.plugins.counts import BOUNDS, Counts, HandledKey, Histogram, SentKey
-from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
+from rocketapp.plugins.counts import BOUNDS, DISTRIBUTIONS, Counts, HandledKey, Histogram, SentKey
 from rocketapp.plugins.prometheus import exposition
 
 AWKWARD = 'a"b\\c\nd\u00e9'

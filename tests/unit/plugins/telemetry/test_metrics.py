@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, RocketApp
+from rocketapp.model.metrics import FIGURES
 from rocketapp.plugin import AppSnapshot, Metric, ReadMetrics, hookimpl
-from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
+from rocketapp.plugins.counts import DISTRIBUTIONS
 from rocketapp.plugins.telemetry import metrics
 from rocketapp.plugins.telemetry.config import TelemetryConfig
 from rocketapp.plugins.telemetry.metrics import Glances

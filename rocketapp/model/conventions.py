@@ -1,4 +1,4 @@
-"""The names of OpenTelemetry's semantic conventions for messaging: the one place that has them.
+"""The names of OpenTelemetry's semantic conventions for messaging, and of our own attributes: the one place for them.
 
 They are those of schema 1.44.0. A later schema calls RocketMQ's own names `rocketmq.*`: that change is one word here.
 """
@@ -25,6 +25,9 @@ COUNT: Final = "messaging.batch.message_count"
 SERVER: Final = "server.address"
 PORT: Final = "server.port"
 ERROR: Final = "error.type"
+HANDLER: Final = "rocketapp.handler"
+LEASE: Final = "rocketapp.lease.state"
+CLUSTER: Final = "rocketapp.cluster"
 
 NAMESPACE: Final = f"{_ROCKETMQ}.namespace"
 MODEL: Final = f"{_ROCKETMQ}.consumption_model"

@@ -1,41 +1,37 @@
 """The metrics of an app: names, units and meanings, and where each is read in a snapshot.
 
 Names and labels follow OpenTelemetry's semantic conventions for messaging where these have one; the others begin with
-`rocketapp.`. OpenTelemetry and Prometheus are given the same figures.
+`rocketapp.`. Every exporter is given the same metrics: they are read from counters, and cost a message nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar
 
-from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
-from rocketapp.plugins.conventions import (
+from rocketapp.model.conventions import (
+    CLUSTER,
     CONSUMED_MESSAGES,
     DESTINATION,
-    ERROR,
     GROUP,
+    HANDLER,
+    LEASE,
     OF_PROCESS,
-    OF_SEND,
-    OPERATION_DURATION,
     PARTITION,
-    PROCESS_DURATION,
     ROCKETMQ,
-    SENT_MESSAGES,
     SYSTEM,
 )
-from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
+from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, Metric, QueueSnapshot
 
 T = TypeVar("T")
 Kind = Literal["counter", "gauge"]
 Labels = Mapping[str, str]
 Samples = Iterator[tuple[Labels, float]]
-Read = Callable[[AppSnapshot, Counts], Samples]
+Read = Callable[[AppSnapshot], Samples]
 Rows = tuple[tuple[str, Kind, str, str, Callable[[T], float | None]], ...]
 """Figures of the same things: the end of the name, kind, unit, meaning, and how it is read of one of them."""
 
-HANDLER, LEASE = "rocketapp.handler", "rocketapp.lease.state"
 _LEASES: tuple[LeaseState, ...] = ("wanted", "held", "uncertain")
 
 
@@ -51,15 +47,6 @@ class Figure:
     read: Read
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
-    """One metric with a histogram of seconds per set of labels."""
-
-    name: str
-    meaning: str
-    read: Callable[[Counts], Iterator[tuple[Labels, Histogram]]]
-
-
 def _of_each(
     items: Callable[[GroupSnapshot], Iterable[T]],
     labels: Callable[[T], Labels],
@@ -67,7 +54,7 @@ def _of_each(
 ) -> Read:
     """Of each handler or queue of a group, or of the group itself. What is not known is left out."""
 
-    def samples(app: AppSnapshot, _counts: Counts) -> Samples:
+    def samples(app: AppSnapshot) -> Samples:
         for group in app.groups:
             for one in items(group):
                 value = read(one)
@@ -87,45 +74,20 @@ def _of_queue(one: QueueSnapshot) -> Labels:
 
 def _of(group: GroupSnapshot) -> dict[str, str]:
     found = {SYSTEM: ROCKETMQ, GROUP: group.group}
-    return {**found, "rocketapp.cluster": group.cluster} if group.cluster else found
+    return {**found, CLUSTER: group.cluster} if group.cluster else found
 
 
-def _unmatched(app: AppSnapshot, _counts: Counts) -> Samples:
+def _unmatched(app: AppSnapshot) -> Samples:
     for group in app.groups:
         for topic, count in group.unmatched.items():
             yield {DESTINATION: topic, **_of(group)}, count
 
 
-def _leases(app: AppSnapshot, _counts: Counts) -> Samples:
+def _leases(app: AppSnapshot) -> Samples:
     for group in app.groups:
         states = [queue.lease for queue in group.queues]
         for state in _LEASES:
             yield {**_of(group), LEASE: state}, states.count(state)
-
-
-def _sent(_app: AppSnapshot, counts: Counts) -> Samples:
-    for which, count in counts.sent.copy().items():
-        yield labels_of(which), count
-
-
-def labels_of(which: HandledKey | SentKey) -> dict[str, str]:
-    """Those of one histogram."""
-    if isinstance(which, SentKey):
-        return {**OF_SEND, DESTINATION: which.topic, **_error(which.error)}
-    names = {DESTINATION: which.topic, GROUP: which.group, HANDLER: which.handler}
-    return {**OF_PROCESS, **names, **_error(which.error)}
-
-
-def _process(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
-    return ((labels_of(which), histogram) for which, histogram in counts.process.copy().items())
-
-
-def _operation(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
-    return ((labels_of(which), histogram) for which, histogram in counts.send.copy().items())
-
-
-def _error(name: str) -> dict[str, str]:
-    return {ERROR: name} if name else {}
 
 
 _HANDLERS: Rows[HandlerSnapshot] = (
@@ -198,7 +160,6 @@ FIGURES: Final = (
             lambda one: one.stats.handled + one.stats.retried + one.stats.dead_lettered + one.stats.dropped,
         ),
     ),
-    Figure(SENT_MESSAGES, "counter", "{message}", "Messages that the app tried to send.", _sent),
     *_figures("handler", _HANDLERS, lambda group: group.handlers, _of_handler),
     Figure(
         "rocketapp.group.unmatched",
@@ -215,28 +176,29 @@ FIGURES: Final = (
         "gauge",
         "By",
         "Bytes of pulled messages that are not finished.",
-        lambda app, _counts: iter([({}, app.cache_bytes)]),
+        lambda app: iter([({}, app.cache_bytes)]),
     ),
     Figure(
         "rocketapp.cache.limit",
         "gauge",
         "By",
         "The most that may be pulled ahead: consumer.cache_max_bytes.",
-        lambda app, _counts: iter([({}, app.cache_limit_bytes)]),
+        lambda app: iter([({}, app.cache_limit_bytes)]),
     ),
 )
 
-DISTRIBUTIONS: Final = (
-    Distribution(PROCESS_DURATION, "How long calls of handlers took.", _process),
-    Distribution(OPERATION_DURATION, "How long sends took.", _operation),
-)
 
+def metrics_of(app: AppSnapshot) -> list[Metric]:
+    """Every metric of a snapshot: the app's own, and behind them what its plugins measure.
 
-def figures_of(app: AppSnapshot) -> list[Figure]:
-    """All that there are: the app's own, and what its plugins measure."""
-    measured = {one.name: one for one in app.metrics}.values()
-    return [*FIGURES, *(Figure(one.name, one.kind, one.unit, one.meaning, _of_plugin(one.name)) for one in measured)]
-
-
-def _of_plugin(name: str) -> Read:
-    return lambda app, _counts: (sample for one in app.metrics if one.name == name for sample in one.samples)
+    For exporters. Sends and durations are not among them: who wants those wraps publishing and handlers.
+    """
+    own = [
+        Metric(name=one.name, kind=one.kind, unit=one.unit, meaning=one.meaning, samples=tuple(one.read(app)))
+        for one in FIGURES
+    ]
+    measured: dict[str, Metric] = {}
+    for one in app.metrics:
+        known = measured.get(one.name)
+        measured[one.name] = one if known is None else replace(one, samples=(*known.samples, *one.samples))
+    return [*own, *measured.values()]
