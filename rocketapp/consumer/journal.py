@@ -27,7 +27,6 @@ from typing import Any
 from rocketapp.clock import Clock
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.quarantine import Quarantine, Quarantined, Span, Turns, after_crash, still_quarantined
-from rocketapp.wire.record import Message
 
 _SLOT = Struct("<Iqq")
 _SLOTS = 4096
@@ -113,11 +112,6 @@ class Journal:
     def record(self, group: str, queue: MessageQueue, first: int, last: int, *, is_late: bool = False) -> bytes:
         """What is noted down by a worker that takes these offsets of a queue. `is_late`: see `Span`."""
         return _SLOT.pack(self._number_of(group, queue) | (_LATE if is_late else 0), first, last)
-
-    def recorder(self, group: str, queue: MessageQueue) -> Callable[[Message], bytes]:
-        """The same for one message of a queue at a time."""
-        number, pack = self._number_of(group, queue), _SLOT.pack
-        return lambda message: pack(number, message.offset, message.offset)
 
     def _number_of(self, group: str, queue: MessageQueue) -> int:
         key = _key(group, queue)

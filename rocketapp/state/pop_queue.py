@@ -11,11 +11,19 @@ No clock: times come in, those of the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 from typing import TypeVar
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle, Pulled
-from rocketapp.state.process_queue import Counters, ProcessQueue
+from rocketapp.model.snapshot import HandlerStats
+from rocketapp.state.process_queue import ProcessQueue
+
+LATE = 10.0
+"""Seconds that a broker may be late with them."""
+AGAIN = 1.0
+"""Seconds between two looks for one that is late."""
+
 
 M = TypeVar("M", bound=Pulled)
 
@@ -124,7 +132,7 @@ class PopQueue(ProcessQueue[M]):
         if self._watchers:
             self._tell()
 
-    def finisher(self, counters: Counters) -> Callable[[M], None]:
+    def finisher(self, counters: HandlerStats) -> Callable[[M], None]:
         pop = self._hand_outs.pop
 
         def finish(message: M) -> None:
@@ -216,3 +224,35 @@ class PopQueue(ProcessQueue[M]):
             self.size -= message.size
             if self._watchers:
                 self._tell()
+
+
+class RetryTimes:
+    """When messages come again that we have hidden until then.
+
+    A broker wakes no request for them: it is asked in time.
+    """
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._times)
+
+    def add(self, at: float) -> None:
+        """A message comes again at this time, or up to LATE seconds later."""
+        heappush(self._times, at)
+
+    def came(self, count: int, now: float) -> None:
+        """`count` messages have come again: those that were due first."""
+        while count and self._times and self._times[0] <= now:
+            heappop(self._times)
+            count -= 1
+
+    def next_look(self, now: float) -> float | None:
+        """Seconds until the broker is asked for the next one; None when none is expected."""
+        times = self._times
+        while times and times[0] + LATE < now:
+            heappop(times)  # another member has got it
+        if not times:
+            return None
+        return times[0] - now if times[0] > now else AGAIN

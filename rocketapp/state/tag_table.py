@@ -7,7 +7,6 @@ split in whole batches, so that the usual case, one handler for all, costs nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from typing import Any, Generic, Protocol, TypeVar
 
 
@@ -74,17 +73,6 @@ class TagTable(Generic[H]):
     def split(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
         """The messages by handler, in the order of `messages`."""
         return split(self.takers(messages), messages)
-
-    def runs(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
-        """The messages in their order, split where the handler changes. For orderly topics."""
-        if not self._by_tag:
-            return [(self._rest, messages)]
-        find, rest = self._by_tag.get, self._rest
-        tags = _tags(messages)
-        if tags and tags.count(tags[0]) == len(tags):
-            return [(find(tags[0], rest), messages)]
-        pairs = ((find(tag, rest), message) for message, tag in zip(messages, tags, strict=True))
-        return [(handler, [message for _, message in run]) for handler, run in groupby(pairs, key=lambda pair: pair[0])]
 
 
 def split(takers: Sequence[H], messages: Sequence[M]) -> list[tuple[H, Sequence[M]]]:

@@ -20,7 +20,6 @@ from rocketapp.consumer.modes.by_callers import ModeByCallers
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import NewAcks, QueueLock
 from rocketapp.consumer.quarantine import AckInTurn
-from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Pair, Taker
 from rocketapp.model.names import is_retry_topic
@@ -269,9 +268,9 @@ class ConcurrentDelivery:
         self._mode.callers.submit(run)
 
     def _new_run(self, pairs: Sequence[Pair], *, is_of_one: bool) -> FreeRun:
-        return FreeRun(pairs, self._split, is_of_one=is_of_one)
+        return FreeRun(pairs, self, is_of_one=is_of_one)
 
-    def _split(self, run: FreeRun) -> None:
+    def split(self, run: FreeRun) -> None:
         """One of its handlers has no free call: from now on each has a run of its own."""
         left, run.last_offset = run.withdraw()
         for taker, items in _by_taker(left):
@@ -369,6 +368,49 @@ class ConcurrentDelivery:
         """The session is void: start and acknowledge nothing of it any more."""
         self._process_queue.close()
         self.end(start_no_more=True)
+
+
+class Batches:
+    """Hands over lists of at most `most` messages; a message waits `wait` seconds at the longest."""
+
+    def __init__(self, most: int, wait: float, hand_over: Callable[[list[Message]], None]) -> None:
+        self._most, self._wait, self._hand_over = most, wait, hand_over
+        self._pending: list[Message] = []
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Messages in offset order."""
+        self._pending += messages
+        self._hand_over_full()
+
+    def resize(self, most: int) -> None:
+        """Another most holds from now on."""
+        self._most = most
+        self._hand_over_full()
+
+    def close(self) -> list[Message]:
+        """Hand over nothing more, and return the messages that are left."""
+        left, self._pending = self._pending, []
+        self._stop_timer()
+        return left
+
+    def _hand_over_full(self) -> None:
+        while len(self._pending) >= self._most:
+            self._flush()
+        if self._pending and self._timer is None:
+            self._timer = self._loop.call_later(self._wait, self._flush)
+
+    def _flush(self) -> None:
+        self._stop_timer()
+        batch, self._pending = self._pending[: self._most], self._pending[self._most :]
+        if batch:
+            self._hand_over(batch)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def _offset(pair: Pair) -> int:

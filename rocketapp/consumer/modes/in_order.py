@@ -22,11 +22,10 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
 from rocketapp.consumer.journal import Note
 from rocketapp.consumer.modes.by_callers import ModeByCallers
-from rocketapp.consumer.modes.by_offset import ByOffset, Prompting
+from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Prompting, Uncommitted
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import QueueLock, lock_for
 from rocketapp.consumer.modes.keys import KeysOfHandler, OrderKeys
-from rocketapp.consumer.modes.manual_commits import ManualCommits, Uncommitted
 from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.stalls import OF_CALL
@@ -151,8 +150,7 @@ class HeadsRun(FreeRun):
     notes_each: bool = True
 
     def __init__(self, delivery: InOrderDelivery, items: Sequence[Pair], *, is_of_one: bool) -> None:
-        super().__init__(items, delivery.split, is_of_one=is_of_one)
-        self.delivery: InOrderDelivery = delivery
+        super().__init__(items, delivery, is_of_one=is_of_one)
         self.lease: Lease = delivery.lease
         self.record_of = delivery.record_of
 

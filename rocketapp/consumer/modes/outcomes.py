@@ -9,8 +9,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from rocketapp.model.outcome import DeadLetter, Outcome, Park, Pause, Retry, Skip, is_unawaited, outcomes_by_message
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
-from rocketapp.state.policy import judged
-from rocketapp.state.redelivery import LONGEST_TEXT, Failure, is_last
+from rocketapp.state.redelivery import LONGEST_TEXT, Failure, is_last, judged
 from rocketapp.user_line import file_of, log_traceback, place_of_error
 from rocketapp.wire.message import Unreadable
 from rocketapp.wire.record import Message

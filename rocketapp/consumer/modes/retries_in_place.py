@@ -13,9 +13,8 @@ from typing import NamedTuple
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.retry.redelivery import count_retry
-from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
+from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, delay_before, orderly_step
 from rocketapp.wire.record import Message
 
 

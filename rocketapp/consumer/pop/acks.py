@@ -28,10 +28,8 @@ from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
-from rocketapp.state.policy import delay_before
-from rocketapp.state.pop_queue import HandOut, PopQueue
-from rocketapp.state.redelivery import Dead, Failure, concurrent_step
-from rocketapp.state.retry_times import LATE, RetryTimes
+from rocketapp.state.pop_queue import LATE, HandOut, PopQueue, RetryTimes
+from rocketapp.state.redelivery import Dead, Failure, concurrent_step, delay_before
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message

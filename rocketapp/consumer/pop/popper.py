@@ -22,8 +22,7 @@ from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, Ro
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Handle
-from rocketapp.state.pop_queue import RENEW_AT, HandOut, PopQueue, hidden_since
-from rocketapp.state.retry_times import AGAIN
+from rocketapp.state.pop_queue import AGAIN, RENEW_AT, HandOut, PopQueue, hidden_since
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command

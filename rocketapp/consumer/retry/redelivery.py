@@ -40,7 +40,6 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.outgoing import SendResult
 from rocketapp.state.backoff import Backoff
-from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import (
     Dead,
@@ -53,6 +52,7 @@ from rocketapp.state.redelivery import (
     attempt_timeout,
     concurrent_step,
     dead_letter_properties,
+    delay_before,
     max_reconsume_times,
     not_taken_back,
     retry_properties,

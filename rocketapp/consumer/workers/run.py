@@ -141,10 +141,11 @@ class Run:
 class FreeRun(Run):
     """Messages that start independently of one another."""
 
-    def __init__(self, items: Sequence[Pair], split: Callable[[FreeRun], None], *, is_of_one: bool) -> None:
-        """`split` has what is left of a run of many handlers walked through by handler. `is_of_one`: it has one."""
+    def __init__(self, items: Sequence[Pair], delivery: Any, *, is_of_one: bool) -> None:
+        """`delivery`: the session. `is_of_one`: it has one handler."""
         super().__init__(items)
-        self._split, self._count = split, len(items)
+        self.delivery: Any = delivery
+        self._count = len(items)
         self.is_of_many: bool = not is_of_one
         # Threads could not tell whose message they are about to take.
         self.is_shared: bool = is_of_one or items[0][0].handler.subscription.is_async
@@ -165,7 +166,7 @@ class FreeRun(Run):
 
     def split(self) -> None:
         if self.items:
-            self._split(self)
+            self.delivery.split(self)
 
     def withdraw(self) -> tuple[list[Pair], int]:
         """Take back what was not started: that, and an offset that no started message lies above (-1)."""

@@ -53,6 +53,6 @@ class OneCalled:
         self.taker = Taker(self.callers.one(handler), acks)
 
     def submit(self, *messages: Message) -> FreeRun:
-        run = FreeRun([(self.taker, one) for one in messages], lambda _: None, is_of_one=True)
+        run = FreeRun([(self.taker, one) for one in messages], None, is_of_one=True)
         self.callers.submit(run)
         return run

@@ -7,8 +7,7 @@ import pytest
 
 from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Pause, Retry, Skip
 from rocketapp.model.policy import Policy, unfit_for_concurrent
-from rocketapp.state.policy import delay_before, judged
-from rocketapp.state.redelivery import Failure, SendBack, concurrent_step
+from rocketapp.state.redelivery import Failure, SendBack, concurrent_step, delay_before, judged
 
 
 def said(policy: Policy, error: BaseException) -> Failure | None:

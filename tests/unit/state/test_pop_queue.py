@@ -7,8 +7,7 @@ from typing import NamedTuple
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.pop_queue import HandOut, PopQueue
-from rocketapp.state.retry_times import AGAIN, LATE, RetryTimes
+from rocketapp.state.pop_queue import AGAIN, LATE, HandOut, PopQueue, RetryTimes
 
 QUEUE = MessageQueue("orders", "broker-a", -1)
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,13 +74,3 @@ def test_splitting_loses_nothing_and_keeps_the_order_of_each_share(
     assert sorted((each for _, share in shares for each in share), key=lambda each: each.number) == batch
     for handler, share in shares:
         assert list(share) == [each for each in batch if handler_of(routes, each.tag) == handler]
-
-
-@given(st.lists(TAGS, max_size=40) | st.just([("b", True)] * 3))
-def test_runs_keep_the_order_of_everything(tags: list[tuple[str | None, bool]]) -> None:
-    batch = [Tagged(tag, number, behind) for number, (tag, behind) in enumerate(tags)]
-    routes = table(("one", "a"), ("two", "b c"))
-    runs = routes.runs(batch)
-    assert [each for _, run in runs for each in run] == batch
-    assert all(handler_of(routes, each.tag) == handler for handler, run in runs for each in run)
-    assert all(one != other for (one, _), (other, _) in pairwise(runs))
