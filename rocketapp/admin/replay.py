@@ -102,7 +102,12 @@ class Replay:
         is_new = letter.place not in self._state.singly and not self._is_passed(letter.place)
         if is_new:
             assert letter.message.queue is not None  # it was pulled
-            await self._send_window(letter.message.queue, [letter], is_single=True)
+            try:
+                await self._send_window(letter.message.queue, [letter], is_single=True)
+            except AdminError:  # it is not stored: others need not wait for what mends that
+                self._state.window = None
+                self._file.write(self._state)
+                raise
         self._file.write(self._state)
         return is_new
 

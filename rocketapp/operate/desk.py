@@ -122,9 +122,10 @@ class Desk:
 
     def replay(self, group: str, identity: str) -> str:
         """Send one dead letter of a group out again: what became of it. Raises SetupError with what went wrong."""
-        if not any(one.group == group for one in self.now().snapshot.groups):
+        clusters = [one.cluster for one in self.now().snapshot.groups if one.group == group]
+        if not clusters:
             raise SetupError("", "no handler of the app is in this group")
-        return self._answer_of("replay", group=group, id=identity)
+        return self._answer_of("replay", group=group, cluster=clusters[0], id=identity)
 
     def try_handler(self, handler: str, topic: str, body: str, tag: str) -> str:
         """Call a handler with one message, without a broker: the outcome. Raises SetupError with what went wrong."""

@@ -244,7 +244,12 @@ def _figures(past: _Past, queues: Sequence[QueueSnapshot], at: float) -> list[_C
 
 def _failed_so_far(stats: HandlerStats) -> str:
     """Since the start, where there is any."""
-    known = (("retried", stats.retried), ("dead", stats.dead_lettered), ("dropped", stats.dropped))
+    known = (
+        ("retried", stats.retried),
+        ("dead", stats.dead_lettered),
+        ("dropped", stats.dropped),
+        ("filtered", stats.filtered),
+    )
     return "".join(f"<small>{count:,} {word}</small>" for word, count in known if count)
 
 
@@ -262,7 +267,10 @@ def _durations(past: _Past) -> _Cell:
     steps = past.steps
     calls = calls_of(since(steps, MINUTE))
     if not any(calls_of(steps)):
-        return _figure('<span class="quiet">-</span>', curves(f"no call was measured in {past.minutes} minutes"))
+        return _figure(
+            '<span class="quiet">-</span>',
+            curves(f"no call was measured in {past.minutes} minutes: app.http_durations"),
+        )
     slow = f"<small>95%: {_took(quantile(calls, 0.95))}</small>" if any(calls) else ""
     now = f"{_took(quantile(calls, 0.5))}{slow}"
     half, most = ([_capped(quantile(one.calls, share)) for one in steps] for share in (0.5, 0.95))

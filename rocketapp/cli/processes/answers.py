@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import describe, user_place
@@ -36,9 +37,13 @@ def _describe(app: RocketApp, settings: Settings, _fields: Mapping[str, Any]) ->
     return encoded(document_of(app, settings), "json")
 
 
-def _replay(_app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
+def _replay(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
+    from rocketapp.app.declare.phases import declared_of
     from rocketapp.cli.replays import replay_one
 
+    if fields["cluster"]:
+        client = replace(settings.client, name_server=declared_of(app).clusters[fields["cluster"]])
+        settings = replace(settings, client=client, sources={})
     text = replay_one(settings, fields["group"], fields["id"])
     _log.warning("%s, by an operator", text)
     return text

@@ -291,6 +291,24 @@ def test_what_no_member_takes_is_told_and_goes_on_later(tmp_path: Path) -> None:
     run_virtual(story)
 
 
+def test_a_single_one_is_taken_by_a_member_and_one_that_none_takes_is_in_no_other_s_way(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 5)
+            taker = Taker(on)
+            taker.results[1] = DirectResult(NOT_TAKEN, "topic orders is paused")
+            await taker.join()
+            refused = await outcome(replay_one(on, file, 1))
+            assert "no member takes it: topic orders is paused" in str(refused)
+            assert await replay_one(on, file, 3)
+            taker.results.clear()
+            assert (await replay(on, file)).left == 0
+            assert Counter(taker.called) == Counter(range(5))
+
+    run_virtual(story)
+
+
 def test_a_state_of_another_group_or_cluster_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
         file = StateFile(tmp_path / "state.json")
