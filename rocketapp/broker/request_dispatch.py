@@ -42,11 +42,6 @@ class RequestDispatch:
     def __repr__(self) -> str:
         return f"<RequestDispatch {len(self._processors)} request codes>"
 
-    @property
-    def codes(self) -> frozenset[int]:
-        """The request codes that have a processor."""
-        return frozenset(self._processors)
-
     def serve(self, connection: Connection, command: Command) -> Command | None:
         """Answer one request; None when it is answered later or never."""
         process = self._processors.get(command.code)

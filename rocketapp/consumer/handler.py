@@ -36,23 +36,13 @@ class Tokens:
         """Who had to wait last."""
         self._waits_until = 0.0
 
-    @property
-    def most(self) -> float:
-        """Most messages that may start at once."""
-        return self._bucket.most
-
     def change(self, rate: float, now: float) -> None:
         """Another rate holds from now on."""
         with self._lock:
             self._bucket.change(rate, now)
 
-    def has_token(self, who: object, now: float) -> bool:
-        """Whether a message may start. Who took the last token lets another one that waits go first."""
-        with self._lock:
-            return self._is_open(who, now)
-
     def take(self, who: object, now: float) -> bool:
-        """Start one message, if it may."""
+        """Start one message, if it may. Who took the last token lets another one that waits go first."""
         with self._lock:
             if not self._is_open(who, now):
                 return False

@@ -139,10 +139,6 @@ class QueueQuarantine:
             self.turn_over(message)
         return turn.done()
 
-    def has_turn(self, message: Message) -> bool:
-        """It is being called, or about to be."""
-        return message.offset in self._turns
-
     def turn_over(self, message: Message) -> None:
         """Its call has ended, or it waits no more. Nothing happens the second time."""
         if (turn := self._turns.pop(message.offset, None)) is not None:

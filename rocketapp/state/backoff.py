@@ -14,11 +14,6 @@ class Backoff:
         self._first, self._most = first, most
         self._failures = 0
 
-    @property
-    def failures(self) -> int:
-        """Failures in a row."""
-        return self._failures
-
     def next(self, chance: float) -> float:
         """The wait after one more failure; `chance` is a random number from 0 to 1."""
         # The exponent is limited, so that the power does not overflow after years of outage.

@@ -9,13 +9,13 @@ _BURST = 0.1
 class TokenBucket:
     """Fills with `rate` tokens a second; starting a message takes one."""
 
-    __slots__ = ("_at", "_rate", "_tokens", "most")
+    __slots__ = ("_at", "_most", "_rate", "_tokens")
 
     def __init__(self, rate: float, now: float) -> None:
         self._rate: float = rate
-        self.most: float = max(1.0, rate * _BURST)
+        self._most: float = max(1.0, rate * _BURST)
         """Tokens of a full bucket."""
-        self._tokens, self._at = self.most, now
+        self._tokens, self._at = self._most, now
 
     def __repr__(self) -> str:
         return f"<TokenBucket {self._rate:g}/s: {self._tokens:.1f} tokens>"
@@ -23,13 +23,13 @@ class TokenBucket:
     def change(self, rate: float, now: float) -> None:
         """Fill with another rate from now on."""
         self.has_token(now)
-        self._rate, self.most = rate, max(1.0, rate * _BURST)
-        self._tokens = min(self._tokens, self.most)
+        self._rate, self._most = rate, max(1.0, rate * _BURST)
+        self._tokens = min(self._tokens, self._most)
 
     def has_token(self, now: float) -> bool:
         """Whether a message may start."""
         if now > self._at:
-            self._tokens = min(self.most, self._tokens + (now - self._at) * self._rate)
+            self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
             self._at = now
         # Less than a nanosecond of refilling: a timer may end that much too early.
         return self._tokens >= 1.0 - 1e-9 * self._rate
