@@ -21,7 +21,7 @@ Matches = Callable[[int], bool]
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """One client in one group, on one channel."""
 
     client_id: str
@@ -44,7 +44,7 @@ class ConsumerGroup:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.members: dict[Hashable, Member] = {}
+        self.members: dict[Hashable, GroupMember] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.matchers: dict[str, Matches | None] = {}
         self.consume_type = self.message_model = self.consume_from = ""
@@ -86,7 +86,7 @@ class Consumers:
     def group(self, name: str) -> ConsumerGroup | None:
         return self._groups.get(name)
 
-    def register(self, channel: Hashable, member: Member, data: ConsumerData) -> bool:
+    def register(self, channel: Hashable, member: GroupMember, data: ConsumerData) -> bool:
         """Add or renew a member after its heartbeat. True if the group's members have to be notified."""
         group = self._groups.get(data.group)
         if group is None:
@@ -126,13 +126,13 @@ class Producers:
     """All producer groups that have members."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Hashable, Member]] = {}
+        self._groups: dict[str, dict[Hashable, GroupMember]] = {}
         self._groups_of: dict[Hashable, set[str]] = {}
 
     def __repr__(self) -> str:
         return f"<Producers: {len(self._groups)} groups>"
 
-    def members(self, group: str) -> list[Member]:
+    def members(self, group: str) -> list[GroupMember]:
         return list(self._groups.get(group, {}).values())
 
     def channels(self, group: str) -> list[Hashable]:
@@ -144,7 +144,7 @@ class Producers:
         members = (each for group in self._groups.values() for each in group.items())
         return next((channel for channel, member in members if member.client_id == client_id), None)
 
-    def register(self, channel: Hashable, member: Member, group: str) -> None:
+    def register(self, channel: Hashable, member: GroupMember, group: str) -> None:
         self._groups.setdefault(group, {})[channel] = member
         self._groups_of.setdefault(channel, set()).add(group)
 

@@ -113,7 +113,7 @@ class Heartbeats:
                     # The pool waits between two dials, so this does not spin.
                     await self._pool.get(address)
                 except TransportError:
-                    self._routes.doubt(address)
+                    self._routes.unreachable(address)
         finally:
             self._rejoining.discard(address)
 

@@ -100,9 +100,9 @@ class RouteTable:
         self._cache.lacks_a_broker(topic, asyncio.get_running_loop().time())
         self._wake.set()
 
-    def doubt(self, address: str) -> None:
+    def unreachable(self, address: str) -> None:
         """This broker cannot be reached: ask soon for the routes that name it."""
-        self._cache.doubt(address, asyncio.get_running_loop().time())
+        self._cache.unreachable(address, asyncio.get_running_loop().time())
         self._wake.set()
 
     async def run(self) -> None:

@@ -37,7 +37,7 @@ _LATE = 1 << 31
 """In the number of a queue: the message was overtaken (`Span.is_late`)."""
 _SUFFIX = ".hand"
 _WRITE_INTERVAL = 1.0
-"""Seconds between two writes of what was settled. A death in between quarantines some messages once more."""
+"""Seconds between two writes of what left the quarantine. A death in between quarantines some messages once more."""
 
 
 class Note:
@@ -72,7 +72,7 @@ class Journal:
         self._made = _made(directory)
         self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
         self._quarantine: Quarantine = {}
-        self._settled: list[tuple[str, int]] = []
+        self._lifted: list[tuple[str, int]] = []
         """What is to be taken out of the file of quarantined messages."""
         self._written_at = clock.now()
         self._known: bytes | None = None
@@ -130,7 +130,7 @@ class Journal:
         """This process ends in order, and leaves nothing."""
         if self._is_open:
             with contextlib.suppress(OSError):
-                self._write_settled()
+                self._write_lifted()
             # The map stays: a thread that was left behind may still write.
             self._is_open = False
             self._path.unlink(missing_ok=True)
@@ -156,7 +156,7 @@ class Journal:
     # What others had.
 
     def quarantined(self, group: str, queue: MessageQueue, first_offset: int) -> dict[int, Quarantined]:
-        """By offset what is quarantined in a queue that begins at this offset. It is to be settled."""
+        """By offset what is quarantined in a queue that begins at this offset. Each is to be lifted."""
         key = _key(group, queue)
         with contextlib.suppress(OSError):
             # Every time: this queue is perhaps that of a process that died a moment ago.
@@ -165,21 +165,21 @@ class Journal:
         self._drop(key, [offset for offset in self._quarantine.get(key, ()) if offset < first_offset])
         return dict(self._quarantine.get(key, {}))
 
-    def settled(self, group: str, queue: MessageQueue, offset: int) -> None:
+    def lift(self, group: str, queue: MessageQueue, offset: int) -> None:
         """This quarantined message is done, or dead: it has not ended the process."""
         self._drop(_key(group, queue), [offset])
 
     def _drop(self, key: str, offsets: list[int]) -> None:
         if not offsets:
             return
-        self._settled += ((key, offset) for offset in offsets)
-        _remove(self._quarantine, self._settled[-len(offsets) :])
+        self._lifted += ((key, offset) for offset in offsets)
+        _remove(self._quarantine, self._lifted[-len(offsets) :])
         if not self._quarantine or self._now() >= self._written_at + _WRITE_INTERVAL:
             with contextlib.suppress(OSError):
-                self._write_settled()
+                self._write_lifted()
 
-    def _write_settled(self) -> None:
-        if self._settled:
+    def _write_lifted(self) -> None:
+        if self._lifted:
             self._update([])
 
     def _look(self) -> None:
@@ -187,16 +187,19 @@ class Journal:
         self._update([path for path in self._directory.glob(f"*{_SUFFIX}") if path != self._path])
 
     def _update(self, others: Iterable[Path]) -> None:
-        """Under a lock: read what is quarantined, settle, add what these processes left if they died; write changes."""
+        """Under a lock: read what is quarantined, take out and add what has changed, and write it.
+
+        What these processes had in flight is added if they died.
+        """
         self._written_at = self._now()
         opened = os.open(self._directory / "quarantine.json", os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(opened, "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             text = file.read()
             found = self._quarantine if text == self._known else _parsed(text.decode("utf-8", "replace"))
-            is_changed, self._known, taken = bool(self._settled), None, list[Path]()
+            is_changed, self._known, taken = bool(self._lifted), None, list[Path]()
             # Until all is written: what is in memory is not what the file says.
-            _remove(found, self._settled)
+            _remove(found, self._lifted)
             for path in others:
                 if (spans := _left_in(path)) is not None:
                     taken.append(path)
@@ -211,14 +214,14 @@ class Journal:
                 _write(opened, text, 0)
                 os.ftruncate(opened, len(text))
             self._known, self._quarantine = text, kept
-            self._settled.clear()
+            self._lifted.clear()
             for path in taken:
                 # Only now: a death in between must not lose what that process had in flight.
                 path.unlink(missing_ok=True)
 
 
-def _remove(quarantine: Quarantine, settled: Iterable[tuple[str, int]]) -> None:
-    for key, offset in settled:
+def _remove(quarantine: Quarantine, lifted: Iterable[tuple[str, int]]) -> None:
+    for key, offset in lifted:
         found = quarantine.get(key)
         if found is not None:
             found.pop(offset, None)

@@ -57,7 +57,7 @@ class _Turn(Turn):
 
 
 class QueueQuarantine:
-    """The quarantined messages of one session of one queue that are not settled."""
+    """The quarantined messages of one session of one queue that are still in quarantine."""
 
     def __init__(self, journal: Journal, member: Member, process_queue: ProcessQueue[Message]) -> None:
         self._journal, self._group, self._process_queue = journal, member.name, process_queue
@@ -88,17 +88,17 @@ class QueueQuarantine:
         times = "once" if one.crashes == 1 else f"{one.crashes} times"
         return DeadLetter(f"the process died while handling it, {times}")
 
-    def settled(self, offset: int) -> None:
-        """It did not end the process, or it is dead."""
+    def lift(self, offset: int) -> None:
+        """It did not end the process, or it is a dead letter: it is quarantined no more."""
         if self._open.pop(offset, None) is not None:
-            self._journal.settled(self._group, self._queue, offset)
+            self._journal.lift(self._group, self._queue, offset)
 
-    def settled_below(self, offset: int) -> None:
+    def lift_below(self, offset: int) -> None:
         """The same for all below this offset."""
         for one in [one for one in self._open if one < offset]:
-            self.settled(one)
+            self.lift(one)
 
-    def settled_when_finished(self, message: Message) -> None:
+    def lift_when_finished(self, message: Message) -> None:
         """Its dead letter is under way: until that is stored, the next owner must not call its handler either."""
         self._dead.append(message)
         self._process_queue.watch(self._look_at_dead)
@@ -110,7 +110,7 @@ class QueueQuarantine:
         left = [message for message in self._dead if self._process_queue.holds(message)]
         for message in self._dead:
             if message not in left:
-                self.settled(message.offset)
+                self.lift(message.offset)
         self._dead = left
         if not left:
             self._process_queue.unwatch(self._look_at_dead)
@@ -151,7 +151,7 @@ class QueueQuarantine:
     def ended(self, message: Message) -> None:
         """Its call has ended, and the process has not."""
         if not self._process_queue.closed:
-            self.settled(message.offset)
+            self.lift(message.offset)
         self.turn_over(message)
 
     def give_up(self) -> list[Message]:

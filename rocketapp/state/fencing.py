@@ -18,7 +18,7 @@ from rocketapp.model.message_queue import MessageQueue
 
 CONFIRMED_FOR = 60.0
 """Seconds for which a list of members is relied upon."""
-STOOD_STILL = 1.2
+FROZEN_AFTER = 1.2
 """Seconds between two looks at the clock after which the process must have stood still, and may have lost its queues:
 less than a next owner waits before it begins (`handover.LONGEST_WAIT`)."""
 
@@ -44,12 +44,12 @@ class Fencing:
 
     def beat(self, now: float) -> bool:
         """The clock was looked at; whether the process stood still since the last look."""
-        stood_still = now >= self._looked_at + STOOD_STILL
+        was_frozen = now >= self._looked_at + FROZEN_AFTER
         self._looked_at = now
-        if stood_still:
+        if was_frozen:
             self._confirmed.clear()
             self._fence(self._verified)
-        return stood_still
+        return was_frozen
 
     def lost(self, broker_name: str, now: float) -> None:
         """The connection to this broker was lost: it forgets us at once."""
@@ -103,7 +103,7 @@ class Fencing:
 
     def is_confirmed(self, topic: str, now: float) -> bool:
         """Whether the last list of members still holds for this topic."""
-        is_awake = now < self._looked_at + STOOD_STILL
+        is_awake = now < self._looked_at + FROZEN_AFTER
         return is_awake and now < self._confirmed.get(topic, -inf) + CONFIRMED_FOR
 
     def is_listed(self, queue: MessageQueue) -> bool:

@@ -13,7 +13,7 @@ EVERY = ""
 """Stands for every topic."""
 
 
-class Leave:
+class Probe:
     """Permission to start one message of a handler although its topic is paused for a reason."""
 
     __slots__ = ("_handled", "_handler", "_stats")
@@ -47,7 +47,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self._reasons: dict[str, list[str]] = {}
-        self._leaves: dict[tuple[str, str], Leave] = {}
+        self._probes: dict[tuple[str, str], Probe] = {}
         """By topic and reason."""
         self._watchers: dict[str, dict[Callable[[], None], None]] = {}
         self.changes: int = 0
@@ -73,15 +73,15 @@ class Pauses:
             self._lift(topic, [before])
         self._tell(topic)
 
-    def probe(self, topic: str, reason: str, leave: Leave) -> None:
-        """Although it is paused for this reason, pull its messages, and start one with this leave."""
+    def probe(self, topic: str, reason: str, probe: Probe) -> None:
+        """Although it is paused for this reason, pull its messages, and start one with this probe."""
         if self.has(topic, reason):
-            self._leaves[topic, reason] = leave
+            self._probes[topic, reason] = probe
         self._tell(topic)
 
     def _add(self, topic: str, reason: str) -> None:
         self.changes += 1
-        self._leaves.pop((topic, reason), None)
+        self._probes.pop((topic, reason), None)
         reasons = self._reasons.setdefault(topic, [])
         if reason not in reasons:
             reasons.append(reason)
@@ -90,7 +90,7 @@ class Pauses:
         self.changes += 1
         left = [reason for reason in self._reasons.get(topic, ()) if reason not in lifted]
         for reason in lifted:
-            self._leaves.pop((topic, reason), None)
+            self._probes.pop((topic, reason), None)
         if left:
             self._reasons[topic] = left
         else:
@@ -114,17 +114,17 @@ class Pauses:
 
     def may_probe(self, topic: str, handler: str) -> bool:
         """Whether a message of this handler may start although its topic is paused. True once for each probe."""
-        return any(leave.take(handler) for leave in self._given(topic))
+        return any(probe.take(handler) for probe in self._given(topic))
 
-    def _given(self, topic: str) -> list[Leave]:
-        """The leaves of a paused topic, if every reason lets a message through."""
-        leaves = [self._leaves.get((topic, reason)) for reason in self._reasons.get(topic, [])]
-        given = [leave for leave in leaves if leave is not None]
-        return given if len(given) == len(leaves) else []
+    def _given(self, topic: str) -> list[Probe]:
+        """The probes of a paused topic, if every reason lets a message through."""
+        probes = [self._probes.get((topic, reason)) for reason in self._reasons.get(topic, [])]
+        given = [probe for probe in probes if probe is not None]
+        return given if len(given) == len(probes) else []
 
     def probes(self, topics: Collection[str]) -> bool:
         """Whether one message of one of these topics may start, although it is paused."""
-        return any(topic in topics and bool(self._given(topic)) for topic, _ in self._leaves)
+        return any(topic in topics and bool(self._given(topic)) for topic, _ in self._probes)
 
     def has(self, topic: str, reason: str) -> bool:
         """Whether it is paused for this reason."""

@@ -38,7 +38,7 @@ class Quarantined:
 
     crashes: int
     """Deaths that count as attempts: the first one, and those for which it was blamed."""
-    alone: int
+    sole: int
     """Those of them in which nothing else was in flight at all."""
     at: float
     """The time of the last one, in seconds since 1970."""
@@ -47,7 +47,7 @@ class Quarantined:
 
     def is_the_cause(self, *, reconsume_times: int, retries: int) -> bool:
         """Whether it ends processes for certain, and has no attempt left."""
-        is_certain = self.alone > 0 or self.crashes > CERTAIN
+        is_certain = self.sole > 0 or self.crashes > CERTAIN
         return is_certain and retries != UNLIMITED and reconsume_times + self.crashes > retries
 
 
@@ -67,7 +67,7 @@ def after_crash(known: Mapping[str, Mapping[int, Quarantined]], in_flight: Itera
     for span in blamed:
         one = found[span.queue][span.first]
         if len(blamed) == 1:
-            one = Quarantined(one.crashes + 1, one.alone + (len(spans) == 1), now, one.beside)
+            one = Quarantined(one.crashes + 1, one.sole + (len(spans) == 1), now, one.beside)
         else:  # of several it is not known which one
             one = replace(one, at=now, beside=True)
         found[span.queue][span.first] = one

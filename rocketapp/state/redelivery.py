@@ -52,7 +52,7 @@ class InPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
+class GiveUp:
     """Send the message to the dead-letter topic."""
 
 
@@ -94,23 +94,23 @@ def is_spent(reconsume_times: int, retries: int) -> bool:
 
 def concurrent_step(
     failure: Failure, *, reconsume_times: int, retries: int, delay: float | None = None
-) -> SendBack | Dead:
+) -> SendBack | GiveUp:
     """The next step for a message on which a concurrent handler failed. `delay`: the seconds of its policy."""
     if is_last(failure, reconsume_times=reconsume_times, retries=retries):
-        return Dead()
+        return GiveUp()
     after = delay if failure.after is None else failure.after
     if after is not None:
         return SendBack(delay_level_at_least(after))
     return SendBack(min(FIRST_LEVEL + reconsume_times, len(DELAY_SECONDS)))
 
 
-def orderly_step(failure: Failure, *, reconsume_times: int, retries: int, suspend: float) -> InPlace | Dead:
+def orderly_step(failure: Failure, *, reconsume_times: int, retries: int, suspend: float) -> InPlace | GiveUp:
     """The next step for a message on which an orderly handler failed. It waits `suspend` seconds by default.
 
     Never less than LEAST_SUSPEND: a message that fails at once would keep its process busy.
     """
     if is_last(failure, reconsume_times=reconsume_times, retries=retries):
-        return Dead()
+        return GiveUp()
     return InPlace(max(suspend if failure.after is None else failure.after, LEAST_SUSPEND))
 
 
@@ -266,7 +266,7 @@ def outcome_for(policy: Policy, kind: type[BaseException]) -> OutcomeOrClass | N
     return next((on[each] for each in kind.__mro__ if each in on), None)
 
 
-def judged(policy: Policy | None, error: BaseException, failure: Failure) -> Failure | None:
+def under_policy(policy: Policy | None, error: BaseException, failure: Failure) -> Failure | None:
     """The failure of an attempt that raised `error`, as the policy sees it; None when the message is done."""
     answer = None if policy is None else outcome_for(policy, type(error))
     if answer is None:

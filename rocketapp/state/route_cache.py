@@ -28,7 +28,7 @@ LOOKS_FOR_A_MISSING_BROKER = (1.0, 2.0, 4.0)
 knows only the brokers that have registered since."""
 HINT_PER_MISSING = 0.001
 """Seconds by which that wait grows with each missing topic: a hint is often for one of 1,000, and all are asked for."""
-DOUBT_INTERVAL = 5.0
+UNREACHABLE_INTERVAL = 5.0
 """Least seconds between two questions for a route because its broker cannot be reached."""
 
 
@@ -99,11 +99,11 @@ class RouteCache:
             entry.looks = entry.looks or LOOKS_FOR_A_MISSING_BROKER
             self._enqueue(topic, entry)
 
-    def doubt(self, address: str, now: float) -> None:
+    def unreachable(self, address: str, now: float) -> None:
         """This broker cannot be reached: it may have another address by now."""
         for topic, entry in self._entries.items():
             if entry.route is not None and any(address in each.addresses.values() for each in entry.route.brokers):
-                entry.due = min(entry.due, max(now, entry.asked + DOUBT_INTERVAL))
+                entry.due = min(entry.due, max(now, entry.asked + UNREACHABLE_INTERVAL))
                 self._enqueue(topic, entry)
 
     def due(self, now: float) -> list[str]:

@@ -9,7 +9,7 @@ The short form of the heartbeat (IS_SUPPORT_HEART_BEAT_V2) is not offered, so ev
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.members import Member
+from rocketapp.broker.members import GroupMember
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
 from rocketapp.transport.connection import Connection
@@ -127,8 +127,8 @@ class ClientProcessor:
             self.connection_lost(channel)
 
     @staticmethod
-    def _member(connection: Connection, command: Command, client_id: str, now: float) -> Member:
-        return Member(client_id, command.language, command.version, connection.peer, now)
+    def _member(connection: Connection, command: Command, client_id: str, now: float) -> GroupMember:
+        return GroupMember(client_id, command.language, command.version, connection.peer, now)
 
     def _notify(self, name: str) -> None:
         group = self._core.consumers.group(name)

@@ -14,7 +14,7 @@ import msgspec
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.groups import GroupConfig
-from rocketapp.broker.members import Member
+from rocketapp.broker.members import GroupMember
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, TransportError
 from rocketapp.model.message_queue import MessageQueue
@@ -183,5 +183,5 @@ class GroupProcessor:
         return None
 
 
-def _connection(member: Member) -> statistics.ConnectedClient:
+def _connection(member: GroupMember) -> statistics.ConnectedClient:
     return statistics.ConnectedClient(member.client_id, member.address, member.language, member.version)

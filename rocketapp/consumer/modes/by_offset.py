@@ -29,7 +29,7 @@ class ByOffset:
     __slots__ = ("_handler", "_process_queue", "done")
 
     rolled_back: bool = False
-    """Whether the call that was settled last asked for everything that is not committed to be handled again."""
+    """Whether the call that ended last asked for everything that is not committed to be handled again."""
 
     def __init__(self, process_queue: ProcessQueue[Message], handler: Handler) -> None:
         self._process_queue, self._handler = process_queue, handler
@@ -41,7 +41,7 @@ class ByOffset:
         self._handler.stats.handled += len(messages)
         self._process_queue.finish_all(messages)
 
-    def settle(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
+    def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
         """Acknowledge what one call has done; the messages that it has not, and why."""
         messages = messages_of(item)
         failures: list[Failure | None]
@@ -108,7 +108,7 @@ class SentBack(ByOffset):
         """Acknowledge what one call has done, and send the other messages back."""
         if self._process_queue.closed:
             return  # the next owner of the queue gets them again
-        for message, failure in self.settle(item, result, raised):
+        for message, failure in self.acknowledge(item, result, raised):
             self._stopping.failed(self._handler, failure)
             if failure.parked:
                 self._keep(message, failure.after or 0.0)
@@ -171,13 +171,13 @@ class ManualCommits(Prompting):
         """These were handled."""
         self._uncommitted.add(self._caller, messages)
 
-    def settle(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
+    def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
         """Make use of what the handler decided, if its call has not failed; the messages that it has not done, and why.
 
         After a rollback those are the messages of this call, which counts as an attempt.
         """
         decision = self._decisions.take(self._process_queue.message_queue)
-        failures = super().settle(item, result, raised)
+        failures = super().acknowledge(item, result, raised)
         # The code around a handler may make another outcome of its rollback.
         self.rolled_back = isinstance(decision, Retry) and result is decision
         if self.rolled_back:

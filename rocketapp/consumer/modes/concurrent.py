@@ -219,7 +219,7 @@ class ConcurrentDelivery:
             item = message if taker.caller.batch is None else [message]
             if (dead := quarantine.dead_letter_of(message, taker.handler)) is not None:
                 taker.acks.ended(item, dead, True)
-                quarantine.settled_when_finished(message)
+                quarantine.lift_when_finished(message)
             else:
                 in_turn = Taker(taker.caller, AckInTurn(taker.acks, quarantine, message))
                 quarantine.add(message, taker.handler, partial(self._submit, [(in_turn, item)]))
@@ -261,7 +261,7 @@ class ConcurrentDelivery:
         while runs and not runs[0].items:
             self._started_to = max(self._started_to, runs.popleft().last_offset)
         run = self._new_run(pairs, is_of_one=is_of_one)
-        run.is_alone = isinstance(pairs[0][0].acks, AckInTurn)
+        run.is_quarantined = isinstance(pairs[0][0].acks, AckInTurn)
         if pairs[0][0].handler.runs_here:
             run.record_of = self._record_of
         runs.append(run)

@@ -45,6 +45,6 @@ class ModeContext:
     def new_acks(
         self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep, failures: FailedMessages | None = None
     ) -> SentBack:
-        """What judges the calls of one handler in one session. `failures` sees to failures in place of the retry."""
+        """What sees to the ended calls of one handler in one session. `failures`: who takes what has failed."""
         failures = failures or self.redelivery
         return SentBack(process_queue, handler, keep, redelivery=failures, stopping=self.stopping)

@@ -1,9 +1,8 @@
-"""The seam between one owned queue and a consume mode it.
+"""The seam between an owned queue and the consume mode of its topic.
 
-A consume mode is one file of this room: it runs handlers through executors of
-`consumer.workers`, judges what came of their calls, and acknowledges messages: by offset,
-by handle, or when a table has stored them. The owner of a queue knows `Mode` and `Delivery`
-alone.
+A consume mode is one file of this room: its messages reach their handlers through
+`consumer.workers`, and it acknowledges what their calls have done: by offset, by handle, or when
+a table has stored it. The owner of a queue knows `Mode` and `Delivery` alone.
 """
 
 from __future__ import annotations
@@ -155,7 +154,7 @@ def no_prompt(process_queue: ProcessQueue[Message]) -> None:
 Keep = Callable[[Message, float], None]
 """Takes a message that was started and is parked: it starts again after these seconds, if its topic is not paused."""
 NewAcks = Callable[[ProcessQueue[Message], Handler, Keep], Acknowledge]
-"""Makes what judges the calls of one handler in one session, and acknowledges its messages."""
+"""Makes what sees to the ended calls of one handler in one session: acks, and what follows a failure."""
 
 
 class PulledMode:

@@ -302,7 +302,7 @@ class InOrderDelivery:
 
     def _new_line(self, number: int) -> LineRun:
         line = self._lines[number] = LineRun(self, number)
-        line.withheld = self._ended.done()
+        line.starts_nothing = self._ended.done()
         return line
 
     def _line_behind(self, head: int, heads: dict[int, Pair]) -> LineRun:
@@ -359,7 +359,7 @@ class InOrderDelivery:
 
     def _start(self, line: LineRun) -> None:
         """Have its first message started, if it may."""
-        if line.is_at_work or line.withheld or not line.items:
+        if line.is_at_work or line.starts_nothing or not line.items:
             return
         taker = line.items[0][0]
         if self._quarantine or self.retries.earlier or taker.caller.batch is not None:
@@ -454,7 +454,7 @@ class InOrderDelivery:
                     retries.count_from_here(message)
                     return False
                 if await retries.store_dead_letter(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
-                    quarantine.settled(message.offset)
+                    quarantine.lift(message.offset)
                 return True
             line.in_turn = message
         if not (retries.earlier and retries.is_exhausted(handler, message)):
@@ -483,7 +483,7 @@ class InOrderDelivery:
         self._go_on(line)
 
     def ended_head(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        """The head of a key needs a judgement: it has a line of its own from now on."""
+        """The call for the head of a key did not just return: from now on its key has a line of its own."""
         self._process_queue.when_finished.pop(item.offset, None)
         line = self._lines.get(item.offset) or self._new_line(item.offset)
         line.is_at_work = True
@@ -492,8 +492,8 @@ class InOrderDelivery:
     def walked(self, run: HeadsRun) -> None:
         """A worker has given it back, perhaps while others go on with it."""
         if run.items:
-            if run.withheld or self._loop.time() >= self.lease.certain_until:
-                run.withheld = True
+            if run.starts_nothing or self._loop.time() >= self.lease.certain_until:
+                run.starts_nothing = True
                 self._ask()
             elif not run.is_queued:
                 self._mode.callers.submit(run)
@@ -505,7 +505,7 @@ class InOrderDelivery:
             self._check_drained()
 
     def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        """A call needs a judgement: it failed, returned something, or ended when the lease was over."""
+        """A call failed, returned something, or ended when the lease was over."""
         self._turn_over(line)
         self._note_started(line)
         line.rests = True
@@ -522,7 +522,7 @@ class InOrderDelivery:
             self._ask()
 
     def _see_to(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        failures = taker.acks.settle(item, result, raised)
+        failures = taker.acks.acknowledge(item, result, raised)
         if not failures:
             self._go_on(line)
             return
@@ -569,7 +569,7 @@ class InOrderDelivery:
         self._is_tidied_soon = False
         offset = self._process_queue.commit_offset
         if self._quarantine:
-            self._quarantine.settled_below(offset)
+            self._quarantine.lift_below(offset)
         if not self._ended.done():  # otherwise a message may be left that is not a dead letter yet
             self.retries.done_below(offset)
         self._context.prompt(self._process_queue)
@@ -630,7 +630,7 @@ class InOrderDelivery:
             self._start_again(run)
 
     def _start_again(self, run: HeadsRun) -> None:
-        run.withheld = False
+        run.starts_nothing = False
         if run.items:
             self._mode.callers.submit(run)
 
@@ -655,10 +655,10 @@ class InOrderDelivery:
                 self._finish_no_more()
             return
         for line in self._lines.values():
-            line.withheld = True
+            line.starts_nothing = True
             self._forget_timer(line)
         for run in self._heads:
-            run.withheld = True
+            run.starts_nothing = True
         if self._process_queue.closed:
             for _, _, item, _, _ in self._uncertain:
                 self._count_attempts(item)
@@ -693,7 +693,7 @@ class InOrderDelivery:
             self._process_queue.withdraw(highest + 1)
         self._finishing = self._loop.call_later(RUN_ON, self._finish_no_more)
         for line in lines:
-            line.withheld = False
+            line.starts_nothing = False
             self._start(line)
         for heads in self._heads:
             self._start_again(heads)
@@ -703,7 +703,7 @@ class InOrderDelivery:
             self._finishing.cancel()
             self._finishing = None
         for run in self.runs():
-            run.withheld = True
+            run.starts_nothing = True
         self._check_drained()
 
     def _check_drained(self) -> None:

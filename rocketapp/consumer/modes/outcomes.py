@@ -9,7 +9,7 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from rocketapp.model.outcome import DeadLetter, Outcome, Park, Pause, Retry, Skip, is_unawaited, outcomes_by_message
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
-from rocketapp.state.redelivery import LONGEST_TEXT, Failure, is_last, judged
+from rocketapp.state.redelivery import LONGEST_TEXT, Failure, is_last, under_policy
 from rocketapp.user_line import file_of, log_traceback, place_of_error
 from rocketapp.wire.message import Unreadable
 from rocketapp.wire.record import Message
@@ -70,7 +70,7 @@ def failure_of(result: object, raised: bool, home: str = "", policy: Policy | No
         case Outcome():
             return _of_outcome(result, home)
         case BaseException() if raised:
-            return judged(policy, result, Failure(type(result).__name__, text_of(result, home)))
+            return under_policy(policy, result, Failure(type(result).__name__, text_of(result, home)))
         case _ if is_unawaited(result):
             if isinstance(result, CoroutineType):
                 result.close()  # a sync function around an async one: its code never runs

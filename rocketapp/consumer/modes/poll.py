@@ -283,7 +283,7 @@ class PolledDelivery(SinkDelivery):
                 return
             if result is not _NOT_CALLED:
                 self._probes = False
-                self._judge(batch, result, raised)
+                self._call_ended(batch, result, raised)
                 self._usual = max(_USUAL, len(batch))
                 self._hold_at_most(max(self._usual, len(self._process_queue)))
                 after, now = batch.next_after, self._loop.time()
@@ -317,7 +317,7 @@ class PolledDelivery(SinkDelivery):
             if self._handler.subscription.is_async:
                 self.running = None
 
-    def _judge(self, batch: PolledBatch, result: object, raised: bool) -> None:
+    def _call_ended(self, batch: PolledBatch, result: object, raised: bool) -> None:
         """Acknowledge what the call has pulled, or keep it for the next one."""
         context, handler, member = self._mode.context, self._handler, self._member
         failure = _failure_of_call(result, batch, handler.subscription, raised=raised)

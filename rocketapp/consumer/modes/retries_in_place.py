@@ -14,7 +14,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, delay_before, orderly_step
+from rocketapp.state.redelivery import UNLIMITED, Failure, GiveUp, delay_before, orderly_step
 from rocketapp.wire.record import Message
 
 
@@ -89,7 +89,7 @@ class RetriesInPlace:
         delay = delay_before(about.retry, times)
         suspend = context.member.config.suspend if delay is None else delay
         step = orderly_step(failure, reconsume_times=times, retries=about.retries, suspend=suspend)
-        if isinstance(step, Dead):
+        if isinstance(step, GiveUp):
             return None
         count_retry(context.member, handler, message, failure, step.delay)
         return step.delay

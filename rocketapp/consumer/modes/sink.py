@@ -90,7 +90,7 @@ class QueueSession(Protocol):
         ...
 
     def failed(self, message: Message, error: BaseException) -> None:
-        """This one failed: `error` is judged as if the handler had raised it, by its Policy, breaker and retries.
+        """This one failed: `error` counts as if the handler had raised it: its Policy, breaker and retries hold.
 
         An outcome means what it says: a Skip is done; a Pause pauses the topic, and the message is taken again when
         that is resumed. What is retried goes to the handler, concurrently. Not for a writer that takes records.

@@ -386,7 +386,7 @@ class Committer:
             stored = await self._read(session.queue, _PATIENCE)
         except RocketAppError:
             return None
-        return self._judge(session, stored, era, is_early=is_early)
+        return self._compare(session, stored, era, is_early=is_early)
 
     async def _read(self, queue: MessageQueue, timeout: float | None = None) -> int | None:
         """The stored offset. Raises RocketAppError.
@@ -401,7 +401,7 @@ class Committer:
             stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
         return stored
 
-    def _judge(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
+    def _compare(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
         """What a stored offset says that was asked for in this era of fencing; see `verify`."""
         queue = session.queue
         if stored is not None and session.went_on(stored):
@@ -495,7 +495,7 @@ class Committer:
         except RocketAppError as error:
             self._failed(session, error)
             return False
-        if not self._judge(session, stored, era, is_early=True):
+        if not self._compare(session, stored, era, is_early=True):
             return False
         session.is_fresh = False
         return True

@@ -29,7 +29,7 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.state.pop_queue import LATE, HandOut, PopQueue, RetryTimes
-from rocketapp.state.redelivery import Dead, Failure, concurrent_step, delay_before
+from rocketapp.state.redelivery import Failure, GiveUp, concurrent_step, delay_before
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message
@@ -171,7 +171,7 @@ class Acknowledging:
             raise min(refused, key=_is_final)
 
 
-Settled = Callable[[], None]
+WhenHidden = Callable[[], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -181,7 +181,7 @@ class _Change:
     seconds: float
     is_last: bool
     """The message leaves: it comes again by itself. Otherwise it stays in flight."""
-    settled: Settled | None = None
+    when_hidden: WhenHidden | None = None
     is_untouched: bool = False
     """It was not started: when it comes again, that does not count as an attempt."""
 
@@ -240,9 +240,9 @@ class Invisibility:
         """Messages are hidden for another time from now on."""
         self._changed.set()
 
-    def until_retry(self, message: Message, seconds: float, settled: Settled) -> None:
-        """Hide a failed message for so long; then it comes again. `settled()` is called when that is certain."""
-        self._begin(message, seconds, is_last=True, settled=settled)
+    def until_retry(self, message: Message, seconds: float, when_hidden: WhenHidden) -> None:
+        """Hide a failed message for so long; then it comes again. `when_hidden()` is called when that is certain."""
+        self._begin(message, seconds, is_last=True, when_hidden=when_hidden)
 
     def give_back(self, messages: Iterable[Message]) -> None:
         """Hide these no longer: they were not started."""
@@ -266,7 +266,7 @@ class Invisibility:
         seconds: float,
         *,
         is_last: bool,
-        settled: Settled | None = None,
+        when_hidden: WhenHidden | None = None,
         is_untouched: bool = False,
     ) -> None:
         if is_last and self._queue.is_over(message, self._loop.time()):
@@ -276,16 +276,16 @@ class Invisibility:
         if hand_out is None:
             if is_last:
                 # It is being hidden anew: the time that is asked for last counts.
-                self._loop.call_later(_AGAIN / 4, partial(self._later, message, seconds, settled, is_untouched))
+                self._loop.call_later(_AGAIN / 4, partial(self._later, message, seconds, when_hidden, is_untouched))
             return
-        self._changes.append(_Change(message, hand_out, seconds, is_last, settled, is_untouched))
+        self._changes.append(_Change(message, hand_out, seconds, is_last, when_hidden, is_untouched))
         if self._running < _WIDTH:
             self._running += 1
             self._member.tasks.start(self._run(), f"hide messages of {self._about}")
 
-    def _later(self, message: Message, seconds: float, settled: Settled | None, is_untouched: bool) -> None:
+    def _later(self, message: Message, seconds: float, when_hidden: WhenHidden | None, is_untouched: bool) -> None:
         if self._queue.has(message):
-            self._begin(message, seconds, is_last=True, settled=settled, is_untouched=is_untouched)
+            self._begin(message, seconds, is_last=True, when_hidden=when_hidden, is_untouched=is_untouched)
 
     async def _run(self) -> None:
         try:
@@ -314,8 +314,8 @@ class Invisibility:
                 self._queue.changed(change.hand_out, handle, asked_at)
             break
         if change.is_last:
-            if change.settled is not None:
-                change.settled()
+            if change.when_hidden is not None:
+                change.when_hidden()
             self._queue.forget(change.message)
 
     async def _ask(self, change: _Change) -> tuple[Handle, float]:
@@ -383,7 +383,7 @@ class ByHandle(ByOffset):
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done; the other messages come again, or are dead."""
-        for message, failure in self.settle(item, result, raised):
+        for message, failure in self.acknowledge(item, result, raised):
             self._stopping.failed(self._handler, failure)
             if failure.parked:
                 self._keep(message, failure.after or 0.0)
@@ -395,15 +395,15 @@ class ByHandle(ByOffset):
         delay = delay_before(about.retry, times)
         step = concurrent_step(failure, reconsume_times=times, retries=about.retries, delay=delay)
         redelivery, handler = self._redelivery, self._handler
-        if isinstance(step, Dead):
+        if isinstance(step, GiveUp):
             # It is acknowledged when its copy is stored, and stays hidden until then.
             redelivery.send_to_dlq(handler, self._queue, message, failure)
             return
 
-        def settled() -> None:
+        def hidden() -> None:
             at = self._now() + step.delay
             self._invisibility.comes_again(at)
             redelivery.due_until = max(redelivery.due_until, at + LATE)
             count_retry(self._member, handler, message, failure, step.delay)
 
-        self._invisibility.until_retry(message, step.delay, settled)
+        self._invisibility.until_retry(message, step.delay, hidden)

@@ -116,7 +116,7 @@ class QueueFlow:
         account: QueueAccount,
         unpaused: Unpaused | None,
     ) -> None:
-        """`unpaused`: judges the limits of a queue whose messages belong to several topics."""
+        """`unpaused`: counts only what is not paused, in a queue with messages of several topics."""
         self._control, self._budget = control, control.budget
         self._queue, self._limits, self._account, self._unpaused = queue, limits, account, unpaused
         self._whole = limits

@@ -46,7 +46,7 @@ class Takes(Protocol):
 
 
 class Decodes(Protocol):
-    """Knows what its process queues hold: a mode of consuming."""
+    """Knows what its process queues hold: a consume mode."""
 
     decode: Decode
 

@@ -13,7 +13,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.model.policy import Breaker
 from rocketapp.state.breaker import BreakerState, Circuit
-from rocketapp.state.pauses import Leave, Pauses
+from rocketapp.state.pauses import Pauses, Probe
 from rocketapp.state.redelivery import Failure
 
 _LOOK = 0.1
@@ -60,10 +60,10 @@ class CircuitBreaker:
         self._timer: asyncio.TimerHandle | None = None
         self._reason = ""
         """Of its pause."""
-        self._leave = Leave(handler.name, handler.stats)
-        """For the one message that is tried."""
+        self._current = Probe(handler.name, handler.stats)
+        """The probe that was made last."""
         self._until = 0.0
-        """The loop's time until which that is waited for."""
+        """The loop's time until which its message is waited for."""
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self._handler.name}: {self._state.circuit.value}>"
@@ -71,7 +71,7 @@ class CircuitBreaker:
     def failed(self, failure: Failure) -> None:
         """An attempt of its handler has failed."""
         is_half_open = self._state.circuit is Circuit.HALF_OPEN
-        if self._was_resumed() or (is_half_open and self._leave.was_of_use):
+        if self._was_resumed() or (is_half_open and self._current.was_of_use):
             self._close()
         if failure.dead or failure.parked:
             if is_half_open and self._reason:
@@ -99,22 +99,23 @@ class CircuitBreaker:
     def _probe(self) -> None:
         """Let one message through; another one when that gives no answer within a pause."""
         self._state.probe()
-        self._leave, self._until = Leave(self._handler.name, self._handler.stats), self._loop.time() + self._about.pause
-        self._pauses.probe(self._topic, self._reason, self._leave)
+        self._current = Probe(self._handler.name, self._handler.stats)
+        self._until = self._loop.time() + self._about.pause
+        self._pauses.probe(self._topic, self._reason, self._current)
         self._look()
 
     def _look(self) -> None:
         self.stop()
-        if self._was_resumed() or self._leave.was_of_use:
+        if self._was_resumed() or self._current.was_of_use:
             self._close()
         elif self._loop.time() < self._until:
             self._timer = self._loop.call_later(_LOOK, self._look)
-        elif self._leave.is_taken:
+        elif self._current.is_taken:
             self._probe()
         else:
             # For a whole pause its handler had no message to try: perhaps it stands behind those of another handler.
             # The topic goes on, and the next message of the handler decides.
-            self._leave.take(self._handler.name)
+            self._current.take(self._handler.name)
             self._resume()
 
     def _close(self) -> None:

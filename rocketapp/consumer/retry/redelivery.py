@@ -42,8 +42,8 @@ from rocketapp.model.outgoing import SendResult
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import (
-    Dead,
     Failure,
+    GiveUp,
     Origin,
     Path,
     Problem,
@@ -109,10 +109,10 @@ class _Job:
     queue: ProcessQueue[Message]
     message: Message
     failure: Failure
-    step: SendBack | Dead
+    step: SendBack | GiveUp
     since: float
     """The loop's time of its failure."""
-    settled: asyncio.Future[None] | None = None
+    stored: asyncio.Future[None] | None = None
     """Done when a broker has stored the copy."""
     path: Path = Path.DEAD_COPY
     """What the next round begins with."""
@@ -174,9 +174,9 @@ class Redelivery:
         self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure
     ) -> asyncio.Future[None]:
         """An orderly handler gave up: send the message to the dead letters. Done when the copy is stored."""
-        settled: asyncio.Future[None] = self._loop.create_future()
-        self._begin(_Job(handler, queue, message, failure, Dead(), self._loop.time(), settled))
-        return settled
+        stored: asyncio.Future[None] = self._loop.create_future()
+        self._begin(_Job(handler, queue, message, failure, GiveUp(), self._loop.time(), stored))
+        return stored
 
     async def stop(self) -> None:
         """Give up what is waiting: it was not committed, so the queue's next owner gets it again."""
@@ -233,7 +233,7 @@ class Redelivery:
                 return False
             broker.backoff.reset()
             broker.not_before = 0.0
-            self._settled(job)
+            self._stored(job)
             return True
 
     def _failed(self, job: _Job, problem: str) -> None:
@@ -266,7 +266,7 @@ class Redelivery:
     def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
         """Say so, once, when a message that was to be retried goes to the dead letters instead."""
         if first is Path.DEAD_COPY and isinstance(job.step, SendBack):
-            job.step, job.failure = Dead(), not_taken_back(job.failure, _text(error))
+            job.step, job.failure = GiveUp(), not_taken_back(job.failure, _text(error))
             self._tell(job, f"{_text(error)}; no retry is possible, so it goes to the dead letters")
 
     def _tell(self, job: _Job, problem: str) -> None:
@@ -275,7 +275,7 @@ class Redelivery:
             SendBackFailed(self._member.name, job.handler.name, message.topic, message.message_id, problem)
         )
 
-    def _settled(self, job: _Job) -> None:
+    def _stored(self, job: _Job) -> None:
         self._end(job)
         if isinstance(job.step, SendBack):
             self.due_until = max(self.due_until, self._loop.time() + job.step.delay + _LATE)
@@ -285,8 +285,8 @@ class Redelivery:
 
     def _end(self, job: _Job) -> None:
         job.queue.finish(job.message)
-        if job.settled is not None and not job.settled.done():
-            job.settled.set_result(None)
+        if job.stored is not None and not job.stored.done():
+            job.stored.set_result(None)
 
     async def _attempt(self, job: _Job, path: Path) -> None:
         """Have a copy stored by this path; raises when it is not certain that it is."""

@@ -1,7 +1,7 @@
 """Forwarded messages: another member consumes a message for the owner of its queue. Both sides of that conversation.
 
 The owner has no handler for the message, and another member wants it. `Forwarding` asks that member, through the broker
-that stores the message, to consume it. To the modes of consuming this is one more handler of the topic. The message
+that stores the message, to consume it. To the consume modes this is one more handler of the topic. The message
 stays unfinished at its owner until the answer says that it is done, so it is neither lost nor overtaken in order, and
 needs no second copy. Nothing but an answer counts as an attempt: while no member takes it, the message waits, without a
 limit in time, and its queue says so.
@@ -123,7 +123,7 @@ class Forwarding:
         return self._check.is_wanted(topic, message.raw_tag())
 
     def handler(self, topic: str) -> Handler:
-        """What modes of consuming call for the messages of this topic: single ones, otherwise as its own handlers."""
+        """What consume modes call for the messages of this topic: single ones, otherwise as its own handlers."""
         if (known := self._topics.get(topic)) is not None:
             about = known.handlers[0].subscription
         else:
@@ -255,7 +255,7 @@ class Forwarding:
 
 
 class UnmatchedMessages(Generic[W]):
-    """For one mode of consuming: what becomes of messages that no handler here takes."""
+    """For one consume mode: what becomes of messages that no handler here takes."""
 
     def __init__(self, forwarding: Forwarding | None, make: Callable[[Handler], W]) -> None:
         """`make(handler)`: what calls it in this mode. Without `forwarding` such messages are done."""

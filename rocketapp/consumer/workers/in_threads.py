@@ -261,7 +261,7 @@ class ThreadWorkers:
                         continue
                     worker.item = item
                     result, raised = _called(call, item)
-                    if run.is_alone and worker.note is not None:
+                    if run.is_quarantined and worker.note is not None:
                         # The loop starts the next one when it hears of the end of this one, in another thread.
                         worker.note.clear()
                     if result is None and is_plain and not raised:
@@ -281,8 +281,8 @@ class ThreadWorkers:
         at = now()
         turn_end, until = at + _TURN, at + LONGEST_STINT
         if run.is_shared and at >= lease.certain_until:
-            run.withheld = True  # otherwise threads would take it again and again, until the loop sees to it
-        while most > 0 and at < lease.certain_until and not run.withheld:
+            run.starts_nothing = True  # otherwise threads would take it again and again, until the loop sees to it
+        while most > 0 and at < lease.certain_until and not run.starts_nothing:
             try:
                 if not self._goes_to(worker, items[0][0]):
                     return False
@@ -299,7 +299,7 @@ class ThreadWorkers:
                     result, raised = _called(call, item)
                     worker.item = None
                     at = now()
-                    if result is not None or raised or not is_plain or run.withheld or at >= lease.certain_until:
+                    if result is not None or raised or not is_plain or run.starts_nothing or at >= lease.certain_until:
                         self._ended.append((run, taker, item, result, raised))
                         return True
                     append(item)
@@ -353,7 +353,7 @@ class ThreadWorkers:
             self._report(run, run.returned)
         for _ in range(left):
             run = self._left.popleft()
-            if not run.items or run.withheld:
+            if not run.items or run.starts_nothing:
                 self._report(run, run.returned)
             elif run.items[0][0].caller.workers is not self or not run.is_of_many:
                 self._pass_on(run)

@@ -77,7 +77,7 @@ class LoopWorkers:
 
     def _leave(self, run: Run) -> None:
         """Nothing of this run may start here now."""
-        if run.items and not run.withheld:
+        if run.items and not run.starts_nothing:
             self._pass_on(run)
         else:
             run.returned()
@@ -247,7 +247,7 @@ class LoopWorkers:
                 return True
             # One look at the clock says whether this one may be acknowledged and whether the next one may start.
             at = now()
-            if result is not None or not is_plain or run.withheld or at >= lease.certain_until:
+            if result is not None or not is_plain or run.starts_nothing or at >= lease.certain_until:
                 run.walkers -= 1
                 run.ended(taker, item, result, False)
                 return True

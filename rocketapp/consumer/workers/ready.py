@@ -72,7 +72,7 @@ class Ready:
                 taker = run.items[0][0]
             except IndexError:
                 taker = None
-            if taker is None or taker.caller is not caller or run.withheld:
+            if taker is None or taker.caller is not caller or run.starts_nothing:
                 runs.popleft().is_queued = False
                 self._leave(run)
             elif caller.take():

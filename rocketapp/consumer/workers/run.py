@@ -90,7 +90,7 @@ class Run:
     """In order: what a worker has started last."""
     waits: bool = False
     """It was told that it waits."""
-    withheld: bool = False
+    starts_nothing: bool = False
     """Nothing more of it may start."""
     lease: Lease
     """In order: nothing starts, and nothing is done, when it is over."""
@@ -102,7 +102,7 @@ class Run:
     """Messages of others lie between its own, so that each is noted down as it starts."""
     check: Callable[[Any], Any] | None = None
     """What of an item may still start, or None if nothing may; asked by whoever has taken it."""
-    is_alone: bool = False
+    is_quarantined: bool = False
     """It is one message that may end the process: nothing of it is noted down once its call has ended."""
 
     def __init__(self, items: Iterable[Pair]) -> None:

@@ -30,7 +30,7 @@ def copy_of(holder: str) -> str:
     return holder.partition(_SPACE)[0]
 
 
-class Step(Enum):
+class NextStep(Enum):
     """What to do with a message now."""
 
     HANDLE = "handle"
@@ -40,7 +40,7 @@ class Step(Enum):
     """It is parked, and claimed again after that."""
 
 
-def next_step(answer: Answer, own: Claim, *, attempt: int, second_copy: SecondCopy) -> Step:
+def next_step(answer: Answer, own: Claim, *, attempt: int, second_copy: SecondCopy) -> NextStep:
     """What follows from the store's answer to this claim.
 
     `attempt`: of the message, from 1.
@@ -50,12 +50,12 @@ def next_step(answer: Answer, own: Claim, *, attempt: int, second_copy: SecondCo
     died, and so does a retry, which is a new stored message of an old one.
     """
     if answer.state is MarkState.CLAIMED or answer.holder == own.holder:
-        return Step.HANDLE
+        return NextStep.HANDLE
     if answer.state is MarkState.DONE:
-        return Step.SKIP
+        return NextStep.SKIP
     if second_copy == "skip" and attempt == 1 and copy_of(answer.holder) != copy_of(own.holder):
-        return Step.SKIP
-    return Step.WAIT
+        return NextStep.SKIP
+    return NextStep.WAIT
 
 
 def pause_before_look(answer: Answer, lease: float) -> float:
@@ -75,20 +75,20 @@ class Split:
     """From the first message that has to wait: they are parked, and claimed again after that."""
 
 
-def split(steps: Sequence[Step]) -> Split:
+def split(steps: Sequence[NextStep]) -> Split:
     """A batch is handled up to its first message that has to wait, so that order is kept.
 
     Two batches that waited for each other's keys while they held their own would wait for ever.
     """
-    until = next((at for at, step in enumerate(steps) if step is Step.WAIT), len(steps))
+    until = next((at for at, step in enumerate(steps) if step is NextStep.WAIT), len(steps))
 
-    def places(step: Step, begin: int, end: int) -> tuple[int, ...]:
+    def places(step: NextStep, begin: int, end: int) -> tuple[int, ...]:
         return tuple(at for at in range(begin, end) if steps[at] is step)
 
     return Split(
-        handle=places(Step.HANDLE, 0, until),
-        skip=places(Step.SKIP, 0, until),
-        release=places(Step.HANDLE, until, len(steps)),
+        handle=places(NextStep.HANDLE, 0, until),
+        skip=places(NextStep.SKIP, 0, until),
+        release=places(NextStep.HANDLE, until, len(steps)),
         later=tuple(range(until, len(steps))),
     )
 

@@ -26,7 +26,7 @@ from rocketapp.plugin import (
     is_done,
     keys_of,
 )
-from rocketapp.plugins.idempotency.decisions import Step, next_step, pause_before_look
+from rocketapp.plugins.idempotency.decisions import NextStep, next_step, pause_before_look
 from rocketapp.plugins.idempotency.leased_store import LeasedStore
 
 T = TypeVar("T")
@@ -69,12 +69,12 @@ class Once:
             return retry_because(error)
         if answer is not CLAIMED:  # nearly always it is: no further decision then
             step = self.step(message, claim, answer)
-            if step is not Step.HANDLE:
-                return SKIPPED if step is Step.SKIP else self.parked(answer)
+            if step is not NextStep.HANDLE:
+                return SKIPPED if step is NextStep.SKIP else self.parked(answer)
         store.hold((claim,))
         return None
 
-    def step(self, message: Message, claim: Claim, answer: Answer) -> Step:
+    def step(self, message: Message, claim: Claim, answer: Answer) -> NextStep:
         """What is to be done with a message after this answer."""
         second_copy: Any = self.store.config.second_copy
         return next_step(answer, claim, attempt=message.attempt, second_copy=second_copy)

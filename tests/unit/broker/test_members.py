@@ -1,13 +1,13 @@
 """Who is in a group, and when the others have to be told."""
 
-from rocketapp.broker.members import Consumers, Member, Producers, matcher
+from rocketapp.broker.members import Consumers, GroupMember, Producers, matcher
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.requests.clients import ConsumerData
 
 
-def member(client_id: str, heard: float = 0.0) -> Member:
-    return Member(client_id, "JAVA", 479, "10.0.0.1:1", heard)
+def member(client_id: str, heard: float = 0.0) -> GroupMember:
+    return GroupMember(client_id, "JAVA", 479, "10.0.0.1:1", heard)
 
 
 def data(*subscriptions: SubscriptionData, group: str = "billing") -> ConsumerData:

@@ -30,7 +30,7 @@ class Reports:
 
     def __init__(self) -> None:
         self.finished: list[int] = []
-        self.judged: list[tuple[int, object, bool]] = []
+        self.ended_calls: list[tuple[int, object, bool]] = []
 
     def done(self, message: Message) -> None:
         self.finished.append(message.offset)
@@ -39,7 +39,7 @@ class Reports:
         self.finished += [message.offset for message in messages]
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
-        self.judged.append((item.offset, result, raised))
+        self.ended_calls.append((item.offset, result, raised))
 
 
 class OneCalled:

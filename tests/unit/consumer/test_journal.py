@@ -59,8 +59,8 @@ def test_what_is_settled_by_one_process_is_not_quarantined_by_another(tmp_path: 
     (tmp_path / "quarantine.json").write_text(json.dumps(quarantine))
     one, other = opened(tmp_path), opened(tmp_path)
     for offset in (1, 2):
-        one.settled("group", QUEUE, offset)
-    one.settled("group", QUEUE, 0)
+        one.lift("group", QUEUE, offset)
+    one.lift("group", QUEUE, 0)
     assert other.quarantined("group", QUEUE, 0) == {}
     one.close()
     other.close()
@@ -69,17 +69,17 @@ def test_what_is_settled_by_one_process_is_not_quarantined_by_another(tmp_path: 
 def test_thousands_of_messages_are_settled_without_holding_up_the_process(tmp_path: Path) -> None:
     quarantine = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0, False] for offset in range(5000)}}
 
-    def settle_most() -> float:
+    def lift_most() -> float:
         (tmp_path / "quarantine.json").write_text(json.dumps(quarantine))
         journal = opened(tmp_path)
         began = time.process_time()
         for offset in range(4000):
-            journal.settled("group", QUEUE, offset)
+            journal.lift("group", QUEUE, offset)
         spent = time.process_time() - began
         journal.close()
         return spent
 
-    assert cheapest(settle_most, within=1.0) < 1.0
+    assert cheapest(lift_most, within=1.0) < 1.0
     assert len(of_file(tmp_path)["group topic@broker-a:0"]) == 1000
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.fencing import CONFIRMED_FOR, STOOD_STILL, Fencing, Unfenced
+from rocketapp.state.fencing import CONFIRMED_FOR, FROZEN_AFTER, Fencing, Unfenced
 
 ONE, OTHER = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
 
@@ -65,10 +65,10 @@ def test_a_session_that_begins_before_the_list_is_in_doubt() -> None:
 def test_a_process_that_stood_still_trusts_nothing_before_list_and_offset_were_read() -> None:
     fencing = owner()
     assert not fencing.beat(1.0)
-    assert fencing.may_commit(ONE, 1.0 + STOOD_STILL - 0.1)
-    assert not fencing.may_commit(ONE, 1.0 + STOOD_STILL)  # before the clock is looked at
-    assert fencing.beat(1.0 + STOOD_STILL)
-    thawed = 1.1 + STOOD_STILL
+    assert fencing.may_commit(ONE, 1.0 + FROZEN_AFTER - 0.1)
+    assert not fencing.may_commit(ONE, 1.0 + FROZEN_AFTER)  # before the clock is looked at
+    assert fencing.beat(1.0 + FROZEN_AFTER)
+    thawed = 1.1 + FROZEN_AFTER
     fencing.confirm("T", thawed)
     assert not fencing.may_commit(ONE, thawed)
     fencing.verify(ONE, fencing.era)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.pauses import Leave, Pauses
+from rocketapp.state.pauses import Pauses, Probe
 
 
 def test_a_topic_goes_on_when_every_reason_was_lifted() -> None:
@@ -37,7 +37,7 @@ def test_several_topics_are_paused_together_only_when_each_of_them_is() -> None:
 
 def test_one_message_may_start_when_every_reason_lets_one_through() -> None:
     pauses, stats = Pauses(), HandlerStats()
-    a, b = Leave("settle", stats), Leave("ship", stats)
+    a, b = Probe("settle", stats), Probe("ship", stats)
     pauses.pause("orders", "a")
     assert not pauses.may_probe("orders", "settle")
     pauses.probe("orders", "a", a)
@@ -54,10 +54,10 @@ def test_one_message_may_start_when_every_reason_lets_one_through() -> None:
 
 def test_a_reason_that_is_gone_or_new_lets_nothing_through() -> None:
     pauses = Pauses()
-    pauses.probe("orders", "a", Leave("settle", HandlerStats()))
+    pauses.probe("orders", "a", Probe("settle", HandlerStats()))
     pauses.pause("orders", "a")
     assert not pauses.may_probe("orders", "settle")
-    pauses.probe("orders", "a", Leave("settle", HandlerStats()))
+    pauses.probe("orders", "a", Probe("settle", HandlerStats()))
     pauses.resume("orders")
     pauses.pause("orders", "a")
     assert not pauses.may_probe("orders", "settle")

@@ -7,11 +7,11 @@ import pytest
 
 from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Pause, Retry, Skip
 from rocketapp.model.policy import Policy, unfit_for_concurrent
-from rocketapp.state.redelivery import Failure, SendBack, concurrent_step, delay_before, judged
+from rocketapp.state.redelivery import Failure, SendBack, concurrent_step, delay_before, under_policy
 
 
 def said(policy: Policy, error: BaseException) -> Failure | None:
-    return judged(policy, error, Failure(type(error).__name__, str(error)))
+    return under_policy(policy, error, Failure(type(error).__name__, str(error)))
 
 
 def test_the_nearest_class_of_an_exception_decides() -> None:

@@ -10,8 +10,8 @@ from rocketapp.state.redelivery import (
     PATIENCE,
     UNLIMITED,
     After,
-    Dead,
     Failure,
+    GiveUp,
     InPlace,
     Origin,
     Path,
@@ -40,7 +40,7 @@ def test_the_ladder_of_retries(times: int, level: int, delay: float) -> None:
 
 def test_retries_give_one_attempt_more_than_their_number() -> None:
     steps = [concurrent_step(FAILURE, reconsume_times=times, retries=2) for times in range(4)]
-    assert steps == [SendBack(3), SendBack(4), Dead(), Dead()]
+    assert steps == [SendBack(3), SendBack(4), GiveUp(), GiveUp()]
 
 
 def test_levels_end_at_the_highest_however_many_retries() -> None:
@@ -55,20 +55,20 @@ def test_a_wanted_wait_rounds_up_to_a_level(after: float, level: int) -> None:
 
 
 def test_a_wanted_wait_is_an_attempt_like_any_other() -> None:
-    assert concurrent_step(Failure("Retry", "", after=1.0), reconsume_times=16, retries=16) == Dead()
+    assert concurrent_step(Failure("Retry", "", after=1.0), reconsume_times=16, retries=16) == GiveUp()
 
 
 def test_dead_at_once_when_the_handler_says_so() -> None:
     failure = Failure("DeadLetter", "x", dead=True)
-    assert concurrent_step(failure, reconsume_times=0, retries=16) == Dead()
-    assert orderly_step(failure, reconsume_times=0, retries=UNLIMITED, suspend=1.0) == Dead()
+    assert concurrent_step(failure, reconsume_times=0, retries=16) == GiveUp()
+    assert orderly_step(failure, reconsume_times=0, retries=UNLIMITED, suspend=1.0) == GiveUp()
 
 
 def test_orderly_retries_stay_in_place_and_wait_exactly() -> None:
     assert orderly_step(FAILURE, reconsume_times=0, retries=16, suspend=1.0) == InPlace(1.0)
     assert orderly_step(Failure("Retry", "", after=0.3), reconsume_times=0, retries=16, suspend=1.0) == InPlace(0.3)
     assert orderly_step(Failure("Retry", "", after=0.0), reconsume_times=0, retries=16, suspend=1.0) == InPlace(0.01)
-    assert orderly_step(FAILURE, reconsume_times=16, retries=16, suspend=1.0) == Dead()
+    assert orderly_step(FAILURE, reconsume_times=16, retries=16, suspend=1.0) == GiveUp()
     assert orderly_step(FAILURE, reconsume_times=10**6, retries=UNLIMITED, suspend=1.0) == InPlace(1.0)
 
 

@@ -175,12 +175,12 @@ def test_the_routes_of_a_broker_that_cannot_be_reached_are_asked_for_at_most_eve
     for topic, name in (("t", "a"), ("u", "b")):
         cache.watch(topic, 0.0)
         cache.found(topic, route(name, host=f"10.0.0.{name}"), 0.0)
-    cache.doubt("10.0.0.a:10", 1.0)
+    cache.unreachable("10.0.0.a:10", 1.0)
     assert (cache.next_due(), cache.due(5.0)) == (5.0, ["t"])
-    cache.doubt("10.0.0.a:10", 7.0)
+    cache.unreachable("10.0.0.a:10", 7.0)
     assert cache.next_due() == 5.0
     cache.found("t", route("a", host="10.0.0.a"), 7.0)
-    cache.doubt("10.0.0.a:10", 20.0)
+    cache.unreachable("10.0.0.a:10", 20.0)
     assert cache.due(20.0) == ["t"]
 
 

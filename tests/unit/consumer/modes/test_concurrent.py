@@ -30,7 +30,7 @@ class Dropped(ByOffset):
         super().__init__(process_queue, handler)
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
-        self.done_all([message for message, _ in self.settle(item, result, raised)])
+        self.done_all([message for message, _ in self.acknowledge(item, result, raised)])
 
 
 def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> ConcurrentMode:

@@ -75,7 +75,7 @@ async def test_a_suspended_queue_starts_nothing_and_goes_on_when_its_lock_is_usa
     bench.lock.suspend()
     await asyncio.sleep(30)
     assert called == [0, 1]
-    # The call that ran is judged when it is certain that the queue was ours.
+    # The call that ran counts when it is certain that the queue was ours.
     assert bench.process_queue.commit_offset == 1
     bench.lock.decide(True)
     await eventually(lambda: bench.process_queue.commit_offset == 4)

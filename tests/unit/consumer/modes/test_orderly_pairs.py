@@ -9,7 +9,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.in_order import InOrderMode
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.pauses import Leave
+from rocketapp.state.pauses import Probe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
@@ -46,7 +46,7 @@ async def test_a_leave_of_an_earlier_pause_starts_nothing_in_a_later_one() -> No
     pauses.pause("topic", "breaker")
     opened(OTHER, message(0, queue=OTHER))
     await asyncio.sleep(1)
-    pauses.probe("topic", "breaker", Leave("handler", HandlerStats()))
+    pauses.probe("topic", "breaker", Probe("handler", HandlerStats()))
     await asyncio.sleep(1)
     pauses.resume("topic")
     pauses.pause("topic", "operator")

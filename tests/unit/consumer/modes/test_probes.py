@@ -10,7 +10,7 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.pauses import Leave
+from rocketapp.state.pauses import Probe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
@@ -38,7 +38,7 @@ class Probed:
         self.pauses.pause("topic", "breaker")
 
     def probe(self) -> None:
-        self.pauses.probe("topic", "breaker", Leave("handler", HandlerStats()))
+        self.pauses.probe("topic", "breaker", Probe("handler", HandlerStats()))
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -93,7 +93,7 @@ async def test_a_message_whose_time_is_over_uses_up_no_probe(is_async: bool) -> 
     workers.submit(message(1))
     workers.submit(message(2))
     await asyncio.sleep(0.05)
-    pauses.probe("topic", "breaker", Leave("handler", HandlerStats()))
+    pauses.probe("topic", "breaker", Probe("handler", HandlerStats()))
     await eventually(lambda: bool(called), 5)
     await asyncio.sleep(0.1)
     assert called == [1]

@@ -46,7 +46,7 @@ async def test_workers_report_every_call_to_the_acks() -> None:
     bench = Bench(call)
     bench.submit(0, 1, 2, 3)
     await eventually(lambda: bench.finished == [0, 3])
-    assert bench.judged == [(1, error, True), (2, "text", False)]
+    assert bench.ended_calls == [(1, error, True), (2, "text", False)]
     await bench.workers.stop()
 
 
@@ -142,6 +142,6 @@ async def test_a_worker_that_is_closed_from_outside_says_nothing_of_its_call() -
     coroutine = task.get_coro()
     assert coroutine is not None
     coroutine.close()  # as the collector does, which may run while the loop does
-    assert bench.judged == []
+    assert bench.ended_calls == []
     task.cancel()
     await asyncio.wait([task])

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, MarkState
-from rocketapp.plugins.idempotency.decisions import Marks, Step, holder_of, next_step, pause_before_look, split
+from rocketapp.plugins.idempotency.decisions import Marks, NextStep, holder_of, next_step, pause_before_look, split
 
 MINE, OTHERS = holder_of("copy-1", "a"), holder_of("copy-2", "b")
 
 
-def step(answer: Answer, *, attempt: int = 1, second_copy: str = "wait") -> Step:
+def step(answer: Answer, *, attempt: int = 1, second_copy: str = "wait") -> NextStep:
     return next_step(
         answer,
         Claim("k", MINE),
@@ -25,23 +25,23 @@ def running(holder: str = OTHERS) -> Answer:
 
 
 def test_a_free_key_is_handled_and_a_done_one_skipped() -> None:
-    assert step(CLAIMED) is Step.HANDLE
-    assert step(DONE) is Step.SKIP
+    assert step(CLAIMED) is NextStep.HANDLE
+    assert step(DONE) is NextStep.SKIP
 
 
 def test_a_claim_whose_answer_was_lost_is_still_mine() -> None:
-    assert step(running(MINE)) is Step.HANDLE
+    assert step(running(MINE)) is NextStep.HANDLE
 
 
 def test_a_second_copy_waits() -> None:
-    assert step(running()) is Step.WAIT
+    assert step(running()) is NextStep.WAIT
 
 
 def test_only_another_stored_message_is_skipped_while_one_runs() -> None:
     same_message = holder_of("copy-1", "of a process that died")
-    assert step(running(), second_copy="skip") is Step.SKIP
-    assert step(running(same_message), second_copy="skip") is Step.WAIT
-    assert step(running(), second_copy="skip", attempt=2) is Step.WAIT
+    assert step(running(), second_copy="skip") is NextStep.SKIP
+    assert step(running(same_message), second_copy="skip") is NextStep.WAIT
+    assert step(running(), second_copy="skip", attempt=2) is NextStep.WAIT
 
 
 def test_looks_are_soon_at_first_and_never_long_after_the_lease_ends() -> None:
@@ -49,13 +49,13 @@ def test_looks_are_soon_at_first_and_never_long_after_the_lease_ends() -> None:
     assert [pause_before_look(answer, 30.0) for answer in left] == [0.05, 0.5, 1.0, 0.3, 0.05]
 
 
-@given(st.lists(st.sampled_from(Step), max_size=8))
-def test_a_batch_is_handled_in_order_up_to_what_has_to_wait(steps: list[Step]) -> None:
+@given(st.lists(st.sampled_from(NextStep), max_size=8))
+def test_a_batch_is_handled_in_order_up_to_what_has_to_wait(steps: list[NextStep]) -> None:
     parts = split(steps)
-    until = steps.index(Step.WAIT) if Step.WAIT in steps else len(steps)
+    until = steps.index(NextStep.WAIT) if NextStep.WAIT in steps else len(steps)
     assert sorted(parts.handle + parts.skip) == list(range(until))
     assert parts.later == tuple(range(until, len(steps)))
-    claimed = {at for at, one in enumerate(steps) if one is Step.HANDLE}
+    claimed = {at for at, one in enumerate(steps) if one is NextStep.HANDLE}
     assert set(parts.handle) | set(parts.release) == claimed
 
 
