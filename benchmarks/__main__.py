@@ -2,7 +2,8 @@
 
 Starts Apache RocketMQ in a directory of its own, fills one topic, lets every consumer take all of it in turn, each
 with a fresh group, and prints one table with ratios. A number without its peer from the same run is not a result. Then
-what message trace adds, publishing beside the Java producer, latency, memory, and the embedded broker beside Apache's.
+what a second worker wins, what message trace adds, publishing beside the Java producer, latency, memory, and the
+embedded broker beside Apache's.
 `--json FILE` keeps every single figure. `--baseline DIR` lets the rocketapp of another checkout take its turns beside
 ours, with the same app: what a change won or cost, in one run. Exit code 1: a goal of benchmarks/table.py was missed.
 """
@@ -28,7 +29,7 @@ from benchmarks.table import Row
 from tests.peers import toolchain
 from tests.peers.clusters import Apache, Cluster, Embedded
 
-PARTS = ("consuming", "trace", "publishing", "latency", "idle", "brokers")
+PARTS = ("consuming", "workers", "trace", "publishing", "latency", "idle", "brokers")
 FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly", "keyed": "async"}
 DRESSED = ("typed", "whole", "logged")
 """Async handlers with more around them: a typed payload; telemetry and idempotency; a log line for each message."""
@@ -90,6 +91,7 @@ class Run:
         """Every part that was asked for, one after the other."""
         parts: dict[str, Callable[[], None]] = {
             "consuming": self.consuming,
+            "workers": self.workers,
             "trace": self.trace,
             "publishing": self.publishing,
             "latency": self.latency,
@@ -159,6 +161,17 @@ class Run:
             rows.append(Row(name, figures, java, floor))
         self.goals += table.consuming_goals(rows, loops())
         return table.consuming(rows)
+
+    def workers(self) -> None:
+        """What a second process wins, where the handlers are the limit."""
+        topic, count = self.bench.fresh("computed"), max(2000, self.options.count // 24)
+        self.bench.produce(self.apache.name_server, topic, count, batch=32, threads=4)
+        found = {}
+        for workers in (1, 2):
+            _tell(f"{workers} workers")
+            found[workers] = self.bench.workers_ours(self.apache.name_server, topic, count, workers, loops()[-1])
+        self.goals += table.workers_goals(found[1], found[2])
+        self.figures["workers"] = found
 
     def trace(self) -> None:
         """What message trace costs a consumer."""

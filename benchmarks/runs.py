@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -170,6 +170,15 @@ class Bench:
             time.sleep(3)
             return {"rss_mb": resident_mb(process.pid), "start_to_first_s": figures["first_at"] - started}
 
+    def workers_ours(self, name_server: str, topic: str, count: int, workers: int, loop: str) -> Figures:
+        """The rate of this many processes whose handlers compute (apps/computing.py)."""
+        options = ("--workers", str(workers), "--exit-when-idle", "2")
+        with self._ours("computing", name_server, topic, count, loop, {}, options=options) as (process, _, result):
+            process.wait(600)
+            times = [json.loads(file.read_text()) for file in result.parent.glob("process-*.json")]
+        seconds = max(last for _, last in times) - min(first for first, _ in times)
+        return {"processes": len(times), "per_second": count / seconds}
+
     @contextmanager
     def _ours(
         self,
@@ -180,6 +189,7 @@ class Bench:
         loop: str,
         environment: dict[str, str],
         checkout: Path = toolchain.ROOT,
+        options: Sequence[str] = (),
     ) -> Iterator[tuple[subprocess.Popen[bytes], float, Path]]:
         """`rocketapp run` of one of our apps, its start time, and the file where its figures will lie.
 
@@ -198,7 +208,7 @@ class Bench:
             "PYTHONPATH": str(checkout),
             **environment,
         }
-        command = toolchain.rocketapp_command("run", app, "--name-server", name_server, "--loop", loop)
+        command = toolchain.rocketapp_command("run", app, "--name-server", name_server, "--loop", loop, *options)
         if (its_own := checkout / ".venv/bin/rocketapp").exists():
             command[0] = str(its_own)
         with (place / "log.txt").open("wb") as log:

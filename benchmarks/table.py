@@ -25,6 +25,8 @@ OF_FLOOR, CPU_US, FIRST_S, RESIDENT_MB = 0.9, 3.0, 0.5, 80
 """Part of what pure Python can do; CPU of a message; start to first message; memory of an idle app and of a broker."""
 TIMES_APACHE = {1: 1.2, 16: 1.6, 64: 2.0}
 """Threads that send -> how many times as fast as Apache's broker the embedded one stores."""
+TWO_WORKERS = 1.6
+"""What two processes handle beside one, on two cores."""
 HANDLERS_COST = 1.5
 """What a topic's 64 handlers may cost a message, beside one handler."""
 
@@ -198,6 +200,12 @@ def latency_goals(ours: Figures, java: Figures) -> list[Goal]:
         Goal(f"latency {name} (ms) at most Java's {java[key]:.2f}", ours[key], ours[key] <= java[key])
         for name, key in (("p50", "e2e_ms_p50"), ("p99", "e2e_ms_p99"))
     ]
+
+
+def workers_goals(one: Figures, two: Figures) -> list[Goal]:
+    """What a second worker wins, with handlers that compute."""
+    times = two["per_second"] / one["per_second"]
+    return [Goal(f"two workers on two cores: at least {TWO_WORKERS} times one", times, times >= TWO_WORKERS)]
 
 
 def idle_goals(resident_mb: Mapping[str, float]) -> list[Goal]:

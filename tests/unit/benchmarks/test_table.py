@@ -26,6 +26,7 @@ from benchmarks.table import (
     ratio,
     trace,
     trace_goals,
+    workers_goals,
 )
 
 
@@ -157,6 +158,8 @@ def test_message_trace_costs_no_more_than_javas() -> None:
     assert trace_goals([row for row in rows if row.name != "java"]) == []
 
 
-def test_many_handlers_and_an_idle_app_have_goals() -> None:
+def test_many_handlers_two_workers_and_an_idle_app_have_goals() -> None:
+    one, two = {"per_second": 1000.0}, {"per_second": 1700.0}
+    assert [goal.met for goal in (*workers_goals(one, two), *workers_goals(two, two))] == [True, False]
     assert [goal.met for goal in dispatch_goals({"concurrent": 1.4, "orderly": 1.6})] == [True, False]
     assert [goal.met for goal in idle_goals({"asyncio": 70.0, "uvloop": 81.0})] == [True, False]
