@@ -115,7 +115,7 @@ class Bench:
             "BENCH_KIND": kind,
             **(WHOLE if kind in ("whole", "logged") else {}),
             **(
-                {"ROCKETAPP_CLIENT__ENABLE_MSG_TRACE": "true", "ROCKETAPP_CLIENT__TRACE_TOPIC": traces}
+                {"ROCKETAPP_CLIENT__MESSAGE_TRACE": "true", "ROCKETAPP_CLIENT__TRACE_TOPIC": traces}
                 if traces
                 else {}
             ),

@@ -67,7 +67,7 @@ class Traces:
 
 def trace_topic_of(config: ClientConfig) -> str | None:
     """Where the traces of a client go; None when it writes none."""
-    if not config.enable_msg_trace:
+    if not config.message_trace:
         return None
     from rocketapp.wire.trace import TRACE_TOPIC
 

@@ -61,7 +61,7 @@ class ClientConfig:
     security_token: str = option(
         "", "Token of temporary access keys, sent with every request.", java="securityToken", secret=True
     )
-    enable_msg_trace: bool = option(
+    message_trace: bool = option(
         False, "Write message trace: what is sent and handled, for `queryMsgTraceById`.", java="enableMsgTrace"
     )
     trace_topic: str = option(

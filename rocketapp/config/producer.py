@@ -49,7 +49,7 @@ class ProducerConfig:
     gather_bytes: int = option(
         32_768, "Bytes of gathered messages that wait no longer.", java="batchMaxBytes", least=1024
     )
-    latency_fault: bool = option(
+    avoid_slow_brokers: bool = option(
         False,
         "Whether brokers that answered sends slowly or not at all are passed over for a while.",
         java="sendLatencyFaultEnable",

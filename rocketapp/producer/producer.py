@@ -76,7 +76,7 @@ class Producer:
         """
         self._client, self._config, self._group, self._clock = client, config, group, clock
         latency: BrokerLatency | None = None
-        if config.latency_fault:
+        if config.avoid_slow_brokers:
             from rocketapp.state.broker_latency import BrokerLatency
 
             latency = BrokerLatency()

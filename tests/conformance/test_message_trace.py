@@ -11,7 +11,7 @@ from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.waiting import wait_until
 
-TRACED = {"ROCKETAPP_CLIENT__ENABLE_MSG_TRACE": "true", "ROCKETAPP_CLIENT__TRACE_TOPIC": "traces"}
+TRACED = {"ROCKETAPP_CLIENT__MESSAGE_TRACE": "true", "ROCKETAPP_CLIENT__TRACE_TOPIC": "traces"}
 
 SOURCE = """
 app = RocketApp("{group}")
@@ -81,7 +81,7 @@ def test_the_admin_tool_shows_java_and_us_together(java: JavaClient, run_app: Ru
     """Sent by Java, handled by both."""
     java.create_topic(topic, 1)
     source = SOURCE.format(topic=topic, group=group)
-    app = run_app(source, environment={"ROCKETAPP_CLIENT__ENABLE_MSG_TRACE": "true"})
+    app = run_app(source, environment={"ROCKETAPP_CLIENT__MESSAGE_TRACE": "true"})
     theirs = java.consume(topic, f"{group}-java", traced=True)
     (sent,) = java.send(topic, {"text": "theirs", "tag": "new"}, traced=True)
     wait_until(lambda: "theirs" in theirs.bodies() and "theirs" in app.texts("done"), within=40, what="both", every=0.2)

@@ -162,7 +162,7 @@ class Wiring:
         expected_members: int,
     ) -> PushConsumer:
         """The consumer of one group."""
-        if self._settings.client.enable_msg_trace and producer.traces is not None:
+        if self._settings.client.message_trace and producer.traces is not None:
             from rocketapp.consumer.traced import traced
 
             topics = traced(topics, group, producer.traces, self._random)

@@ -376,7 +376,7 @@ def test_a_queue_tells_why_it_stands_when_a_call_hangs_before_its_first_pull() -
 
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_polled_handler_gets_its_messages_with_message_trace_too(is_async: bool) -> None:
-    app, seen = RocketApp("files", settings={"client": {"enable_msg_trace": True}}), list[str]()
+    app, seen = RocketApp("files", settings={"client": {"message_trace": True}}), list[str]()
 
     async def on_loop(pull: Pull) -> None:
         seen.extend(one.text() for one in await pull(10))

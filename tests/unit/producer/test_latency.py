@@ -1,4 +1,4 @@
-"""Silent brokers are passed over until they answer a probe; with `latency_fault` slow ones are, for a while."""
+"""Silent brokers are passed over until they answer a probe; with `avoid_slow_brokers` slow ones are, for a while."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_broker_that_refuses_gets_no_further_sends_for_ten_seconds(passes_over
     async def run() -> None:
         cluster = Cluster(brokers=2)
         busy = cluster.brokers[0]
-        async with producing(cluster, latency_fault=passes_over) as producer:
+        async with producing(cluster, avoid_slow_brokers=passes_over) as producer:
             busy.answers[SEND] = refuse(2, "busy")
             assert await brokers_of(producer, 16) == {"broker-b": 16}
             tried = busy.codes().count(SEND)
@@ -42,7 +42,7 @@ def test_a_broker_that_refuses_gets_no_further_sends_for_ten_seconds(passes_over
 @in_virtual_time
 async def test_when_all_are_passed_over_all_are_used() -> None:
     cluster = Cluster(brokers=2)
-    async with producing(cluster, latency_fault=True, retries=0) as producer:
+    async with producing(cluster, avoid_slow_brokers=True, retries=0) as producer:
         for broker in cluster.brokers:
             broker.answers[SEND] = refuse(2, "busy")
         for _ in range(4):
@@ -56,7 +56,7 @@ async def test_when_all_are_passed_over_all_are_used() -> None:
 @in_virtual_time
 async def test_ordered_messages_keep_their_queue() -> None:
     cluster = Cluster(brokers=2)
-    async with producing(cluster, latency_fault=True) as producer:
+    async with producing(cluster, avoid_slow_brokers=True) as producer:
         first = await producer.send(Outgoing(topic="t", body=b"x", order_key="k"))
         (slow,) = [broker for broker in cluster.brokers if broker.name == first.queue.broker_name]
         slow.answers[SEND] = refuse(2, "busy")

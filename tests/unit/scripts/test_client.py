@@ -65,7 +65,7 @@ async def test_a_member_shares_queues_as_the_settings_say_and_its_messages_are_t
     assert sent[0].queue != sent[1].queue
     ours = sent[0].queue
     chosen = {"allocation": "CONFIG", "allocation_queues": [f"{ours.topic}@{ours.broker_name}:{ours.queue_id}"]}
-    settings = {"client": {**QUICK["client"], "enable_msg_trace": True}, "consumer": {**QUICK["consumer"], **chosen}}
+    settings = {"client": {**QUICK["client"], "message_trace": True}, "consumer": {**QUICK["consumer"], **chosen}}
     async with Client(broker, settings=settings) as client:
         found = [
             one.text() async for one in client.messages("script-shared", group="script-own", start="first", idle=1.0)
