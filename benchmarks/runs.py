@@ -114,11 +114,7 @@ class Bench:
         environment = {
             "BENCH_KIND": kind,
             **(WHOLE if kind in ("whole", "logged") else {}),
-            **(
-                {"ROCKETAPP_CLIENT__MESSAGE_TRACE": "true", "ROCKETAPP_CLIENT__TRACE_TOPIC": traces}
-                if traces
-                else {}
-            ),
+            **({"ROCKETAPP_CLIENT__MESSAGE_TRACE": "true", "ROCKETAPP_CLIENT__TRACE_TOPIC": traces} if traces else {}),
         }
         with self._ours("counting", name_server, topic, count, loop, environment, checkout) as made:
             process, started, result = made

@@ -119,7 +119,7 @@ class RocketApp(Subscribing, TwoPhases):
         body may be is a setting, and only checked while the app runs.
         """
         check_names("outgoing", options, SendOptions)
-        message = self._outgoing(topic, body, options)
+        message = self._through().outgoing(topic, body, options)
         if (problem := self._declared.registry.cluster_problem(options.get("cluster"))) is not None:
             raise SetupError(place_of_call(), f"outgoing: {problem}")
         in_use = self._declared.settings_in_use
@@ -266,7 +266,7 @@ class RocketApp(Subscribing, TwoPhases):
         # At run time there may be one per message: what is described is what was declared.
         if self._alive() is None and topic not in self._declared.publishers:
             self._declared.publishers.append(topic)
-        return TopicPublisher(self._publishing, topic)
+        return TopicPublisher(self, topic)
 
     def _check_complete(self) -> None:
         self._publications.check()

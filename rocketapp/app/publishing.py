@@ -1,4 +1,4 @@
-"""Publishing through the producers of a running app: the one way of RocketApp, Context and Publisher arguments.
+"""Publishing through the producers of a running app or client: one surface, of everything that publishes.
 
 A publish happens where it is awaited, or with `publish_sync` on the app's loop, in the caller's context: what the
 caller has in context variables is there for whatever stands around the producer.
@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, Unpack
 
 from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import place_of_call
@@ -152,43 +152,136 @@ _ANSWER_GRACE = 5.0
 """Seconds that `publish_sync` waits beyond the send's own limit, for a loop that is busy."""
 
 
-class Publisher(Protocol):
-    """Publishes, as `RocketApp` does. In a handler the messages follow the handled one.
+class Call(NamedTuple, Generic[R]):
+    """One call that publishes: checked and encoded, and not begun."""
 
-    Following: they go to the handled message's cluster unless `cluster=` names another, and carry
-    its correlation id (property `rocketapp.correlation_id`; the first message's id is its own)
-    unless `properties=` has one. A batch has no single message to follow: it carries none.
-    """
+    start: Callable[[], Coroutine[Any, Any, R]]
+    topic: str
+    timeout: float | None
+    """None is `producer.send_timeout`; infinite where each of several requests has that."""
+
+
+class Publishes(ABC):
+    """Publishes and asks, in the event loop of what it publishes through."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _through(self) -> Publishing:
+        """What carries out the next call."""
 
     async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """Send one message and say where it is stored. Raises SendRefused or SendUnknown: see RocketApp.publish."""
-        ...
+        """Send one message and say where it is stored.
+
+        body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
+        tag: what subscriptions select by; keys: words that find the message later; properties: your own, str to str.
+        order_key: messages with equal ones share a queue, in the order of publishing.
+        delay: seconds above 0. One of RocketMQ's delay levels waits at any broker; another needs a broker with timers
+            (Apache RocketMQ from 5.0), and without them SendRefused names the levels next to it.
+        rounding: "up" takes the next longer level for another delay.
+        cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster. In a handler the one of the
+            handled message, unless this names another.
+        timeout: seconds in total; None is `producer.send_timeout`.
+        content_type: how the body is encoded when it is not JSON, `application/msgpack`; of bytes, what they are.
+
+        Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
+        before anything is sent, for an argument that it does not take.
+        """
+        through = self._through()
+        return await through.here(through.sending(topic, body, options))
 
     async def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
-        """Send one message for each body; results in the same order."""
-        ...
+        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
+        through = self._through()
+        return await through.here(through.sending_many(topic, items, options))
 
     async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
-        """Send without waiting for an answer."""
-        ...
-
-    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """`publish` for sync handlers: blocks until the answer is there."""
-        ...
+        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
+        through = self._through()
+        await through.here(through.sending_one_way(topic, body, options))
 
     async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """Send one message and wait for what its handler answers. Raises NoReply: see RocketApp.request."""
-        ...
+        """Send one message and wait for what its handler answers. `answer.json()` or `answer.text()` reads it.
+
+        A handler whose function has a return annotation answers with what it returns, in whatever process it runs;
+        so does a Java consumer that replies. The keywords are those of `publish`; timeout: seconds for the send and
+        the answer together, None is `producer.send_timeout`.
+
+        Raises NoReply when no answer came in time: whether the message was handled is unknown. Else as `publish`.
+        """
+        through = self._through()
+        return await through.here(through.asking(topic, body, options))
+
+    async def recall(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Take a delayed message back before its time. `handle`: `recall_handle` of its SendResult.
+
+        Raises NotRecalled when the message comes, or has come: its time is over or nearly so, or the broker does not
+        take messages back (its `recallMessageEnable`). May be repeated.
+        timeout: seconds in total; None is `producer.send_timeout`.
+        """
+        through = self._through()
+        await through.here(through.recalling(topic, handle, cluster, timeout))
+
+
+class PublishesSync(ABC):
+    """The same for sync handlers and other threads: each call blocks until the answer is there."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _through(self) -> Publishing:
+        """What carries out the next call."""
+
+    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message and say where it is stored. Keywords and errors are those of `RocketApp.publish`."""
+        through = self._through()
+        return through.blocking("publish", through.sending(topic, body, options))
+
+    def publish_many_sync(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
+        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
+        through = self._through()
+        return through.blocking("publish_many", through.sending_many(topic, items, options))
+
+    def publish_one_way_sync(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
+        through = self._through()
+        through.blocking("publish_one_way", through.sending_one_way(topic, body, options))
 
     def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """`request` for sync handlers: blocks until the answer is there."""
-        ...
+        """Send one message and wait for what its handler answers. Raises NoReply: see `RocketApp.request`."""
+        through = self._through()
+        return through.blocking("request", through.asking(topic, body, options))
+
+    def recall_sync(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Take a delayed message back before its time. Raises NotRecalled: see `RocketApp.recall`."""
+        through = self._through()
+        try:
+            through.blocking("recall", through.recalling(topic, handle, cluster, timeout))
+        except SendUnknown as error:
+            raise NotRecalled(error.topic, error.reason, perhaps=True) from None
+
+
+class Publisher(Publishes, PublishesSync):
+    """Publishes and asks: a RocketApp, a Client, a Context, or what a handler gets that asks for a Publisher.
+
+    In a handler the messages follow the handled one: they go to its cluster unless `cluster=` names another, and carry
+    its correlation id (property `rocketapp.correlation_id`; the first message's id is its own) unless `properties=` has
+    one. A batch has no single message to follow: it carries none.
+    """
+
+    __slots__ = ()
 
 
 class TopicPublisher(Generic[T]):
-    """Publishes payloads of one type to one topic; the keywords are those of RocketApp.publish."""
+    """Publishes payloads of one type to one topic; keywords and errors are those of `RocketApp.publish`."""
 
     __slots__ = ("_publisher", "topic")
 
@@ -211,9 +304,25 @@ class TopicPublisher(Generic[T]):
         """Send without waiting for an answer."""
         await self._publisher.publish_one_way(self.topic, payload, **options)
 
+    async def request(self, payload: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one payload and wait for what its handler answers."""
+        return await self._publisher.request(self.topic, payload, **options)
+
     def publish_sync(self, payload: T, **options: Unpack[PublishOptions]) -> SendResult:
         """`publish` for sync handlers and other threads: blocks until the answer is there."""
         return self._publisher.publish_sync(self.topic, payload, **options)
+
+    def publish_many_sync(self, payloads: Iterable[T], **options: Unpack[SendOptions]) -> list[SendResult]:
+        """`publish_many` for sync handlers and other threads."""
+        return self._publisher.publish_many_sync(self.topic, payloads, **options)
+
+    def publish_one_way_sync(self, payload: T, **options: Unpack[SendOptions]) -> None:
+        """`publish_one_way` for sync handlers and other threads."""
+        self._publisher.publish_one_way_sync(self.topic, payload, **options)
+
+    def request_sync(self, payload: T, **options: Unpack[PublishOptions]) -> Message:
+        """`request` for sync handlers and other threads."""
+        return self._publisher.request_sync(self.topic, payload, **options)
 
 
 class Sender(Protocol):
@@ -255,171 +364,8 @@ class Running(Protocol):
         ...
 
 
-class Publishes(ABC):
-    """What publishes through a running app: RocketApp itself, and what its handlers are given."""
-
-    __slots__ = ()
-    _cluster: str
-    """For calls that name none."""
-    _origin: Message | None
-    """The message that what is published follows."""
-    _payloads: Payloads
-    """Encodes bodies."""
-
-    @abstractmethod
-    def _must_run(self) -> Running:
-        """The running app. Raises SetupError while it does not run."""
-
-    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """Send one message and say where it is stored.
-
-        body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
-        tag: what subscriptions select by; keys: words that find the message later; properties: your own, str to str.
-        order_key: messages with equal ones share a queue, in the order of publishing.
-        delay: seconds above 0. One of RocketMQ's delay levels waits at any broker; another needs a broker with timers
-            (Apache RocketMQ from 5.0), and without them SendRefused names the levels next to it.
-        rounding: "up" takes the next longer level for another delay.
-        cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster.
-        timeout: seconds in total; None is `producer.send_timeout`.
-        content_type: how the body is encoded when it is not JSON, `application/msgpack`; of bytes, what they are.
-
-        Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
-        before anything is sent, for an argument that it does not take.
-        """
-        check_names("publish", options, PublishOptions)
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        return await self._sender_here(options).send(message, timeout=timeout)
-
-    async def publish_many(
-        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
-    ) -> list[SendResult]:
-        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        check_names("publish_many", options, SendOptions)
-        if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
-            raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
-        messages = [self._outgoing(topic, body, options) for body in items]
-        return await self._sender_here(options).send_many(messages)
-
-    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
-        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
-        check_names("publish_one_way", options, SendOptions)
-        await self._sender_here(options).send_one_way(self._outgoing(topic, body, options))
-
-    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """`publish` for sync handlers and other threads: blocks until the answer is there."""
-        check_names("publish_sync", options, PublishOptions)
-        self._must_not_block("publish_sync", "publish")
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        return self._blocking(self._sender(options).send(message, timeout=timeout), message.topic, timeout)
-
-    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """Send one message and wait for what its handler answers. `answer.json()` or `answer.text()` reads it.
-
-        A handler whose function has a return annotation answers with what it returns, in whatever process it runs;
-        so does a Java consumer that replies. The keywords are those of `publish`; timeout: seconds for the send and
-        the answer together, None is `producer.send_timeout`.
-
-        Raises NoReply when no answer came in time: whether the message was handled is unknown. Else as `publish`.
-        """
-        check_names("request", options, PublishOptions)
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        return await self._request(message, timeout, self._sender_here(options), self._cluster_of(options))
-
-    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """`request` for sync handlers and other threads: blocks until the answer is there."""
-        check_names("request_sync", options, PublishOptions)
-        self._must_not_block("request_sync", "request")
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        asking = self._request(message, timeout, self._sender(options), self._cluster_of(options))
-        return self._blocking(asking, message.topic, timeout)
-
-    async def recall(
-        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
-    ) -> None:
-        """Take a delayed message back before its time. `handle`: `recall_handle` of its SendResult.
-
-        Raises NotRecalled when the message comes, or has come: its time is over or nearly so, or the broker does not
-        take messages back (its `recallMessageEnable`). May be repeated.
-        timeout: seconds in total; None is `producer.send_timeout`.
-        """
-        name, limit = self._recall_of(topic, handle, timeout)
-        self._sender_here({"cluster": cluster})
-        await self._must_run().producer(cluster or "").recall(name, handle, limit)
-
-    def recall_sync(
-        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
-    ) -> None:
-        """`recall` for sync handlers and other threads: blocks until the answer is there."""
-        self._must_not_block("recall_sync", "recall")
-        name, limit = self._recall_of(topic, handle, timeout)
-        recalling = self._must_run().producer(cluster or "").recall(name, handle, limit)
-        try:
-            self._blocking(recalling, name, limit)
-        except SendUnknown as error:
-            raise NotRecalled(name, error.reason, perhaps=True) from None
-
-    async def _request(self, message: Outgoing, timeout: float | None, sender: Sender, cluster: str) -> Message:
-        loop, running = asyncio.get_running_loop(), self._must_run()
-        timeout = timeout or running.send_timeout
-        requests, end = running.producer(cluster).requests, loop.time() + timeout
-        await requests.ready(message.topic, timeout / 2)
-        with requests.waiting(message.topic, timeout=timeout, deadline=end) as request:
-            sent = await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
-            return await request.reply(sent.message_id, message.keys)
-
-    def _recall_of(self, topic: str | Topic[Any], handle: str, timeout: float | None) -> tuple[str, float]:
-        if not isinstance(handle, str):
-            raise TypeError(f"handle={handle!r}: give the recall_handle of a SendResult, which only a timer gives")
-        limit = timeout_of({"timeout": timeout}) or self._must_run().send_timeout
-        return (topic.name if isinstance(topic, Topic) else topic), limit
-
-    def _must_not_block(self, call: str, other: str) -> None:
-        """Raises SetupError in the app's event loop, which would wait for itself."""
-        if running_loop() is self._must_run().loop:
-            raise SetupError(
-                place_of_call(), f"{call} would block the event loop for ever: use `await` with `{other}` here"
-            )
-
-    def _blocking(self, call: Coroutine[Any, Any, R], topic: str, timeout: float | None) -> R:
-        """What a call gives that takes `timeout` seconds at most in the app's loop, for a thread that waits."""
-        running = self._must_run()
-        # The callback that this leaves with the loop has a copy of this thread's context, and so has its task.
-        future = asyncio.run_coroutine_threadsafe(call, running.loop)
-        limit = (running.send_timeout if timeout is None else timeout) + _ANSWER_GRACE
-        try:
-            return future.result(limit)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise
-            future.cancel()
-            raise SendUnknown(topic, f"the event loop did not answer within {limit:g} s") from None
-
-    def _outgoing(self, topic: str | Topic[Any], body: Any, options: MessageOptions) -> Outgoing:
-        topic = topic.name_for(body) if isinstance(topic, Topic) else topic
-        message = outgoing(topic, body, options, self._payloads)
-        origin = self._origin
-        if origin is None or CORRELATION_ID in message.properties:
-            return message
-        return replace(message, properties={**message.properties, CORRELATION_ID: correlation_id(origin)})
-
-    def _sender_here(self, options: SendOptions) -> Sender:
-        """Raises SetupError in another event loop than the app's: there nothing that is awaited would ever come."""
-        if running_loop() is not self._must_run().loop:
-            raise SetupError(
-                place_of_call(), "the app runs in another event loop: publish there, or with publish_sync from a thread"
-            )
-        return self._sender(options)
-
-    def _sender(self, options: SendOptions) -> Sender:
-        return self._must_run().sender(self._cluster_of(options))
-
-    def _cluster_of(self, options: SendOptions) -> str:
-        # None is the unnamed cluster, also where another one is the default.
-        return options.get("cluster", self._cluster) or ""
-
-
-class Publishing(Publishes):
-    """A Publisher (see there) over a running app."""
+class Publishing(Publisher):
+    """A Publisher over a running app or client; all others publish through one."""
 
     __slots__ = ("_cluster", "_origin", "_payloads", "_running")
 
@@ -436,51 +382,153 @@ class Publishing(Publishes):
         """
         self._running, self._cluster, self._origin, self._payloads = running, cluster, origin, payloads
 
-    def _must_run(self) -> Running:
-        return self._running()
-
     def __repr__(self) -> str:
         return f"<Publishing to cluster {self._cluster!r}, following {self._origin!r}>"
+
+    def _through(self) -> Publishing:
+        return self
 
     def to(self, cluster: str) -> Publishing:
         """The same for another cluster."""
         return Publishing(self._running, cluster, self._origin, payloads=self._payloads)
 
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The running app's. Raises SetupError while it does not run."""
-        return self._must_run().loop
-
-    def options(self, kind: type[Any]) -> Any:
-        """A table of the running app's settings. Raises SetupError for an unknown class."""
-        return self._must_run().options(kind)
-
     def following(self, origin: Message) -> Publishing:
         """The same for what a handler publishes while it handles `origin`."""
         return Publishing(self._running, self._cluster, origin, payloads=self._payloads)
 
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running app's. Raises SetupError while it does not run."""
+        return self._running().loop
+
+    def options(self, kind: type[Any]) -> Any:
+        """A table of the running app's settings. Raises SetupError for an unknown class."""
+        return self._running().options(kind)
+
+    # What the calls are made of.
+
+    def outgoing(self, topic: str | Topic[Any], body: Any, options: MessageOptions) -> Outgoing:
+        """One message, encoded. Raises TypeError or ValueError for an argument that no message has."""
+        topic = topic.name_for(body) if isinstance(topic, Topic) else topic
+        message = outgoing(topic, body, options, self._payloads)
+        origin = self._origin
+        if origin is None or CORRELATION_ID in message.properties:
+            return message
+        return replace(message, properties={**message.properties, CORRELATION_ID: correlation_id(origin)})
+
+    def sending(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[SendResult]:
+        check_names("publish", options, PublishOptions)
+        message, timeout = self.outgoing(topic, body, options), timeout_of(options)
+        return Call(lambda: self._sender(options).send(message, timeout=timeout), message.topic, timeout)
+
+    def sending_many(
+        self, topic: str | Topic[Any], items: Iterable[Any], options: SendOptions
+    ) -> Call[list[SendResult]]:
+        check_names("publish_many", options, SendOptions)
+        if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
+            raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
+        messages = [self.outgoing(topic, body, options) for body in items]
+        name = topic.name if isinstance(topic, Topic) else topic
+        return Call(lambda: self._sender(options).send_many(messages), name, math.inf)
+
+    def sending_one_way(self, topic: str | Topic[Any], body: Any, options: SendOptions) -> Call[None]:
+        check_names("publish_one_way", options, SendOptions)
+        message = self.outgoing(topic, body, options)
+        return Call(lambda: self._sender(options).send_one_way(message), message.topic, None)
+
+    def asking(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[Message]:
+        check_names("request", options, PublishOptions)
+        message, timeout = self.outgoing(topic, body, options), timeout_of(options)
+        return Call(lambda: self._request(message, options, timeout), message.topic, timeout)
+
+    def recalling(self, topic: str | Topic[Any], handle: str, cluster: str | None, timeout: float | None) -> Call[None]:
+        if not isinstance(handle, str):
+            raise TypeError(f"handle={handle!r}: give the recall_handle of a SendResult, which only a timer gives")
+        name, limit = (topic.name if isinstance(topic, Topic) else topic), timeout_of({"timeout": timeout})
+
+        async def recall() -> None:
+            running = self._running()
+            await running.producer(cluster or "").recall(name, handle, limit or running.send_timeout)
+
+        return Call(recall, name, limit)
+
+    async def _request(self, message: Outgoing, options: PublishOptions, timeout: float | None) -> Message:
+        loop, running, sender = asyncio.get_running_loop(), self._running(), self._sender(options)
+        timeout = timeout or running.send_timeout
+        requests, end = running.producer(self._cluster_of(options)).requests, loop.time() + timeout
+        await requests.ready(message.topic, timeout / 2)
+        with requests.waiting(message.topic, timeout=timeout, deadline=end) as request:
+            sent = await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
+            return await request.reply(sent.message_id, message.keys)
+
+    def _sender(self, options: SendOptions) -> Sender:
+        return self._running().sender(self._cluster_of(options))
+
+    def _cluster_of(self, options: SendOptions) -> str:
+        # None is the unnamed cluster, also where another one is the default.
+        return options.get("cluster", self._cluster) or ""
+
+    # How they are carried out.
+
+    def here(self, call: Call[R]) -> Coroutine[Any, Any, R]:
+        """Begin it. Raises SetupError in another event loop than the app's: what is awaited there would never come."""
+        if running_loop() is not self._running().loop:
+            raise SetupError(
+                place_of_call(), "the app runs in another event loop: publish there, or with publish_sync from a thread"
+            )
+        return call.start()
+
+    def blocking(self, name: str, call: Call[R]) -> R:
+        """What it gives, for a thread that waits.
+
+        Raises SetupError in the app's event loop, which would wait for itself: `name` is what to await there.
+        """
+        running = self._running()
+        if running_loop() is running.loop:
+            raise SetupError(
+                place_of_call(), f"{name}_sync would block the event loop for ever: use `await` with `{name}` here"
+            )
+        # The callback that this leaves with the loop has a copy of this thread's context, and so has its task.
+        future = asyncio.run_coroutine_threadsafe(begun(call), running.loop)
+        limit = (running.send_timeout if call.timeout is None else call.timeout) + _ANSWER_GRACE
+        try:
+            return future.result(None if limit == math.inf else limit)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise SendUnknown(call.topic, f"the event loop did not answer within {limit:g} s") from None
+
+    # What stands around handlers.
+
     async def reply(self, request: Message, value: Any) -> None:
         """Answer a request with this value, encoded as the body of a message is. Raises SendRefused, SendUnknown."""
         body, properties = self._payloads.encode(value, None)
-        await self._must_run().replying(self._cluster).reply(request, body, properties)
+        await self._running().replying(self._cluster).reply(request, body, properties)
 
     def reply_sync(self, request: Message, value: Any) -> None:
         """`reply` for sync handlers, in their threads."""
-        self._blocking(self.reply(request, value), request.topic, None)
+        self.blocking("reply", Call(lambda: self.reply(request, value), request.topic, None))
 
     async def begin(
         self, topic: str | Topic[Any], body: Any, options: TransactionOptions
     ) -> tuple[SendResult, Callable[[bool], Awaitable[None]], Transactions]:
         """Send a half message. It, what commits (True) or rolls back its transaction, and the transactions."""
         check_names("a transaction", options, TransactionOptions)
-        running = self._must_run()
-        message, timeout = self._outgoing(topic, body, options), timeout_of(options) or running.send_timeout
-        half = await self._sender_here({}).send(replace(message, half=True), timeout=timeout)
+        running = self._running()
+        message, timeout = self.outgoing(topic, body, options), timeout_of(options) or running.send_timeout
+        sender, one = self._sender({}), replace(message, half=True)
+        half = await self.here(Call(lambda: sender.send(one, timeout=timeout), message.topic, timeout))
         transactions = running.producer(self._cluster).transactions
 
         def end(commit: bool) -> Awaitable[None]:
             return transactions.end(half, commit=commit, timeout=timeout, tag=message.tag, keys=message.keys)
 
         return half, end, transactions
+
+
+async def begun(call: Call[R]) -> R:
+    """A coroutine that begins the call where it runs."""
+    return await call.start()
 
 
 def correlation_id(message: Message) -> str:

@@ -63,7 +63,7 @@ class HandlerOf(Protocol[T]):
 
 
 class Returning(Protocol[T]):
-    """Takes a function that returns a T, or None or an outcome in its place; returns it unchanged."""
+    """Takes a function that returns a T, a list of them, None or an outcome; returns it unchanged."""
 
     @overload
     def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Callable[P, Coroutine[Any, Any, T]]: ...
@@ -76,11 +76,17 @@ class Returning(Protocol[T]):
         self, function: Callable[P, Coroutine[Any, Any, T | Outcome | None]], /
     ) -> Callable[P, Coroutine[Any, Any, T | Outcome | None]]: ...
     @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, list[T]]], /
+    ) -> Callable[P, Coroutine[Any, Any, list[T]]]: ...
+    @overload
     def __call__(self, function: Callable[P, T], /) -> Callable[P, T]: ...
     @overload
     def __call__(self, function: Callable[P, T | None], /) -> Callable[P, T | None]: ...
     @overload
     def __call__(self, function: Callable[P, T | Outcome | None], /) -> Callable[P, T | Outcome | None]: ...
+    @overload
+    def __call__(self, function: Callable[P, list[T]], /) -> Callable[P, list[T]]: ...
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -205,10 +211,10 @@ class Subscribing(Transacting):
         """Publish what a handler returns, before its message is done. The function itself is returned unchanged.
 
         Stands below `subscribe`, next to the function, once. The keywords are those of `publish`; a str topic gets the
-        router's prefix. What is returned is one body, a list too; None and outcomes are not published. It is of
-        the type of a Topic, as checkers see. A send that fails fails the attempt: the handler runs again, and a second
-        copy may be sent. The message goes to the handler's cluster and carries its correlation id, as with a
-        Publisher. Not for `batch=`.
+        router's prefix. What is returned is one body; of a list each item is one, unless a Topic holds lists. None and
+        outcomes are not published. It is of the type of a Topic, as checkers see. A send that fails fails the attempt:
+        the handler runs again, and a second copy may be sent. The messages go to the handler's cluster and carry its
+        correlation id, as with a Publisher. Not for `batch=`.
         """
         publication = Publication(topic, options, place_of_call())
         publication.check()

@@ -182,6 +182,8 @@ def _with_tags(content: Content, tags: frozenset[str]) -> Content:
 def _returned(declaration: Declaration, publication: Publication) -> SendOperation:
     options = publication.options
     kind = publication.topic.kind if isinstance(publication.topic, Topic) else _returned_type(declaration.function)
+    if typing.get_origin(kind) is list and not isinstance(publication.topic, Topic):
+        (kind,) = typing.get_args(kind)  # each item is a message
     tag = options.get("tag")
     contents = tuple(
         replace(

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from random import Random
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Final, Self, Unpack
 
 from rocketapp.app.call.transaction import Transacting, Transaction, refuse_twice
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publishing import PLAIN, Publishing, running_loop
+from rocketapp.app.publishing import PLAIN, Publisher, Publishing, running_loop
 from rocketapp.app.settings import Settings, check_tables
 from rocketapp.app.sources import settings_in_code
 from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import SystemClock
 from rocketapp.errors import SetupError
-from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult
-from rocketapp.model.topic import Topic
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.reading import AsMember, Outside, Reading, ReadOptions, Wanted, tell, wanted_of
 from rocketapp.tasks import scope
@@ -25,14 +23,13 @@ from rocketapp.transport.tcp import dial_tcp
 from rocketapp.transport.web import shown_url
 from rocketapp.wire.record import Message
 
-T = TypeVar("T")
 _ONE_CLUSTER: Final = "a Client talks to one cluster: leave it out"
 GROUP: Final = "rocketapp_client"
 """The producer group of clients, unless the settings name one."""
 
 
-class Client(Transacting):
-    """Talks to one cluster, inside `async with`. It has no handlers.
+class Client(Transacting, Publisher):
+    """Talks to one cluster, inside `async with`. It has no handlers. It publishes as RocketApp does.
 
     name_server: `host:port`, several separated by `;`; or the URL of an address server that names them.
     settings: options by table, `{"producer": {"send_timeout": 5}}`; no file and no variable is read.
@@ -79,27 +76,8 @@ class Client(Transacting):
                 await asyncio.wait({stopping})
                 raise
 
-    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """Send one message and say where it is stored. Keywords and errors are those of RocketApp.publish."""
-        return await self._publishing.publish(topic, body, **options)
-
-    async def publish_many(
-        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
-    ) -> list[SendResult]:
-        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        return await self._publishing.publish_many(topic, items, **options)
-
-    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
-        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
-        await self._publishing.publish_one_way(topic, body, **options)
-
-    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """Send one message and wait for what its handler answers: see RocketApp.request."""
-        return await self._publishing.request(topic, body, **options)
-
-    async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> None:
-        """Take a delayed message back before its time: see RocketApp.recall."""
-        await self._publishing.recall(topic, handle, cluster=None, timeout=timeout)
+    def _through(self) -> Publishing:
+        return self._publishing
 
     async def messages(self, topic: str, **options: Unpack[ReadOptions]) -> AsyncGenerator[Message, None]:
         """Every message of a topic as it comes, of all its queues: `async for message in client.messages("orders")`.
@@ -154,7 +132,7 @@ class Client(Transacting):
     def _must_run(self) -> _Run:
         if self._run is None:
             raise SetupError(place_of_call(), f"{self!r}: write `async with {type(self).__name__}(...) as client:`")
-        if running_loop() is not self._run.loop:
+        if running_loop() not in (None, self._run.loop):
             mend = "make one for each event loop and process, or a SyncClient, which threads may share"
             raise SetupError(place_of_call(), f"{self!r}: it belongs to the event loop in which it was entered: {mend}")
         return self._run

@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.places import called_as, is_async, place_of_call, place_of_function
+from rocketapp.app.publishing import Call, PublishesSync, Publishing, begun
 from rocketapp.errors import SetupError
 from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult, TransactionOptions
 from rocketapp.model.topic import Topic
@@ -20,6 +21,7 @@ from rocketapp.scripts.reading import ReadOptions
 from rocketapp.wire.record import Message
 
 T = TypeVar("T")
+R = TypeVar("R")
 C = TypeVar("C", bound=Callable[..., bool | None])
 _LEFT = (
     "this client was left while the call waited, which may have been carried out: leave `with SyncClient(...)` when "
@@ -27,10 +29,11 @@ _LEFT = (
 )
 
 
-class SyncClient:
+class SyncClient(PublishesSync):
     """Talks to one cluster, inside `with`; its methods block. May be used by several threads at once.
 
-    Arguments and errors are those of Client.
+    Arguments and errors are those of Client. `publish` and the like have a second name, that of the calls of an app
+    that block: `publish_sync`.
     """
 
     def __init__(self, name_server: str, *, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -60,27 +63,30 @@ class SyncClient:
             finally:
                 loop.stop()
 
+    def _through(self) -> Publishing:
+        return _InItsThread(self._client, self._run)
+
     def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored. Keywords and errors are those of RocketApp.publish."""
-        return self._run(self._client.publish(topic, body, **options))
+        return self.publish_sync(topic, body, **options)
 
     def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
         """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        return self._run(self._client.publish_many(topic, items, **options))
+        return self.publish_many_sync(topic, items, **options)
 
     def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
         """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
-        self._run(self._client.publish_one_way(topic, body, **options))
+        self.publish_one_way_sync(topic, body, **options)
 
     def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
         """Send one message and wait for what its handler answers: see RocketApp.request."""
-        return self._run(self._client.request(topic, body, **options))
+        return self.request_sync(topic, body, **options)
 
-    def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> None:
+    def recall(self, topic: str | Topic[Any], handle: str, *, timeout: float | None = None) -> None:
         """Take a delayed message back before its time: see RocketApp.recall."""
-        self._run(self._client.recall(topic, handle, timeout=timeout))
+        self.recall_sync(topic, handle, timeout=timeout)
 
     @overload
     def transaction(self, topic: Topic[T]) -> Callable[[Callable[[T], bool]], SyncTransaction[T]]: ...
@@ -122,6 +128,20 @@ class SyncClient:
             call.close()
             raise SetupError(place_of_call(), f"{self!r}: {problem}")
         return self._loop.run(call)
+
+
+class _InItsThread(Publishing):
+    """Publishes through a client whose loop runs in a thread of ours."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, client: Client, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        super().__init__(client._must_run)
+        self._run = run
+
+    def blocking(self, name: str, call: Call[R]) -> R:
+        found: R = self._run(begun(call))
+        return found
 
 
 class _LoopThread:

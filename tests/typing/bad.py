@@ -56,8 +56,8 @@ async def a_text(message: Message) -> str:
 
 
 @app.publishes(numbers)  # E: arg-type
-def many_numbers(message: Message) -> list[int]:
-    return [message.queue_id]
+def many_texts_of_it(message: Message) -> list[str]:
+    return [message.text()]
 
 
 async def publishes(publisher: Publisher) -> None:

@@ -95,6 +95,8 @@ async def remind(order: Order, context: Context, publisher: Publisher) -> None:
 def remind_sync(order: Order, context: Context, publisher: Publisher) -> None:
     assert_type(context.publish_sync("reminders", order), SendResult)
     assert_type(publisher.publish_sync("reminders", order), SendResult)
+    assert_type(publisher.publish_many_sync("reminders", [order]), list[SendResult])
+    assert_type(context.recall_sync("reminders", "handle"), None)
     assert_type(context.request_sync("prices", order), Message)
     assert_type(publisher.request_sync("prices", order), Message)
 
@@ -111,6 +113,8 @@ def anything_that_publishes(publisher: Publisher) -> None: ...
 
 
 anything_that_publishes(app)
+anything_that_publishes(Context.make())
+anything_that_publishes(Client("h:1"))
 orders = Topic("orders", Order)
 names = Topic("names", str)
 to_orders = app.publisher(orders)
@@ -134,6 +138,16 @@ async def name_of(order: Order) -> str | None:
 
 
 @app.subscribe(orders, group="returned plainly")
+@app.publishes(names)
+async def several_names(message: Message) -> list[str]:
+    return [message.text()]
+
+
+@app.publishes(names)
+def several_names_in_a_thread(message: Message) -> list[str]:
+    return [message.text()]
+
+
 @app.publishes(orders)
 def order_of(order: Order) -> Order | Skip:
     return order

@@ -9,15 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketapp.app.publishing import Publisher
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.numbers import is_number, is_whole
 from rocketapp.model.outcome import COMMIT, Decisions, Retry
-from rocketapp.model.outgoing import PublishOptions, SendResult
 from rocketapp.model.subscription import Subscription
-from rocketapp.model.topic import Topic
 from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
@@ -31,8 +29,8 @@ LOGGER = "rocketapp.handlers"
 """Parent of the handlers' loggers: `rocketapp.handlers.<module>:<function>`."""
 
 
-class Context:
-    """The circumstances of one attempt."""
+class Context(Publisher):
+    """The circumstances of one attempt. What it publishes follows the handled message: see Publisher."""
 
     __slots__ = ("_decisions", "_first", "_handler", "_options", "_publisher", "attempt", "deadline", "group", "queue")
 
@@ -42,7 +40,7 @@ class Context:
         attempt: int,
         subscription: Subscription,
         deadline: float | None,
-        publisher: Publisher,
+        publisher: Publisher | None,
         *,
         options: Options,
         decisions: Decisions | None = None,
@@ -71,19 +69,18 @@ class Context:
         """The circumstances of one attempt, for a test that calls a handler directly.
 
         message: the handled one; None makes one. attempt: None is the message's. deadline: the loop's time.
-        publisher: what `publish` publishes with; without one it raises RuntimeError. options: the tables of settings
+        publisher: what it publishes through; without one `publish` raises RuntimeError. options: the tables of settings
         that `options` knows, such as `[ShopOptions(limit=5)]`.
         """
         message = Message.make() if message is None else message
         tables = {type(table): table for table in options}
-        given = cast(Publisher, _NoPublisher()) if publisher is None else publisher
         subscription = _made_subscription(message.topic, group)
         return Context(
             message,
             message.attempt if attempt is None else attempt,
             subscription,
             deadline,
-            given,
+            publisher,
             options=lambda kind: _table_of(tables, kind),
             decisions=Decisions(),
         )
@@ -125,21 +122,10 @@ class Context:
         }
         return _MessageLogger(logging.getLogger(f"{LOGGER}.{self._handler}"), fields)
 
-    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """Send a message that follows the handled one: see Publisher, and RocketApp.publish."""
-        return await self._publisher.publish(topic, body, **options)
-
-    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """`publish` for sync handlers: blocks until the answer is there."""
-        return self._publisher.publish_sync(topic, body, **options)
-
-    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """Send one message and wait for what its handler answers: see RocketApp.request."""
-        return await self._publisher.request(topic, body, **options)
-
-    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """`request` for sync handlers: blocks until the answer is there."""
-        return self._publisher.request_sync(topic, body, **options)
+    def _through(self) -> Publishing:
+        if self._publisher is None:
+            raise RuntimeError("this context publishes nothing: give Context.make(publisher=...), or use TestApp")
+        return self._publisher._through()
 
     def __repr__(self) -> str:
         return f"<Context {self._handler} attempt={self.attempt} queue={self.queue}>"
@@ -165,13 +151,6 @@ def _table_of(tables: Mapping[type[Any], Any], kind: type[Any]) -> Any:
             f"this context has no {kind.__qualname__}: give Context.make(options=[{kind.__qualname__}()])"
         )
     return tables[kind]
-
-
-class _NoPublisher:
-    """Says how to publish in a test."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise RuntimeError(f"{name}: this context publishes nothing: give Context.make(publisher=...), or use TestApp")
 
 
 class _MessageLogger(logging.LoggerAdapter[logging.Logger]):

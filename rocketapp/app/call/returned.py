@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_origin
 
 from rocketapp.app.call.chain import Call, Layer
 from rocketapp.app.call.context import publisher_of
@@ -57,6 +57,11 @@ class Publication:
         except (TypeError, ValueError) as error:
             raise SetupError(self.place, f"publishes: {str(error).removeprefix('publishes() ')}") from None
 
+    def bodies(self, value: Any) -> list[Any]:
+        """What is published of a returned value: of a list each item, unless the Topic holds lists."""
+        is_one = isinstance(self.topic, Topic) and (get_origin(self.topic.kind) or self.topic.kind) is list
+        return value if isinstance(value, list) and not is_one else [value]
+
     def within(self, prefix: str) -> Publication:
         """The same inside a router. A Topic is named in full."""
         return self if isinstance(self.topic, Topic) or not prefix else replace(self, topic=prefix + self.topic)
@@ -89,21 +94,23 @@ def publication_layer(
 
 
 def published(call: Call, publication: Publication, publisher: Callable[[Any], Publisher], *, is_async: bool) -> Call:
-    """Publish what `call` returns. None and outcomes are not published; a failed send fails the attempt."""
+    """Publish what `call` returns, of a list each item in turn. A failed send fails the attempt."""
     topic, options = publication.topic, publication.options
 
     async def one_async(message: Any) -> Any:
         value = await call(message)
         if not is_plain(value):
             return value
-        await publisher(message).publish(topic, value, **options)
+        for body in publication.bodies(value):
+            await publisher(message).publish(topic, body, **options)
         return None
 
     def one(message: Any) -> Any:
         value = call(message)
         if not is_plain(value):
             return value
-        publisher(message).publish_sync(topic, value, **options)
+        for body in publication.bodies(value):
+            publisher(message).publish_sync(topic, body, **options)
         return None
 
     return one_async if is_async else one
@@ -118,8 +125,9 @@ def _written(call: Call, publication: Publication, write: Write, subscription: S
         if not is_plain(value):
             return value
         following = {CORRELATION_ID: correlation_id(message), **properties}
-        name = topic.name_for(value) if isinstance(topic, Topic) else topic
-        write(name, value, {"cluster": subscription.cluster, **options, "properties": following})
+        for body in publication.bodies(value):
+            name = topic.name_for(body) if isinstance(topic, Topic) else topic
+            write(name, body, {"cluster": subscription.cluster, **options, "properties": following})
         return None
 
     async def one_async(message: Any) -> Any:

@@ -20,7 +20,7 @@ from rocketapp.app.declare.changes import LimitChange, PauseChange
 from rocketapp.app.declare.registry import Registry, with_policies
 from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publishing import Publishes, Publishing, Running
+from rocketapp.app.publishing import Publisher, Publishing, Running
 from rocketapp.app.settings import TABLES, Settings, check_tables, fields_of
 from rocketapp.app.sources import load_settings
 from rocketapp.app.user_code import HookFunction
@@ -30,9 +30,11 @@ from rocketapp.hooks.answers import Codec
 from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.hooks.specs import PROJECT
+from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.names import group_problem
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
+from rocketapp.wire.record import Message
 
 T = TypeVar("T")
 
@@ -296,6 +298,10 @@ class Declared:
 class RunningApp(Running, Protocol):
     """The running half of an app: there between start and stop."""
 
+    def handles(self, subscription: Subscription) -> bool:
+        """Whether this is a subscription of the app, and not of another one in this process."""
+        ...
+
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
         ...
@@ -305,16 +311,13 @@ class RunningApp(Running, Protocol):
         ...
 
 
-class TwoPhases(Publishes):
+class TwoPhases(Publisher):
     """What an app declared, and its run while there is one."""
-
-    _cluster, _origin = "", None
 
     def __init__(self, declared: Declared) -> None:
         self.name: str = declared.name
         self._declared = declared
         self._running: RunningApp | None = None
-        self._payloads = declared.payloads
         self._publishing = Publishing(self._must_run, payloads=declared.payloads)
 
     def _check_complete(self) -> None:
@@ -346,6 +349,16 @@ class TwoPhases(Publishes):
             raise SetupError(
                 place_of_call(), f"{what} came when app {self.name!r} had started: declare everything before it runs"
             )
+
+    def _through(self) -> Publishing:
+        """In a handler of this app what follows the handled message, as its Publisher does."""
+        at_work, running = AT_WORK.get(), self._running
+        found = None if at_work is None or running is None else at_work()
+        if found is None or running is None or not running.handles(found[0]):
+            return self._publishing
+        subscription, item = found
+        own = self._publishing.to(subscription.cluster)
+        return own.following(item) if isinstance(item, Message) else own
 
     def _must_run(self) -> RunningApp:
         running = self._alive()

@@ -205,6 +205,9 @@ class Unconnected:
     def options(self, kind: type[Any]) -> Any:
         return self._declared.options(kind)
 
+    def handles(self, subscription: Subscription) -> bool:
+        return True
+
     def change_pauses(self, change: PauseChange) -> None:
         """There is nothing to pause."""
 

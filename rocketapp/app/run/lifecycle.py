@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rocketapp.client.instance import ClientInstance
     from rocketapp.consumer.offsets.stores import OffsetStore
     from rocketapp.consumer.push_consumer import PushConsumer
+    from rocketapp.model.subscription import Subscription
     from rocketapp.producer.producer import Producer
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
@@ -70,6 +71,8 @@ class Lifecycle:
         self._senders: dict[str, Sender] = {}
         """The producers, behind the publish wrappers of plugins if there are any."""
         self._consumers: list[PushConsumer] = []
+        self._own: frozenset[int] = frozenset()
+        """Which subscriptions are those of this app, by identity."""
         self._user_code: UserCode | None = None
         self._offset_store: OffsetStore | None = None
         self._began = False
@@ -144,6 +147,9 @@ class Lifecycle:
     def options(self, kind: type[Any]) -> Any:
         """A table of the settings. Raises SetupError for an unknown class."""
         return declared_of(self._app).options(kind)
+
+    def handles(self, subscription: Subscription) -> bool:
+        return id(subscription) in self._own
 
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
@@ -224,6 +230,7 @@ class Lifecycle:
             publishing=self.publishing,
             snapshot=self.snapshot,
         )
+        self._own = frozenset(map(id, wiring.surface.subscriptions))
         for change in self._early_changes:
             change.named_in(self._plans())
         tell_allocation(wiring.allocation, [plan.group for plan in wiring.shared])

@@ -326,8 +326,11 @@ def _handler(groups: tuple[ConsumedGroup, ...], group: str, letter: StoredDeadLe
 
 async def call_handler(handler: Handler, message: Message) -> tuple[Any, bool]:
     """What it returned or raised, and whether it raised."""
+    from rocketapp.model.at_work import AT_WORK
+
     subscription = handler.subscription
     given: Any = message if subscription.batch is None else [message]
+    AT_WORK.set(lambda: (subscription, given))
     try:
         if subscription.is_async:
             return await handler.call(given), False

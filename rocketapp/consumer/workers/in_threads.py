@@ -22,7 +22,9 @@ from rocketapp.consumer.workers.on_loop import LONGEST_STINT
 from rocketapp.consumer.workers.ready import Ready
 from rocketapp.consumer.workers.run import STINT, Pair, Run, Taker
 from rocketapp.consumer.workers.threads import ThreadPool
+from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.subscription import Subscription
 
 _LONG = 8
 """Times as many messages of a run as a worker of the loop takes: to give it back takes a turn of the loop."""
@@ -50,6 +52,10 @@ class _Worker:
         """What it worked on at the last look."""
         self.finished: deque[tuple[Run, Taker, list[Any]]] = deque()
         """Messages that the loop has not acknowledged; the thread adds to the last list."""
+
+    def at_work(self) -> tuple[Subscription, Any] | None:
+        """Whose handler it calls now, and with what."""
+        return None if self.item is None else (self.taker.handler.subscription, self.item)
 
 
 class ThreadWorkers:
@@ -198,6 +204,7 @@ class ThreadWorkers:
 
     def _walk(self, worker: _Worker) -> None:
         """Until nothing is left to start."""
+        AT_WORK.set(worker.at_work)
         try:
             while self._has_next(worker):
                 self._stint(worker)

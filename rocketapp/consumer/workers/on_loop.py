@@ -17,6 +17,8 @@ from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.ready import Ready
 from rocketapp.consumer.workers.run import Run, Taker
+from rocketapp.model.at_work import AT_WORK
+from rocketapp.model.subscription import Subscription
 from rocketapp.tasks import Tasks
 
 _TURN = 0.005
@@ -40,6 +42,10 @@ class _Worker:
         self.item: Any = None
         self.is_left: bool = False
         """It was cancelled; what its handler does after that is not waited for."""
+
+    def at_work(self) -> tuple[Subscription, Any] | None:
+        """Whose handler it calls now, and with what."""
+        return None if self.item is None else (self.taker.handler.subscription, self.item)
 
 
 class LoopWorkers:
@@ -134,6 +140,7 @@ class LoopWorkers:
             self._wake(self._ready.startable())
 
     async def _work(self, worker: _Worker) -> None:
+        AT_WORK.set(worker.at_work)
         try:
             while True:
                 if not self._yielding:  # otherwise another worker lets the loop run, and goes on after that

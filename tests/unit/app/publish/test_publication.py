@@ -48,11 +48,51 @@ async def test_a_sync_handler_s_value_is_published_from_its_thread() -> None:
 
     @app.subscribe("orders")
     @app.publishes("invoices")
-    def bill(message: Message) -> list[int]:
-        return [1, 2]
+    def bill(message: Message) -> dict[str, int]:
+        return {"cents": 1}
 
     assert await asyncio.to_thread(call_with(app, written), message()) is None
-    assert [sent.body for _, sent in written.sent] == [b"[1,2]"]
+    assert [sent.body for _, sent in written.sent] == [b'{"cents":1}']
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_of_a_list_each_item_is_published_in_its_order(is_async: bool) -> None:
+    app, written, handled = RocketApp("shop"), Written(), message()
+
+    async def bills(message: Message) -> list[Invoice]:
+        return [Invoice("1"), Invoice("2")]
+
+    def bills_in_a_thread(message: Message) -> list[Invoice]:
+        return [Invoice("1"), Invoice("2")]
+
+    publishes = app.publishes(Topic("invoices", Invoice), tag="new")
+    app.subscribe("orders")(publishes(bills) if is_async else publishes(bills_in_a_thread))
+    call = call_with(app, written)
+    assert await (call(handled) if is_async else asyncio.to_thread(call, handled)) is None
+    sent = [one for _, one in written.sent]
+    assert [one.body for one in sent] == [b'{"id":"1"}', b'{"id":"2"}']
+    assert {(one.tag, one.properties[CORRELATION_ID]) for one in sent} == {("new", handled.message_id)}
+
+
+async def test_a_topic_that_holds_lists_gets_a_list_and_an_empty_list_publishes_nothing() -> None:
+    app, written = RocketApp("shop"), Written()
+
+    @app.subscribe("orders")
+    @app.publishes(Topic("sums", list[int]))
+    async def add(message: Message) -> list[int]:
+        return [1, 2]
+
+    assert await call_with(app, written)(message()) is None
+    assert [one.body for _, one in written.sent] == [b"[1,2]"]
+    app, written = RocketApp("shop"), Written()
+
+    @app.subscribe("orders")
+    @app.publishes("sums")
+    async def nothing(message: Message) -> list[int]:
+        return []
+
+    assert await call_with(app, written)(message()) is None
+    assert written.sent == []
 
 
 @pytest.mark.parametrize("value", [None, Skip("seen"), Retry(after=10)])

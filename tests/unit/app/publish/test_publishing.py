@@ -153,9 +153,10 @@ async def test_publish_many_takes_several_bodies_only(items: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "instead"), [("publish_sync", "publish"), ("request_sync", "request"), ("recall_sync", "recall")]
+    ("call", "instead"),
+    [(f"{name}_sync", name) for name in ("publish", "publish_many", "publish_one_way", "request", "recall")],
 )
 async def test_what_blocks_is_refused_in_the_app_s_loop(call: str, instead: str) -> None:
     written = Written()
     with pytest.raises(SetupError, match=f"{call} would block the event loop for ever: use `await` with `{instead}`"):
-        getattr(Publishing(lambda: written), call)("invoices", b"1")
+        getattr(Publishing(lambda: written), call)("invoices", ["1"] if "many" in call else "1")

@@ -1,0 +1,19 @@
+"""What the code that runs now is handling: what it publishes by the app follows that message.
+
+A worker sets the variable once, when it begins, and is asked when something is published: so it costs nothing per
+message. Tasks and threads that a handler starts inherit it. One that outlives its handler finds what the worker
+handles by then: a Publisher knows its message for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from rocketapp.model.subscription import Subscription
+
+AtWork = Callable[[], tuple[Subscription, Any] | None]
+"""Whose handler is called, and with what: a Message, or a list of them; None between two calls."""
+
+AT_WORK: ContextVar[AtWork | None] = ContextVar("rocketapp.at_work", default=None)
