@@ -95,19 +95,26 @@ class RocketApp(Subscribing, TwoPhases):
 
     @called_as("on_startup takes the function: write @app.on_startup, without brackets")
     def on_startup(self, function: F) -> F:
-        """Run this when the cluster is reached, before the first message; it may publish. Takes nothing, or the app."""
+        """Run this when the cluster is reached, before the first message; it may publish.
+
+        Its arguments are filled as a handler's: by the app (annotated so, or the sole one), a Publisher, the app's own
+        settings, and what the container or a plugin provides.
+        """
         self._add_hook(LifecycleHook.STARTUP, function)
         return function
 
     @called_as("on_shutdown takes the function: write @app.on_shutdown, without brackets")
     def on_shutdown(self, function: F) -> F:
-        """Run this when no handler runs any more; it may still publish. Takes nothing, or the app."""
+        """Run this when no handler runs any more; it may still publish. Its arguments: see `on_startup`."""
         self._add_hook(LifecycleHook.SHUTDOWN, function)
         return function
 
     @called_as("lifespan takes the function: write @app.lifespan, without brackets")
     def lifespan(self, function: F) -> F:
-        """Enter this async context manager at start and leave it at stop; an async generator function will do."""
+        """Enter this async context manager at start and leave it at stop; an async generator function will do.
+
+        Its arguments: see `on_startup`. What a container provides as a generator is closed when it has been left.
+        """
         self._add_hook(LifecycleHook.LIFESPAN, function)
         return function
 
@@ -281,7 +288,11 @@ class RocketApp(Subscribing, TwoPhases):
 
     def _add_hook(self, hook: LifecycleHook, function: Callable[..., Any]) -> None:
         self._refuse_when_running(hook.value)
-        self._declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call()))
+        declared = self._declared
+        found = read_hook(
+            hook, function, type(self), place_of_call(), providers=declared.providers, payloads=declared.payloads
+        )
+        declared.lifecycle_hooks.append(found)
 
     def __repr__(self) -> str:
         state = "running" if self._alive() is not None else "not running"

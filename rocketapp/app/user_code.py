@@ -11,13 +11,16 @@ import asyncio
 import contextlib
 import inspect
 import logging
-import typing
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
+from rocketapp.app.call.provided import Part, Providers, async_call, getter, refuse_circle, sync_call
+from rocketapp.app.call.signature import Argument, UnresolvedError, read_lifecycle_signature
+from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.manager import Hook, Plugins
@@ -37,30 +40,49 @@ class LifecycleHook(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HookFunction:
-    """One function, what it is given, and where it stands."""
+    """One function, what fills its arguments, and where it stands."""
 
     hook: LifecycleHook
     function: Callable[..., Any]
-    takes_app: bool
     place: str
+    arguments: tuple[Argument, ...] | None
+    """None: an annotation names what was not there at the declaration."""
+    read: Callable[[], tuple[Argument, ...]]
 
     async def run(self, app: object) -> None:
         """Call the function. Raises SetupError with its place and its error."""
+        parts, runs_here = self._parts(), is_async(self.function)
         try:
-            if is_async(self.function):
-                await self.function(*self._arguments(app))
+            if runs_here:
+                await async_call(self.function, parts)(app)
             else:
-                await asyncio.to_thread(self.function, *self._arguments(app))
+                await asyncio.to_thread(sync_call(self.function, parts), app)
         except (Exception, SystemExit) as error:
             # sys.exit() would end the loop past everything that has to be stopped, without a word.
             raise self.failed(error) from error
 
-    def context(self, app: object) -> AbstractAsyncContextManager[Any]:
-        """The lifespan's context manager."""
+    async def live(self, app: object, entered: asyncio.Future[None], leaving: asyncio.Event) -> None:
+        """Enter the lifespan's context manager, say so, and leave it when `leaving` is set; its arguments live as long.
+
+        Raises SetupError with its place and its error.
+        """
+        parts = self._parts(runs_here=True)
+
+        async def live(*positional: Any, **named: Any) -> None:
+            async with self._context(self.function(*positional, **named)):
+                entered.set_result(None)
+                await leaving.wait()
+
         try:
-            made = self.function(*self._arguments(app))
-        except Exception as error:
+            await async_call(live, parts)(app)
+        except (Exception, SystemExit) as error:
             raise self.failed(error) from error
+
+    def failed(self, error: BaseException) -> SetupError:
+        name = name_of_function(self.function)
+        return SetupError(self.place, f"{self.hook.value} function {name} raised {type(error).__name__}: {error}")
+
+    def _context(self, made: Any) -> AbstractAsyncContextManager[Any]:
         if inspect.isasyncgen(made):
             made = contextlib.asynccontextmanager(lambda: made)()
         if not hasattr(made, "__aenter__"):
@@ -68,37 +90,55 @@ class HookFunction:
         context: AbstractAsyncContextManager[Any] = made
         return context
 
-    def failed(self, error: BaseException) -> SetupError:
-        name = name_of_function(self.function)
-        return SetupError(self.place, f"{self.hook.value} function {name} raised {type(error).__name__}: {error}")
+    def _parts(self, *, runs_here: bool | None = None) -> tuple[Part, ...]:
+        """What fills the arguments, for one call. Raises SetupError for what nothing can fill."""
+        try:
+            arguments = self.read() if self.arguments is None else self.arguments
+        except UnresolvedError as error:
+            raise SetupError(self.place, f"{error}: import or define it at the top of the module") from error
+        runs_here = is_async(self.function) if runs_here is None else runs_here
+        return tuple(self._part(argument, runs_here) for argument in arguments)
 
-    def _arguments(self, app: object) -> tuple[object, ...]:
-        return (app,) if self.takes_app else ()
+    def _part(self, argument: Argument, runs_here: bool) -> Part:
+        name = argument.name if argument.by_name else None
+        if argument.provide is None:
+            return Part(name, False, lambda app: app)  # which is a Publisher, too
+        refuse_circle(argument.name, argument.provide, self.place)
+        loop = asyncio.get_running_loop()
+        get = getter(argument.name, argument.provide, is_async=runs_here, place=self.place, loop=lambda: loop)
+        return Part(name, True, get)
 
 
-def read_hook(hook: LifecycleHook, function: Callable[..., Any], app_class: type[Any], place: str) -> HookFunction:
-    """Raises SetupError unless the function takes nothing, or the app alone."""
+def read_hook(
+    hook: LifecycleHook,
+    function: Callable[..., Any],
+    app_class: type[Any],
+    place: str,
+    *,
+    providers: Providers,
+    payloads: Payloads,
+) -> HookFunction:
+    """Raises SetupError unless something fills its arguments: the app, a Publisher, the container or a plugin."""
     if not callable(function):
         raise SetupError(
             place, f"{hook.value} decorates functions, and {function!r} cannot be called: write it without brackets"
         )
     place = place_of_function(function, place)
     _check_kind(hook, plain_function(function), place)
-    signature = inspect.signature(function)
-    required = [
-        parameter
-        for parameter in signature.parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    if len(required) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
-        raise SetupError(
-            place, f"{hook.value} functions take nothing, or the app alone: give the other arguments defaults"
-        )
-    if required and not _may_be_app(function, required[0], app_class):
-        wanted = f"argument {required[0].name!r} of an {hook.value} function can only be the app"
-        raise SetupError(place, f"{wanted}: annotate it as {app_class.__name__}, or remove it")
-    return HookFunction(hook, function, bool(required), place)
+    read = partial(
+        read_lifecycle_signature,
+        function,
+        what=f"an {hook.value} function" if hook is not LifecycleHook.LIFESPAN else "a lifespan",
+        app_class=app_class,
+        place=place,
+        providers=providers,
+        payloads=payloads,
+    )
+    try:
+        arguments = read()
+    except UnresolvedError:
+        arguments = None
+    return HookFunction(hook, function, place, arguments, read)
 
 
 def _check_kind(hook: LifecycleHook, plain: Any, place: str) -> None:
@@ -109,22 +149,6 @@ def _check_kind(hook: LifecycleHook, plain: Any, place: str) -> None:
         raise SetupError(
             place, f"{hook.value} functions cannot be generators: their code would never run; use app.lifespan"
         )
-
-
-def _may_be_app(function: Callable[..., Any], parameter: inspect.Parameter, app_class: type[Any]) -> bool:
-    annotation = parameter.annotation
-    if annotation is parameter.empty:
-        return True
-    if isinstance(annotation, str):
-        # Only this annotation is resolved: the others of the signature may name what does not exist yet.
-        names = getattr(plain_function(function), "__globals__", {})
-        try:
-            meant: object = eval(annotation, names)  # the user's own annotation, in its own module
-        except Exception:
-            return str(annotation).rpartition(".")[2] == app_class.__name__
-        annotation = meant
-    is_base = isinstance(annotation, type) and issubclass(app_class, annotation)
-    return is_base or annotation is typing.Any
 
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
@@ -238,9 +262,4 @@ class Lifespan:
         await self._task
 
     async def _live(self, app: object, entered: asyncio.Future[None]) -> None:
-        try:
-            async with self._function.context(app):
-                entered.set_result(None)
-                await self._leaving.wait()
-        except (Exception, SystemExit) as error:
-            raise self._function.failed(error) from error
+        await self._function.live(app, entered, self._leaving)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rocketapp.app.call.chain import Call, Layer
 from rocketapp.app.call.context import context_of, publisher_of
-from rocketapp.app.call.provided import Part, async_call, getter, sync_call
+from rocketapp.app.call.provided import Part, async_call, checked, getter, sync_call
 from rocketapp.app.call.returned import decided
 from rocketapp.app.call.signature import Argument, Kind
 from rocketapp.app.payloads import MARK, Reader, cause_of, problem_of
@@ -245,7 +245,8 @@ def _getter(
         return lambda one: argument.type(one, subscription.group)
     if argument.kind is Kind.PROVIDER:
         assert argument.provide is not None, "a provider's argument has its provider"
-        return getter(argument.name, argument.provide, subscription, publishing.loop)
+        provide, place = checked(argument.name, argument.provide, subscription), subscription.place
+        return getter(argument.name, provide, is_async=subscription.is_async, place=place, loop=publishing.loop)
     return _decoded(argument, subscription)
 
 

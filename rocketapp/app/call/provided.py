@@ -95,22 +95,32 @@ def sync_call(function: Callable[..., Any], parts: tuple[Part, ...]) -> Callable
     return call
 
 
-def getter(
-    name: str, provide: Callable[[], Any], subscription: Subscription, loop: Callable[[], asyncio.AbstractEventLoop]
-) -> Get:
-    """Message -> what the provider gives. Raises SetupError for one that this handler cannot have.
-
-    loop: that of the running app. An asynchronous provider is asked there for a handler in a thread.
-    """
+def checked(name: str, provide: Callable[[], Any], subscription: Subscription) -> Callable[[], Any]:
+    """What to call for the value. Raises SetupError for what this handler cannot have."""
     if isinstance(provide, CheckedArgument):
         problem = provide.problem(subscription)
         if problem is not None:
             raise SetupError(subscription.place, f"{subscription.handler_name}: argument {name!r}: {problem}")
-        provide = provide.provide
-    if subscription.is_async:
+        return provide.provide
+    return provide
+
+
+def getter(
+    name: str,
+    provide: Callable[[], Any],
+    *,
+    is_async: bool,
+    place: str,
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> Get:
+    """Message -> what the provider gives. Raises SetupError for one that a function in a thread cannot have.
+
+    loop: that of the running app. An asynchronous provider is asked there for a function in a thread.
+    """
+    if is_async:
         return lambda _message: provide()
     if is_scoped(provide) and inspect.isasyncgenfunction(getattr(provide, "provides", None)):
-        raise SetupError(subscription.place, f"argument {name!r}: {_MUST_BE_ASYNC.format('an async generator')}")
+        raise SetupError(place, f"argument {name!r}: {_MUST_BE_ASYNC.format('an async generator')}")
     if _needs_loop(provide):
         return lambda _message: _asked_on(loop(), provide)
 
@@ -119,13 +129,13 @@ def getter(
         if inspect.isawaitable(value) or isinstance(value, AsyncGeneratorType):
             if inspect.iscoroutine(value):
                 value.close()
-            raise SetupError(subscription.place, f"argument {name!r}: {_MUST_BE_ASYNC.format('asynchronous')}")
+            raise SetupError(place, f"argument {name!r}: {_MUST_BE_ASYNC.format('asynchronous')}")
         return value
 
     return get
 
 
-_MUST_BE_ASYNC = "its provider is {}, so the handler must be `async def`"
+_MUST_BE_ASYNC = "its provider is {}, so the function must be `async def`"
 
 
 def is_scoped(provider: Any) -> bool:

@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from rocketapp.app.call.context import Context, Pull, SyncPull
 from rocketapp.app.call.provided import Providers
@@ -24,6 +24,7 @@ from rocketapp.app.payloads import Payloads, Reader, described
 from rocketapp.app.places import plain_function
 from rocketapp.app.publishing import Publisher
 from rocketapp.errors import SetupError
+from rocketapp.hooks.answers import CheckedArgument
 from rocketapp.wire.record import Message
 
 _POSSIBLE = (
@@ -45,6 +46,7 @@ class Kind(Enum):
     PUBLISHER = "Publisher"
     PROVIDER = "provider"
     PULL = "Pull"
+    APP = "the app"
 
 
 _OUR_KINDS = ((Context, Kind.CONTEXT), (Publisher, Kind.PUBLISHER), (Pull, Kind.PULL), (SyncPull, Kind.PULL))
@@ -90,6 +92,25 @@ def read_signature(
     return arguments
 
 
+def read_lifecycle_signature(
+    function: Callable[..., Any],
+    *,
+    what: str,
+    app_class: type[Any],
+    place: str,
+    providers: Providers,
+    payloads: Payloads,
+) -> tuple[Argument, ...]:
+    """The same for a function that runs at start or stop, where no message is: it may ask for the app, too.
+
+    what: such as `on_startup`.
+    """
+    reader = _LifecycleReader(function, place, False, providers, payloads, {})
+    reader.what, reader.app_class = what, app_class
+    found = reader.arguments()
+    return tuple(replace(one, kind=Kind.APP) if one.kind is Kind.MESSAGE else one for one in found)
+
+
 @dataclass
 class _Reader:
     """Reads one signature: the facts that each parameter's reading needs."""
@@ -100,6 +121,7 @@ class _Reader:
     _providers: Providers | None
     _payloads: Payloads
     _names: Mapping[str, Any]
+    _possible: ClassVar[str] = _POSSIBLE
 
     def __post_init__(self) -> None:
         try:
@@ -142,7 +164,9 @@ class _Reader:
         if marker is None and annotation is inspect.Parameter.empty:
             if self._is_sole:
                 return Argument(parameter.name, Kind.MESSAGE)
-            self._refuse(f"argument {parameter.name!r} has no annotation: say what it is to be, one of {_POSSIBLE}")
+            self._refuse(
+                f"argument {parameter.name!r} has no annotation: say what it is to be, one of {self._possible}"
+            )
         if marker is None:
             annotation = self._resolved(parameter.name, annotation)
             marker = next((one for one in typing.get_args(annotation)[1:] if _marker_in(one)), None)
@@ -282,6 +306,39 @@ class _Reader:
 
     def _refuse(self, problem: str) -> NoReturn:
         raise SetupError(self._place, problem)
+
+
+class _LifecycleReader(_Reader):
+    """Reads that of a function that runs at start or stop."""
+
+    what: str
+    app_class: type[Any]
+    _possible = "the app, a Publisher, or a type that your container or a plugin provides"
+
+    def _resolved(self, name: str, annotation: Any) -> Any:
+        if isinstance(annotation, str) and annotation.rpartition(".")[2] == self.app_class.__name__:
+            return self.app_class  # it may be there for type checkers alone
+        return super()._resolved(name, annotation)
+
+    def _annotated(self, parameter: inspect.Parameter, annotation: Any) -> Argument:
+        is_base = isinstance(annotation, type) and issubclass(self.app_class, annotation)
+        if annotation is typing.Any or (is_base and annotation not in (object, Publisher)):
+            return Argument(parameter.name, Kind.APP)
+        if annotation is Publisher:
+            return Argument(parameter.name, Kind.PUBLISHER)
+        provide = self._provider_of_type(annotation) or self._provider_of_plugin(annotation)
+        if provide is None or isinstance(provide, CheckedArgument):
+            self._refuse(
+                f"argument {parameter.name!r} of {self.what} is a {described(annotation)}, which nothing fills here: "
+                f"annotate it as {self.app_class.__name__}, Publisher or what the container provides, or set a default"
+            )
+        return Argument(parameter.name, Kind.PROVIDER, provide=provide)
+
+    def _in_spite_of_default(self, parameter: inspect.Parameter) -> None:
+        """A default is kept."""
+
+    def _instead_of_none(self, parameter: inspect.Parameter, found: Sequence[Argument]) -> None:
+        """A default is kept."""
 
 
 def _must_be_filled(parameter: inspect.Parameter) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import RocketApp, Router, SetupError
+from rocketapp import Message, RocketApp, Router, SetupError
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.config.option import option
 from rocketapp.plugin import PluginError, hookimpl
@@ -29,11 +29,14 @@ async def whole(app: RocketApp) -> None: ...
 def untyped(app): ...  # type: ignore[no-untyped-def]
 
 
-def with_default(app: RocketApp, again: int = 2) -> None: ...
+def with_default(app: RocketApp, again: int = 2, none: str | None = None) -> None: ...
+
+
+def by_name(*, app: RocketApp) -> None: ...
 
 
 @pytest.mark.parametrize("moment", ["on_startup", "on_shutdown"])
-@pytest.mark.parametrize("function", [nothing, whole, untyped, with_default])
+@pytest.mark.parametrize("function", [nothing, whole, untyped, with_default, by_name])
 def test_a_start_or_stop_function_takes_nothing_or_the_app(moment: str, function: Callable[..., Any]) -> None:
     assert getattr(RocketApp("shop"), moment)(function) is function
 
@@ -44,11 +47,11 @@ def two(app: RocketApp, database: object) -> None: ...
 def wrong(database: int) -> None: ...
 
 
-def by_name(*, app: RocketApp) -> None: ...
+def of_a_message(message: Message) -> None: ...
 
 
 @pytest.mark.parametrize("moment", ["on_startup", "on_shutdown", "lifespan"])
-@pytest.mark.parametrize("function", [two, wrong, by_name])
+@pytest.mark.parametrize("function", [two, wrong, of_a_message])
 def test_other_arguments_are_refused_with_the_function_s_line(moment: str, function: Callable[..., Any]) -> None:
     with pytest.raises(SetupError, match=moment) as caught:
         getattr(RocketApp("shop"), moment)(function)

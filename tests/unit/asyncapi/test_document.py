@@ -134,7 +134,7 @@ def test_what_is_published_is_told_where_it_was_declared(document: dict[str, Any
         "delay": 10,
         "orderKey": "1",
     }
-    assert sends["send.answers.answer"]["messages"] == [{"$ref": "#/channels/answers/messages/list-Note"}]
+    assert sends["send.answers.answer"]["messages"] == [{"$ref": "#/channels/answers/messages/Note"}]
 
 
 def test_a_transaction_is_a_send(document: dict[str, Any]) -> None:
@@ -408,7 +408,7 @@ FULL = Order(
         ("us.shop-pages.Page-Order", Page([FULL], "next")),
         ("clicks.Click", Click(page="1")),
         ("notes.Note", Note("text", [1])),
-        ("answers.list-Note", [Note("text")]),
+        ("answers.Note", Note("text")),
         ("shop-shelves.Shelf", Shelf(1)),
         ("shop-addresses.Address", FULL.to),
         ("shop-plain.dict-str-Any", {"a": [None, 1.5]}),

@@ -418,7 +418,7 @@ async def test_a_keyword_that_publishing_does_not_take_is_refused_with_those_it_
     all_of_them = "tag, keys, properties, order_key, queue, delay, rounding, recallable, content_type, cluster"
     with pytest.raises(TypeError, match=rf"publish\(\) takes no keyword 'tags': it takes {all_of_them}, timeout$"):
         await app.publish("orders", "x", tags="paid")
-    with pytest.raises(TypeError, match=rf"publish_sync\(\) takes no keyword 'tags': it takes {all_of_them}, timeout$"):
+    with pytest.raises(TypeError, match=rf"publish\(\) takes no keyword 'tags': it takes {all_of_them}, timeout$"):
         app.publish_sync("orders", "x", tags="paid")
     for call in (app.publish_many, app.publish_one_way):
         with pytest.raises(TypeError, match=rf"takes no keyword 'timeout': it takes {all_of_them}$"):
