@@ -150,7 +150,6 @@ async def handlers_alone(
     finally:
         await code.stop(asyncio.Event())
         await wiring.stop_resources()
-        wiring.release()
         declared.settings_in_use = None
         end(app)
 

@@ -378,7 +378,6 @@ class Lifecycle:
             except Exception as error:
                 log.error("a resource of the container did not close: %s", error, exc_info=error)
             self._wiring.blocked_loop.stop()
-            self._wiring.release()
         end(self._app)
         declared_of(self._app).settings_in_use = None
 

@@ -1,4 +1,4 @@
-"""What is built before anything connects: observers, chains, groups, and the parts that a container replaces.
+"""What is built before anything connects: observers, chains, groups, and what a container replaces.
 
 Errors of plugins and declarations come from here, so that nothing has to be undone. A user's container that does not
 derive from ours replaces nothing, even if its providers have the names of ours; any container can provide arguments of
@@ -63,6 +63,10 @@ class World:
     """Where what is in flight is noted down, for the case that the process dies; its owner closes it."""
     worker: int | None = None
     """The number of this process, for what it keeps on disk; None: nothing is kept."""
+    client: Callable[..., ClientInstance] = ClientInstance
+    producer: Callable[..., Producer] = Producer
+    consumer: Callable[..., PushConsumer] = PushConsumer
+    """What talks to a cluster, sends there, and consumes for a group."""
 
 
 class Wiring:
@@ -81,33 +85,19 @@ class Wiring:
         """`publishing`: for handlers that publish. Raises SetupError, PluginError or ConfigError."""
         declared, subscriptions = declared_of(app), policed_subscriptions(app, settings, plugins)
         surface = AppSurface(app, settings, subscriptions, publishing=publishing, plugins=plugins, snapshot=snapshot)
-        user = declared.container
         self.surface: AppSurface = surface
-        self._settings, self._world, self._user = settings, world, user
+        self._settings, self._world, self._user = settings, world, declared.container
         self._new_connection = connections(plugins, surface)
         self._tls = tls_of(settings.client)
-        self._given: dict[str, Any] = {
-            "settings": settings,
-            "observe": surface.observe,
-            "dial": world.dial,
-            "clock": world.clock,
-            "random": world.random,
-            "threads": world.threads,
-            "allocation": allocation_of(settings.consumer, plugins, surface),
-            "offset_store": offset_store_of(plugins, surface),
-        }
-        self._replaced: dict[str, Any] = {}
-        self._release: Callable[[], None] | None = None
-        if user is not None:
-            from rocketapp.app.run.container import fill, replaced
+        clock, store = None, None
+        if self._user is not None:
+            from rocketapp.app.run.container import parts_of
 
-            self._replaced = replaced(user)
-            self._release = fill(user, self._given)
-        self.clock: Clock = self._value("clock")
-        self.allocation: Allocation = self._value("allocation")
-        self.offset_store: OffsetStore | None = self._value("offset_store")
-        self._random: Random = self._value("random")
-        self._observe: Observe = self._value("observe")
+            clock, store = parts_of(self._user)
+        self.clock: Clock = world.clock if clock is None else clock
+        self.allocation: Allocation = allocation_of(settings.consumer, plugins, surface)
+        self.offset_store: OffsetStore | None = offset_store_of(plugins, surface) if store is None else store
+        self._observe: Observe = surface.observe
         self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
         self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
         handlers, version = declared.registry.handlers(subscriptions), int(self.clock.now() * 1000)
@@ -119,37 +109,32 @@ class Wiring:
         """The groups whose members share the queues: all but broadcast ones."""
         return [plan for plan in self.groups if not plan.topics[0].broadcast]
 
-    def _value(self, name: str) -> Any:
-        return self._replaced[name]() if name in self._replaced else self._given[name]
-
     def client(self, config: ClientConfig, subscribed: str) -> ClientInstance:
         """The view of one cluster, whose name server `config` names. `subscribed`: a digest of what its groups want."""
-        client: ClientInstance = self._replaced.get("client", ClientInstance)(
+        return self._world.client(
             config=config,
-            dial=self._value("dial"),
+            dial=self._world.dial,
             clock=self.clock,
-            random=self._random,
+            random=self._world.random,
             observe=self._observe,
             new_connection=self._new_connection,
             tls=self._tls,
             read_url=self._world.read_url,
             subscribed=subscribed,
         )
-        return client
 
     def producer(self, client: ClientInstance, group: str) -> Producer:
         """The producer of one cluster."""
         config = self._settings.client
-        producer: Producer = self._replaced.get("producer", Producer)(
+        return self._world.producer(
             client=client,
             config=self._settings.producer,
             group=group,
             clock=self.clock,
-            random=self._random,
+            random=self._world.random,
             max_inflated_bytes=config.max_inflated_bytes,
             trace_topic=trace_topic_of(config),
         )
-        return producer
 
     def consumer(
         self,
@@ -165,30 +150,29 @@ class Wiring:
         if self._settings.client.message_trace and producer.traces is not None:
             from rocketapp.consumer.traced import traced
 
-            topics = traced(topics, group, producer.traces, self._random)
+            topics = traced(topics, group, producer.traces, self._world.random)
         member = Member(
             group,
             topics,
             client=client,
             config=self._settings.consumer,
             clock=self.clock,
-            random=self._random,
+            random=self._world.random,
             allocation=self.allocation,
             cluster=cluster,
             worker=self._world.worker,
             app_version=self._settings.app.version,
             max_inflated_bytes=self._settings.client.max_inflated_bytes,
         )
-        consumer: PushConsumer = self._replaced.get("consumer", PushConsumer)(
+        return self._world.consumer(
             member=member,
             sender=producer,
             flow_control=self._flow_control,
             offset_store=self.offset_store,
             journal=self._world.journal,
-            threads=self._value("threads"),
+            threads=self._world.threads,
             expected_members=expected_members,
         )
-        return consumer
 
     async def start_resources(self) -> None:
         """Initialize the Resource providers of the user's container."""
@@ -198,11 +182,6 @@ class Wiring:
     async def stop_resources(self) -> None:
         if self._user is not None:
             await _awaited(self._user.shutdown_resources())
-
-    def release(self) -> None:
-        """Take back what was given: the user's container is as it was, and may serve another run."""
-        if self._release is not None:
-            self._release()
 
 
 async def _awaited(value: Any) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
 from dependency_injector import providers
 
 from rocketapp import RocketApp, SendResult
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.container import Container
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.wiring import World
@@ -123,12 +125,9 @@ class NotedConsumer:
 
 
 class Noted(Container):
-    """Our container with every part of the engine replaced."""
+    """The container of an app whose parts write down, in this diary, what is asked of them."""
 
     diary = providers.Dependency(instance_of=Diary)
-    client = providers.Factory(NotedClient, diary)
-    producer = providers.Factory(NotedProducer, diary)
-    consumer = providers.Factory(NotedConsumer, diary)
 
 
 def container_of(diary: Diary) -> Any:
@@ -147,6 +146,11 @@ def lifecycle_of(
     plugins: Sequence[object] = (),
     **world: Any,
 ) -> Lifecycle:
+    container = declared_of(app).container
+    if container is not None and "diary" in container.providers:
+        diary = container.diary()
+        noted = {"client": NotedClient, "producer": NotedProducer, "consumer": NotedConsumer}
+        world = {**{name: partial(kind, diary) for name, kind in noted.items()}, **world}
     return Lifecycle(
         app,
         settings or Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=2.0)),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -9,7 +10,6 @@ from dependency_injector import containers, providers
 from dependency_injector.wiring import Closing, Provide, Provider, inject
 
 from rocketapp import Message, RocketApp, SetupError
-from rocketapp.app.run.container import Container
 from rocketapp.clock import SystemClock
 from rocketapp.testing import TestApp
 from tests.unit.app.given import call_of, line_of, message
@@ -159,27 +159,29 @@ def test_a_container_that_does_not_derive_from_ours_replaces_nothing() -> None:
         assert len(t.handled) == 1
 
 
-async def test_what_a_derived_container_declares_is_used_and_what_it_leaves_open_is_given() -> None:
-    mine, seen = SystemClock(), list[Any]()
+async def test_what_a_derived_container_declares_is_used_also_overridden_and_what_it_leaves_open_is_ours() -> None:
+    mine, other, ours, seen = SystemClock(), SystemClock(), SystemClock(), list[Any]()
 
     class Producer(NotedProducer):
-        def __init__(self, diary: Diary, *, dial: Any, clock: Any, random: Any, **more: Any) -> None:
+        def __init__(self, diary: Diary, *, clock: Any, **more: Any) -> None:
             super().__init__(diary, **more)
-            seen.append((dial, clock, random))
+            seen.append(clock)
 
     class Mine(Noted):
         clock = providers.Object(mine)
-        random = providers.Object("my chance")
-        producer = providers.Factory(Producer, Noted.diary, dial=Container.dial)
 
-    container: Any = Mine(diary=Diary())
-    container.random.override(providers.Object("overridden"))
-    for dial in ("first", "second"):
-        lifecycle = lifecycle_of(RocketApp("shop", container=container), dial=dial)
+    async def clock_with(container: Any) -> Any:
+        producer = partial(Producer, Diary())
+        lifecycle = lifecycle_of(RocketApp("shop", container=container), clock=ours, producer=producer)
         await lifecycle.start()
         await lifecycle.stop(asyncio.Event())
-    assert seen == [("first", mine, "overridden"), ("second", mine, "overridden")]
-    assert container.dial.last_overriding is None
+        return seen.pop()
+
+    container: Any = Mine(diary=Diary())
+    assert await clock_with(container) is mine
+    with container.clock.override(providers.Object(other)):
+        assert await clock_with(container) is other
+    assert await clock_with(Noted(diary=Diary())) is ours
 
 
 async def test_resources_live_as_long_as_the_app_runs() -> None:
