@@ -61,6 +61,7 @@ class QueueSnapshot:
     """One owned queue."""
 
     queue: MessageQueue
+    """Its topic, broker and number."""
     committed: int | None
     """The offset that the broker is known to hold for the group; None while that is not known."""
     position: int | None
@@ -70,9 +71,11 @@ class QueueSnapshot:
     unfinished: int
     """Messages that were pulled and are not finished."""
     unfinished_bytes: int
+    """Bytes of their stored records."""
     blocked: str
     """Why it makes no progress; empty when it does."""
     lease: LeaseState
+    """The state of its lock; `none` where it needs none."""
     oldest_ms: int | None = None
     """When the broker stored the oldest of the unfinished messages, in milliseconds since 1970; None without any."""
     rest: int | None = None
@@ -96,8 +99,10 @@ class HandlerSnapshot:
     """What became of the messages of one handler since the start."""
 
     name: str
+    """`module:function`, as log lines have it."""
     topic: str
     stats: HandlerStats
+    """What became of its messages."""
     slow: int = 0
     """Calls that have been running for longer than `consumer.handler_warning`."""
 
@@ -107,6 +112,7 @@ class GroupSnapshot:
     """One consumer group of the app on one cluster."""
 
     group: str
+    """Its name."""
     cluster: str
     """The name of the cluster; empty for the unnamed one."""
     client_id: str
@@ -116,6 +122,7 @@ class GroupSnapshot:
     pulls: int
     """Pulls that brokers have answered, since the start."""
     handlers: tuple[HandlerSnapshot, ...]
+    """Every handler of the group in this app."""
     unmatched: Mapping[str, int]
     """By topic the messages whose tag no handler takes, since the start."""
     queues: tuple[QueueSnapshot, ...]

@@ -55,7 +55,7 @@ class Worker:
         from rocketapp.transport.tcp import dial_tcp
 
         self._tell = tell
-        self._operation = _operation(settings, tell)
+        self._operation = operation_of(settings, tell)
         self._journal = _open_journal(settings.consumer.crash_dir)
         self._lifecycle: Lifecycle = Lifecycle(
             app,
@@ -144,7 +144,7 @@ class Worker:
         )
 
 
-def _operation(settings: Settings, tell: Tell) -> Operation | None:
+def operation_of(settings: Settings, tell: Tell) -> Operation | None:
     """The plugin of a run with `--http`, which is not imported without it."""
     if not settings.app.http:
         return None

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp.app.settings import Settings
+from rocketapp.cli.processes.worker import operation_of
+from rocketapp.config.app import AppConfig
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import Command, wait_until
 
 WriteApp = Callable[[str], None]
-FAST = {"ROCKETAPP_APP__READY_PATIENCE": "0.5", "ROCKETAPP_APP__HTTP_DURATIONS": "true"}
+FAST = {"ROCKETAPP_APP__READY_PATIENCE": "0.5"}
 APP = """
 import time
 
@@ -141,3 +144,21 @@ def test_what_is_not_an_address_is_one_line(start: Start, write_app: WriteApp) -
     one = start("run", "app", environment={"ROCKETAPP_APP__HTTP": "8080"})
     one.ends(2)
     assert "app.http 8080: write host:port, as in 127.0.0.1:8080" in one.err
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "are_measured"),
+    [
+        ("development", None, True),
+        ("production", None, False),
+        ("production", True, True),
+        ("development", False, False),
+    ],
+)
+def test_durations_are_measured_in_development_and_where_they_are_asked_for(
+    environment: str, given: bool | None, are_measured: bool
+) -> None:
+    settings = Settings(app=AppConfig(http="127.0.0.1:0", http_durations=given), environment=environment)
+    operation = operation_of(settings, lambda report: None)
+    assert operation is not None
+    assert (operation.publish_wrapper() is not None) is are_measured

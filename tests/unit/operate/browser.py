@@ -93,6 +93,13 @@ class Browser:
     def click(self, css: str) -> None:
         self._ask("POST", f"{self._element(css)}/click", {})
 
+    def type(self, css: str, text: str) -> None:
+        self._ask("POST", f"{self._element(css)}/value", {"text": text})
+
+    def allow_scripts(self, allowed: bool) -> None:
+        fields = {"cmd": "Emulation.setScriptExecutionDisabled", "params": {"value": not allowed}}
+        self._ask("POST", f"{self._session}/goog/cdp/execute", fields)
+
     def complaints(self) -> list[str]:
         """What the browser's console says since the last call."""
         lines = self._ask("POST", f"{self._session}/se/log", {"type": "browser"})

@@ -105,6 +105,29 @@ def test_its_button_pauses_and_then_resumes(browser: Browser, address: str, desk
     assert desk.changes == [("pause", "orders", "shop"), ("resume", "orders", "shop")]
 
 
+def test_its_form_tries_a_handler_and_shows_the_outcome(browser: Browser, address: str, desk: Desk) -> None:
+    browser.complaints()
+    desk.shown = now_of(seen(), may_try=True)
+    browser.open(f"http://{address}/")
+    browser.click('a[href="/try"]')
+    browser.type("textarea", EVIL)
+    browser.click("form button")
+    wait_until(lambda: f"Done: {EVIL}" in browser.text(), "the outcome")
+    assert desk.changes == [(f"try {EVIL}", "orders", "app:settle")]
+    assert [line for line in browser.complaints() if "favicon" not in line] == []
+
+
+def test_without_scripts_it_is_whole_and_is_loaded_anew(browser: Browser, address: str, desk: Desk) -> None:
+    browser.allow_scripts(False)
+    try:
+        browser.open(f"http://{address}/")
+        assert "1,234" in browser.text("#handlers ~ table")
+        desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=777)))
+        wait_until(lambda: "777" in browser.text("#handlers ~ table"), "the new figure")
+    finally:
+        browser.allow_scripts(True)
+
+
 def test_it_asks_again_by_itself_and_leaves_open_what_was_opened(browser: Browser, address: str, desk: Desk) -> None:
     browser.complaints()
     desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=1)))
