@@ -336,10 +336,6 @@ class PushConsumer:
         """The counters of all handlers together, since the start."""
         return self._member.stats.total()
 
-    def blocked(self) -> dict[MessageQueue, str]:
-        """Every queue that does not move, and why."""
-        return self._figures.blocked()
-
     # Inside.
 
     async def _begin_together(self) -> None:

@@ -140,6 +140,11 @@ class GroupSnapshot:
     has_assigned: bool = True
     """A rebalance has decided on every topic since the start."""
 
+    @property
+    def blocked(self) -> dict[MessageQueue, str]:
+        """Every queue that does not move, and why."""
+        return {one.queue: one.blocked for one in self.queues if one.blocked}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppSnapshot:

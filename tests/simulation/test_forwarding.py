@@ -101,7 +101,7 @@ async def test_a_message_waits_for_a_paused_taker_without_an_attempt(topic: Topi
     sent = {("c", await stage.sender.send("orders", f"k{n}", tag="c")) for n in range(8)}
     await asyncio.sleep(900)
     assert stage.broker.dead_letters() == 0
-    assert any("stock is counted" in reason for reason in old.consumer.blocked().values())
+    assert any("stock is counted" in reason for reason in old.consumer.snapshot().blocked.values())
     new.consumer.resume("orders")
     await stage.all_taken(sent, 60)
     assert old.consumer.counters.retried == new.consumer.counters.retried == 0

@@ -212,7 +212,7 @@ async def test_a_member_that_waits_for_a_frozen_broker_as_it_joins_hears_of_the_
     frozen.thaw()
     await stage.calm(60)
     for member in stage.members:
-        assert member.consumer.blocked() == {}
+        assert member.consumer.snapshot().blocked == {}
     await stage.end()
 
 

@@ -221,7 +221,7 @@ async def test_a_hung_handler_pins_its_offset_and_the_others_go_on_until_the_spa
     assert max(pinned) == 4
     # Pulls stop at the limit; what is on its way by then, a pull of 32 at most, still comes.
     assert 200 <= max(event.offset for event in stage.started()) - 4 <= 200 + 2 * 32
-    reasons = stage.members[0].consumer.blocked()
+    reasons = stage.members[0].consumer.snapshot().blocked
     assert [reason for reason in reasons.values() if "queue_max_span 200" in reason]
     gate.set()
     await stage.calm(10)
@@ -245,7 +245,7 @@ async def test_two_hours_of_flow_control_neither_recurse_nor_keep_anything() -> 
     assert len(stage.done()) == pytest.approx(1800, abs=2)
     problems = [event for _, _, event in stage.world.observed if isinstance(event, events.LoopFailed)]
     assert problems == []
-    assert len(member.consumer.blocked()) <= 1
+    assert len(member.consumer.snapshot().blocked) <= 1
     await stage.calm(60)
     await stage.end()
 

@@ -194,10 +194,6 @@ class Lifecycle:
         names = [f"{plan.group} on {plan.cluster}" if plan.cluster else plan.group for plan in plans]
         return merge_idle(list(zip(names, reports, strict=True)))
 
-    def blocked(self) -> Mapping[Any, str]:
-        """Every queue that does not move, and why."""
-        return {queue: reason for consumer in self._consumers for queue, reason in consumer.blocked().items()}
-
     def snapshot(self) -> AppSnapshot:
         """What every group is doing now."""
         groups = [consumer.snapshot() for consumer in self._consumers]

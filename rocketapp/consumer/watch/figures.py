@@ -146,7 +146,7 @@ class Figures:
 
     # What the app asks.
 
-    def blocked(self) -> dict[MessageQueue, str]:
+    def _blocked(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
         found = self._member.stalls.reasons()
         for where, reason in self._slow_calls.running_long().items():
@@ -166,7 +166,7 @@ class Figures:
 
     def snapshot(self) -> GroupSnapshot:
         """What the group is doing now."""
-        member, rebalancer, reasons = self._member, self._rebalancer, self.blocked()
+        member, rebalancer, reasons = self._member, self._rebalancer, self._blocked()
         return GroupSnapshot(
             group=member.name,
             cluster=member.cluster,

@@ -117,9 +117,6 @@ class NotedConsumer:
     async def idle(self) -> IdleReport:
         return IdleReport(frozenset(), frozenset({QUEUE}), (f"{self.group} is busy",))
 
-    def blocked(self) -> dict[MessageQueue, str]:
-        return {QUEUE: "no lock"}
-
     def __repr__(self) -> str:
         return f"<{self.group}>"
 

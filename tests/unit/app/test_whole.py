@@ -188,8 +188,8 @@ async def test_an_undecodable_payload_is_dead_at_once_and_filters_count(run: Run
     lifecycle = await run(app)
     await app.publish_many("orders", [b"no order", Order("2"), Order("3")])
     await expect.wait()
-    await settled(lifecycle, HandlerStats(handled=2, dead_lettered=1))
-    assert lifecycle.counters == HandlerStats(handled=2, dead_lettered=1)
+    await settled(lifecycle, HandlerStats(handled=2, dead_lettered=1, filtered=1))
+    assert lifecycle.counters == HandlerStats(handled=2, dead_lettered=1, filtered=1)
 
 
 async def test_a_batch_is_handed_over_as_payloads(run: Run) -> None:
@@ -246,7 +246,7 @@ async def test_a_sync_handler_pauses_its_topic_from_its_thread_until_it_is_resum
     for text in ("two", "three"):
         await app.publish("orders", text)
     # The pause comes from the thread before the message is seen, so it holds by now.
-    assert {*running.blocked().values()} == {"paused: the till is closed"}
+    assert {*running.snapshot().groups[0].blocked.values()} == {"paused: the till is closed"}
     assert (await running.idle()).reasons != ()
     assert expect.seen == ["one"]
     expect.wait_for("one", "two", "three")
@@ -274,7 +274,7 @@ async def test_pauses_of_module_level_and_of_start_functions_hold_from_the_first
 
     running = await run(app)
     await expect.wait()
-    assert {*running.blocked().values()} == {
+    assert {why for group in running.snapshot().groups for why in group.blocked.values()} == {
         "paused: migration",
         "paused: paused by the app",
         "paused: migration, paused by the app",

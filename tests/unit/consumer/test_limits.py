@@ -61,7 +61,7 @@ def test_what_a_topic_may_hold_is_divided_among_its_queues_here(limits: dict[str
             member = await stuck(cluster, gate, options(pull_batch_size=10, **limits), queues=queues)
             await asyncio.sleep(10)
             held[queues] = unfinished(member)
-            reasons = member.consumer.blocked()
+            reasons = member.consumer.snapshot().blocked
             assert told.format(n=queues) in reasons[MessageQueue("topic", "broker-a", 0)]
             gate.set()
             await eventually(lambda: member.consumer.counters.handled == 300 * queues)  # noqa: B023

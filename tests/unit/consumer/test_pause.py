@@ -33,7 +33,7 @@ async def started() -> FakeCluster:
 
 
 def reasons(consumer: PushConsumer, topic: str = "topic") -> set[str]:
-    return {reason for queue, reason in consumer.blocked().items() if queue.topic == topic}
+    return {reason for queue, reason in consumer.snapshot().blocked.items() if queue.topic == topic}
 
 
 @pytest.mark.parametrize("options", [{}, {"orderly": True}, {"batch": 8}])

@@ -318,12 +318,12 @@ def test_nothing_is_pulled_while_the_committed_offset_cannot_be_read(how: str) -
         member = await cluster.member(consumed(seen)).start()
         await asyncio.sleep(60)
         assert not cluster.requests(RequestCode.PULL_MESSAGE)
-        assert "offset cannot be read" in member.consumer.blocked()[queue]
+        assert "offset cannot be read" in member.consumer.snapshot().blocked[queue]
         still = [event for event in member.events.of(QueueBlocked) if event.queue == queue]  # type: ignore[attr-defined]
         assert len(still) == 1
         cluster.behave()
         await eventually(lambda: seen == [b"4", b"5", b"6", b"7", b"8", b"9"], 10)
-        assert queue not in member.consumer.blocked()
+        assert queue not in member.consumer.snapshot().blocked
         await member.stop()
         await cluster.stop()
 
@@ -512,7 +512,7 @@ async def test_a_damaged_record_stops_its_queue_aloud_and_is_never_skipped() -> 
         fake.encode_record = lambda each: whole(each)[:-1] if each.queue_offset == 1 else whole(each)  # type: ignore[assignment]
         member = await cluster.member(consumed(seen)).start()
         await asyncio.sleep(10)
-        assert "pull failed" in member.consumer.blocked()[queue]
+        assert "pull failed" in member.consumer.snapshot().blocked[queue]
         assert cluster.committed(queue) == 0
     finally:
         fake.encode_record = whole
@@ -615,7 +615,7 @@ async def test_a_full_queue_is_not_pulled_until_a_part_is_finished() -> None:
     member = await cluster.member(consumed(gated), config=config).start()
     await asyncio.sleep(8)
     assert len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")) <= 5
-    assert "queue_max_messages" in member.consumer.blocked()[queue]
+    assert "queue_max_messages" in member.consumer.snapshot().blocked[queue]
     assert [event.queue for event in member.events.of(QueueBlocked)] == [queue]  # type: ignore[attr-defined]
     gated.gate.set()
     await eventually(lambda: len(gated.done) == 1000)
@@ -657,7 +657,7 @@ async def test_a_stuck_message_stops_its_queue_at_the_span() -> None:
     member = await cluster.member(consumed(handler), config=ConsumerConfig(queue_max_span=200)).start()
     await asyncio.sleep(10)
     assert 200 <= len(done) <= 200 + 96
-    assert "queue_max_span" in member.consumer.blocked()[queue]
+    assert "queue_max_span" in member.consumer.snapshot().blocked[queue]
     gate.set()
     await eventually(lambda: len(done) == 1000)
     await member.stop()
@@ -680,7 +680,7 @@ async def test_a_very_slow_handler_is_told_twice_and_not_run_twice() -> None:
     assert (event.handler, event.message_id) == ("app:slow", "id-1")
     assert 900 <= event.seconds <= 911
     assert 1800 <= again.seconds <= 1811
-    reason = member.consumer.blocked()[queue]
+    reason = member.consumer.snapshot().blocked[queue]
     assert reason.startswith("handler app:slow has been running for 29")
     assert " on topic id-1 at test_push_consumer.py:" in reason
     assert gated == [b"slow"]

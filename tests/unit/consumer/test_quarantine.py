@@ -184,7 +184,7 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
     member = await cluster.member(consumed(handle, **options), journal=journal).start()
     await asyncio.sleep(8)
     assert len(called) == 1
-    waiting = {queue.queue_id: reason for queue, reason in member.consumer.blocked().items()}
+    waiting = {queue.queue_id: reason for queue, reason in member.consumer.snapshot().blocked.items()}
     assert waiting.keys() == {0, 1, 2} - {called[0]}
     reason = (
         f"#0 may have ended a process: handler handles one such message at a time, now #0 of topic@broker-a:{called[0]}"
@@ -197,7 +197,7 @@ async def test_a_call_that_hangs_gives_its_turn_up_and_queues_that_wait_say_so(
     assert {one.queue.queue_id for one in member.events.of(Moving)} == set(waiting)
     hangs.set()
     await eventually(lambda: member.consumer.counters.handled == 24, 10)
-    assert member.consumer.blocked() == {}
+    assert member.consumer.snapshot().blocked == {}
     assert await member.stop()
     journal.close()
     await cluster.stop()

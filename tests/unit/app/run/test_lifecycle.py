@@ -468,7 +468,6 @@ async def test_counters_and_idleness_are_those_of_all_consumers() -> None:
     assert idle.owned == frozenset()
     assert idle.wanted == {f"shop {QUEUE}", f"billing {QUEUE}"}
     assert idle.reasons == ("shop is busy", "billing is busy")
-    assert lifecycle.blocked() == {QUEUE: "no lock"}
     await lifecycle.stop(asyncio.Event())
 
 

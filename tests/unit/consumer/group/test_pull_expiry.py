@@ -49,7 +49,7 @@ async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_n
     monkeypatch.undo()
     cluster.send_many(stuck, 3)
     await eventually(lambda: taken == [0, 1, 2], 150)
-    assert paused in member.consumer.blocked()
+    assert paused in member.consumer.snapshot().blocked
     assert await member.stop()
     await cluster.stop()
 

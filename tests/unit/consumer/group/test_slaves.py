@@ -142,7 +142,7 @@ async def test_messages_are_read_from_the_slave_while_the_master_is_away_and_fro
     assert cluster.slave.asked[PULL] < 2 * (60 + 10)
     assert cluster.slave.asked[COMMIT] == 0
     assert cluster.committed(queue) == 10
-    assert not member.consumer.blocked()
+    assert not member.consumer.snapshot().blocked
 
     await cluster.master_returns()
     cluster.send_many(queue, 5)
@@ -171,7 +171,7 @@ async def test_a_slave_that_is_behind_or_young_moves_no_offset_and_nothing_is_sk
     cluster.slave.behind, cluster.slave.first = 0, 25
     cluster.send_many(queue, 10)
     await asyncio.sleep(20)
-    (reason,) = {text for at, text in member.consumer.blocked().items() if at == queue}
+    (reason,) = {text for at, text in member.consumer.snapshot().blocked.items() if at == queue}
     assert "has no messages before offset 25" in reason
     assert taken == list(range(20))
     await cluster.master_returns()
@@ -194,7 +194,7 @@ async def test_a_slave_that_may_not_be_read_keeps_the_queue_waiting_for_its_mast
     await asyncio.sleep(30)
     assert not taken
     assert cluster.slave.asked[PULL] < 2 * 35
-    assert "pull failed" in member.consumer.blocked()[queue]
+    assert "pull failed" in member.consumer.snapshot().blocked[queue]
     assert any("pull failed" in event.reason for event in member.events.of(QueueBlocked))  # type: ignore[attr-defined]
     assert not member.events.of(ReadFromSlave)
     await cluster.master_returns()
@@ -222,7 +222,7 @@ def test_a_member_that_starts_without_the_master_goes_on_at_the_offset_of_the_sl
         await asyncio.sleep(20)
         assert taken == ([] if known is None else [5, 6, 7, 8, 9])
         if known is None:
-            assert "offset cannot be read" in member.consumer.blocked()[queue]
+            assert "offset cannot be read" in member.consumer.snapshot().blocked[queue]
         await cluster.master_returns()
         cluster.send_many(queue, 1)
         await eventually(lambda: cluster.committed(queue) == 11, 45)
@@ -270,7 +270,7 @@ async def test_orderly_handlers_wait_for_the_master_because_locks_are_its_alone(
     cluster.send_many(queue, 10)
     await asyncio.sleep(90)
     assert taken == list(range(10))
-    assert member.consumer.blocked()[queue].startswith("no lock: ")
+    assert member.consumer.snapshot().blocked[queue].startswith("no lock: ")
     await cluster.master_returns()
     await eventually(lambda: cluster.committed(queue) == 20, 10)
     assert taken == list(range(20))

@@ -304,7 +304,7 @@ async def test_stop_keeps_the_message_and_a_breaker_tries_one() -> None:
     member = await cluster.member(keyed(keys)).start()
     await asyncio.sleep(20)
     assert len(keys.attempts(0)) == 1
-    assert "said pause" in next(iter(member.consumer.blocked().values()))
+    assert "said pause" in next(iter(member.consumer.snapshot().blocked.values()))
     member.consumer.resume("topic")
     await eventually(lambda: keys.count() == 3, 5)
     assert keys.attempts(0) == [1, 1]
@@ -432,7 +432,7 @@ async def test_one_key_that_is_retried_holds_the_queue_no_further_than_its_span(
     member = await cluster.member(keyed(keys), config=config).start()
     await asyncio.sleep(20)
     assert 100 <= keys.count() < 200
-    assert "queue_max_span" in next(iter(member.consumer.blocked().values()))
+    assert "queue_max_span" in next(iter(member.consumer.snapshot().blocked.values()))
     await eventually(lambda: keys.count() == 301, 60)
     assert await member.stop()
     assert cluster.committed(queue) == 301

@@ -97,7 +97,7 @@ async def test_nothing_is_pulled_without_the_lock_and_the_reason_is_told() -> No
     member = await cluster.member(consumed(order, orderly=True)).start()
     await asyncio.sleep(30)
     assert not cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")
-    assert member.consumer.blocked()[queue] == "no lock: another member holds its lock"
+    assert member.consumer.snapshot().blocked[queue] == "no lock: another member holds its lock"
     await eventually(lambda: len(order.done) == 20, 13.0)
     assert 42 <= order.calls[0][2] < 43
     await member.stop()
@@ -195,7 +195,7 @@ async def test_when_renewals_fail_handlers_stop_long_before_the_broker_gives_the
     # The lock was granted at 0 s and lives for 60 s. Its first renewal, at 20 s, is not answered: the silent
     # connection is given up, and the lock is uncertain.
     assert 19.0 < order.calls[-1][2] < 30.0
-    assert "lock" in member.consumer.blocked()[queue]
+    assert "lock" in member.consumer.snapshot().blocked[queue]
     # Another member went on meanwhile; when the lock is ours again, we begin where it ended.
     cluster.offsets["group", queue] = 500
     cluster.behave()
@@ -361,9 +361,9 @@ async def test_a_queue_that_waits_for_a_free_call_says_so_and_is_given_back_at_o
     cluster, queues = await with_queues(2)
     member = await cluster.member(consumed(Order(seconds=1e6), orderly=True, concurrency=1)).start()
     await asyncio.sleep(30)
-    (waiting,) = [queue for queue in queues if "free call" in member.consumer.blocked().get(queue, "")]
+    (waiting,) = [queue for queue in queues if "free call" in member.consumer.snapshot().blocked.get(queue, "")]
     reason = "waits for a free call of handler handler (concurrency 1)"
-    assert member.consumer.blocked()[waiting] == reason
+    assert member.consumer.snapshot().blocked[waiting] == reason
     assert [(event.queue, event.reason) for event in member.events.of(QueueBlocked)] == [(waiting, reason)]
     member.owned[waiting].end()
     await eventually(lambda: len(member.events.of(Released)) == 1, 0.1)

@@ -34,7 +34,7 @@ async def test_a_queue_that_waits_for_its_next_call_does_not_stand_still_after_a
     cluster.send_many(queue, 50)
     await asyncio.sleep(60)
     assert member.events.of(QueueBlocked) == []
-    assert "which wait for the next call of handler" in member.consumer.blocked()[queue]
+    assert "which wait for the next call of handler" in member.consumer.snapshot().blocked[queue]
     await member.stop()
     await cluster.stop()
 
@@ -69,7 +69,7 @@ async def test_a_queue_that_waits_for_a_free_call_names_the_concurrency_of_now()
     await asyncio.sleep(1)
     member.consumer.adjust({"topic": {"concurrency": 2}})
     await asyncio.sleep(61)
-    assert any("(concurrency 2)" in why for why in member.consumer.blocked().values())
+    assert any("(concurrency 2)" in why for why in member.consumer.snapshot().blocked.values())
     await member.stop()
     await cluster.stop()
 

@@ -113,7 +113,7 @@ async def test_a_store_that_cannot_be_read_keeps_its_queues_from_being_consumed(
     member = await cluster.member(consumed(_done), offset_store=MemoryOffsets(rows)).start()
     await asyncio.sleep(30)
     assert member.consumer.counters.handled == 0
-    assert "the table is away" in member.consumer.blocked()[queue]
+    assert "the table is away" in member.consumer.snapshot().blocked[queue]
     rows.problem = None
     await eventually(lambda: member.consumer.counters.handled == 10, 5)
     await member.stop()

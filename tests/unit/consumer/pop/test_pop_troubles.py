@@ -160,7 +160,7 @@ async def test_popped_messages_count_against_the_memory_of_the_process() -> None
     await asyncio.sleep(20)
     in_flight = left(cluster)
     assert 3 <= in_flight <= 12, in_flight
-    assert any("cache_max_bytes 50000" in one for one in member.consumer.blocked().values())
+    assert any("cache_max_bytes 50000" in one for one in member.consumer.snapshot().blocked.values())
     await member.stop(drain_timeout=1.0)
 
 
@@ -217,13 +217,13 @@ async def test_it_is_said_all_the_time_why_a_dead_letter_cannot_be_stored() -> N
     member = await cluster.member(popped(refuse), config=TIMES).start()
     await asyncio.sleep(20)
     for _ in range(300):  # it is hidden anew every 5 s meanwhile
-        (reason,) = member.consumer.blocked().values()
+        (reason,) = member.consumer.snapshot().blocked.values()
         assert reason.startswith("1 failed message waits to be sent back: "), reason
         await asyncio.sleep(0.1)
     assert len(member.events.of(QueueBlocked)) == 1
     cluster.behave()
     await eventually(lambda: left(cluster) == 0, seconds=60)
-    assert member.consumer.blocked() == {}
+    assert member.consumer.snapshot().blocked == {}
     assert await member.stop()
 
 
@@ -277,7 +277,7 @@ async def test_a_batch_of_which_the_broker_has_taken_a_part_is_sent_again() -> N
     cluster.refuses = frozenset({7})
     member = await cluster.member(popped(seen), config=replace(TIMES, pop_batch_size=4)).start()
     await eventually(lambda: len(seen) == 20)
-    await eventually(lambda: bool(member.consumer.blocked()))
+    await eventually(lambda: bool(member.consumer.snapshot().blocked))
     cluster.refuses = frozenset()
     await eventually(lambda: left(cluster) == 0, seconds=3)
     await asyncio.sleep(30)

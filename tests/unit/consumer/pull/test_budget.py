@@ -74,7 +74,7 @@ async def test_a_hanging_message_larger_than_the_budget_stops_no_other_topic() -
     await eventually(lambda: len(seen) == 100, seconds=15)
     # What is held is said as it is now, and so is the call that holds it.
     await asyncio.sleep(15)
-    reason = member.consumer.blocked()[hung]
+    reason = member.consumer.snapshot().blocked[hung]
     assert "all queues together hold 300" in reason
     assert "; handler " in reason
     assert " has been running for " in reason

@@ -48,7 +48,7 @@ async def started(call: Any, *, queues: int = 2, messages: int = 100, **options:
 
 
 def reasons(consumer: PushConsumer) -> set[str]:
-    return {reason for queue, reason in consumer.blocked().items() if queue.topic == "topic"}
+    return {reason for queue, reason in consumer.snapshot().blocked.items() if queue.topic == "topic"}
 
 
 @pytest.mark.parametrize("options", [{}, {"orderly": True}, {"batch": 4}, {"batch": 4, "orderly": True}])
@@ -71,7 +71,7 @@ async def test_it_pauses_the_topic_tries_one_message_and_goes_on_when_that_succe
     assert len(reasons(member.consumer)) == 1
     database.is_down = False
     await eventually(lambda: member.consumer.counters.handled == 100, 60)
-    assert not member.consumer.blocked()
+    assert not member.consumer.snapshot().blocked
     assert await member.stop()
     await cluster.stop()
 
@@ -86,7 +86,7 @@ async def test_a_topic_that_stands_still_is_told_to_move_only_when_it_does() -> 
     ]
     assert not [event for event in told if isinstance(event, Moving)]
     database.is_down = False
-    await eventually(lambda: not member.consumer.blocked(), 60)
+    await eventually(lambda: not member.consumer.snapshot().blocked, 60)
     assert isinstance([event for event in member.events if isinstance(event, QueueBlocked | Moving)][-1], Moving)
     assert await member.stop()
     await cluster.stop()
@@ -244,6 +244,6 @@ async def test_other_handlers_of_the_topic_wait_no_longer_than_two_pauses_for_on
     await eventually(lambda: len(calls) > 3 and bool(reasons(member.consumer)), 5)
     is_down[0] = False
     await eventually(lambda: cluster.committed(queue) == 8, 120)
-    assert not member.consumer.blocked()
+    assert not member.consumer.snapshot().blocked
     assert await member.stop()
     await cluster.stop()

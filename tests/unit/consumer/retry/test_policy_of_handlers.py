@@ -102,7 +102,7 @@ async def test_stop_pauses_the_topic_with_a_reason_and_keeps_the_message(orderly
     member = await cluster.member(topic).start()
     await asyncio.sleep(100)
     assert [body for body, _ in handler.calls] == ["before", "m"]
-    (reason,) = set(member.consumer.blocked().values())
+    (reason,) = set(member.consumer.snapshot().blocked.values())
     assert reason.startswith("paused: handler said pause: ")
     assert "disk full" in reason
     assert (cluster.committed(queue) or 0) <= 1
@@ -112,7 +112,7 @@ async def test_stop_pauses_the_topic_with_a_reason_and_keeps_the_message(orderly
     assert again.count("m") == 1
     assert again[0] == "m" or not orderly
     assert member.consumer.counters.retried == 0
-    assert member.consumer.blocked() == {}
+    assert member.consumer.snapshot().blocked == {}
     assert await member.stop()
     assert cluster.committed(queue) == 10
     await cluster.stop()

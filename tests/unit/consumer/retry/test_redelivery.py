@@ -526,15 +526,15 @@ async def test_messages_that_wait_long_to_be_sent_back_are_a_reason_of_their_que
     cluster.refuse(SEND)
     member = await cluster.member(consumed(Attempts(cluster, ValueError(), None))).start()
     await asyncio.sleep(3)
-    assert queue not in member.consumer.blocked()
+    assert queue not in member.consumer.snapshot().blocked
     cluster.send_many(queue, 2)
     await asyncio.sleep(30)
-    reason = member.consumer.blocked()[queue]
+    reason = member.consumer.snapshot().blocked[queue]
     assert reason.startswith("3 failed messages wait to be sent back: ")
     told = [event for event in member.events.of(QueueBlocked) if event.queue == queue]
     assert len(told) == 1
     cluster.behave()
-    await eventually(lambda: queue not in member.consumer.blocked(), 15)
+    await eventually(lambda: queue not in member.consumer.snapshot().blocked, 15)
     assert [event.queue for event in member.events.of(Moving)] == [queue]
     await member.stop()
     await cluster.stop()
