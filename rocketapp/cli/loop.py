@@ -6,9 +6,10 @@ import gc
 import importlib.util
 import sys
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from rocketapp.cli.failure import FAILED, CommandError, shown_path
+from rocketapp.cli.failure import FAILED, CommandError, describe, shown_path
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,8 +33,12 @@ def settle() -> None:
     gc.freeze()
 
 
-def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto") -> T:
-    """Run a coroutine to its end, in a loop of the kind that `--loop` names."""
+def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto", broken: Callable[[str], NoReturn] | None = None) -> T:
+    """Run a coroutine to its end, in a loop of the kind that `--loop` names.
+
+    `broken`: ends the process when the app has stopped the loop, or closed what it needs, before that end. It is called
+    while handlers are in flight as they were: what cancels them would also take out of the record that they were.
+    """
     import asyncio
 
     try:
@@ -41,31 +46,46 @@ def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto") -> T:
     except CommandError:
         main.close()  # Python would complain that it was never awaited
         raise
-    with asyncio.Runner(loop_factory=factory) as runner:
-        lines = _note_stops(runner.get_loop())
+    has_ended = False
+
+    async def to_its_end() -> T:
+        nonlocal has_ended
         try:
-            return runner.run(main)
-        except RuntimeError as error:
-            if "stopped before Future completed" not in str(error):
-                raise
-            text = f"{lines[-1] if lines else 'in the app'}: loop.stop() ended the run: to end an app, send it SIGTERM"
-            raise CommandError(text, FAILED) from error
+            return await main
+        finally:
+            has_ended = True
 
+    def fail(text: str) -> NoReturn:
+        if broken is not None:
+            broken(text)
+        raise CommandError(text, FAILED)
 
-def _note_stops(loop: asyncio.AbstractEventLoop) -> list[str]:
-    """`file:line` of the user's code whenever it stops the loop."""
-    from rocketapp.user_line import line_of_frame
-
-    lines: list[str] = []
-    stop = loop.stop
-
-    def stop_and_note() -> None:
-        if (found := line_of_frame(sys._getframe(1))) is not None:
-            lines.append(f"{shown_path(found.file)}:{found.line}")
+    def stopped(stop: Callable[[], None]) -> None:
+        if not has_ended and broken is not None:
+            broken(f"{_user_place()}: {_STOPPED}")
         stop()
 
-    loop.stop = stop_and_note  # type: ignore[method-assign]
-    return lines
+    with asyncio.Runner(loop_factory=factory) as runner:
+        running = runner.get_loop()
+        running.stop = partial(stopped, running.stop)  # type: ignore[method-assign]
+        try:
+            return runner.run(to_its_end())
+        except (OSError, RuntimeError) as error:
+            if has_ended:
+                raise
+            is_stopped = "stopped before Future completed" in str(error)
+            fail(f"in the app: {_STOPPED}" if is_stopped else f"the event loop broke: {describe(error)}")
+
+
+_STOPPED = "loop.stop() ended the run: to end an app, send it SIGTERM"
+
+
+def _user_place() -> str:
+    """`file:line` of the user's code that is running."""
+    from rocketapp.user_line import line_of_frame
+
+    found = line_of_frame(sys._getframe(2))
+    return "in the app" if found is None else f"{shown_path(found.file)}:{found.line}"
 
 
 def _loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -96,7 +96,7 @@ class ProcessStop:
             return await main()
 
         try:
-            return run_in_loop(listening(), loop)
+            return run_in_loop(listening(), loop, self._broken)
         finally:
             self.finished()
 
@@ -193,6 +193,13 @@ class ProcessStop:
             limit = time.monotonic() + news.seconds
             # Further signals must not put off the end.
             deadline = limit if deadline is None or news.may_extend else min(deadline, limit)
+
+    def _broken(self, problem: str) -> NoReturn:
+        def last_words() -> None:
+            print_failure(problem)
+            self.last_words()
+
+        end_now(last_words)
 
     def _last_stuck_words(self) -> None:
         _log.error("%s", why_stuck())

@@ -302,7 +302,7 @@ class ThreadWorkers:
                     item = worker.item = run.item = pair[1]
                     most -= 1
                     if each is not None and note is not None:
-                        note.write(each(item.offset, item.offset))
+                        note.write_next(each(item.offset, item.offset))
                     result, raised = _called(call, item)
                     worker.item = None
                     at = now()

@@ -246,7 +246,7 @@ class LoopWorkers:
                 break
             item = worker.item = run.item = pair[1]
             if note is not None and each is not None:
-                note.write(each(item.offset, item.offset))
+                note.write_next(each(item.offset, item.offset))
             try:
                 result = await call(item)
             except BaseException as error:

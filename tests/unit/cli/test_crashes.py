@@ -41,6 +41,23 @@ KINDS = {
 }
 
 
+CLOSED = POISON.replace("os._exit(9)", "os.closerange(3, 4096)")
+STOPPED = POISON.replace("os._exit(9)", "asyncio.get_running_loop().stop()")
+OTHER_ENDS = {
+    "stops the loop": (STOPPED, "async", "asyncio"),
+    "stops the loop, uvloop": (STOPPED, "orderly", "uvloop"),
+    "closes what is open": (CLOSED, "async", "uvloop"),
+    "closes what is open and suspends": (CLOSED, "closed and suspended", "asyncio"),
+    "closes what is open and suspends, uvloop": (CLOSED, "closed and suspended", "uvloop"),
+    "closes what is open in a thread": (CLOSED, "sync", "asyncio"),
+    "closes what is open, in order in a thread": (CLOSED, "orderly in threads", "asyncio"),
+    "closes what is open, by key": (CLOSED, "keyed", "asyncio"),
+}
+SUSPENDED = SUBSCRIBE.format(more="") + (
+    "async def settle(message):\n    work(message)\n    await asyncio.sleep(0.05)\n"
+)
+
+
 def publish_poison(address: str) -> None:
     with SyncClient(address) as client:
         for number in range(12):
@@ -85,6 +102,26 @@ def test_a_message_that_ends_the_only_process_is_dead_after_its_retries(
     assert dead["body"] == "poison"
     assert dead["properties"]["rocketapp.attempts"] >= "3"
     assert dead["properties"]["rocketapp.handler"] == "app:settle"
+    assert not list((folder / ".rocketapp" / "crashes").glob("*.hand"))
+
+
+@pytest.mark.parametrize("end", OTHER_ENDS)
+def test_a_message_whose_handler_takes_the_loop_or_the_descriptors_away_ends_the_process(
+    start: Start, write_app: WriteApp, broker: str, folder: Path, end: str
+) -> None:
+    work, kind, loop = OTHER_ENDS[end]
+    write_app(work + KINDS.get(kind, SUSPENDED))
+    out, codes = "", [1]
+    while codes[-1] != 0 and len(codes) < 12:
+        last = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "0.5", "--loop", loop)
+        codes.append(last.process.wait(LIMIT))
+        out += last.out
+    assert codes[-1] == 0, last.err
+    assert len(re.findall(r"^poison \d+$", out, re.MULTILINE)) >= 3
+    assert settled(out) - {"poison"} == ALL  # its handler goes on for a moment
+    assert last.summary[2] == 1
+    dead = json.loads(Commands(broker).run("tail", "%DLQ%shop", "--from", "first", "--count", "1", "--json").out)
+    assert dead["body"] == "poison"
     assert not list((folder / ".rocketapp" / "crashes").glob("*.hand"))
 
 
