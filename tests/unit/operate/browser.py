@@ -71,8 +71,8 @@ class Browser:
             try:
                 found: str = self._ask("GET", f"{self._element(css)}/text")
             except AssertionError as error:
-                # Another page has come between the look for the element and the look at it.
-                if "stale element reference" not in str(error):
+                # Another page has come between the look for the element and the look at it, or it has no body yet.
+                if "stale element reference" not in str(error) and css != "body":
                     raise
             else:
                 return found
