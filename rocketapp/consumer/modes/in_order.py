@@ -154,6 +154,13 @@ class HeadsRun(FreeRun):
         self.lease: Lease = delivery.lease
         self.record_of = delivery.record_of
 
+    def started_to(self) -> int:
+        """No started message lies above this offset; a thread may take the first one meanwhile."""
+        try:
+            return int(self.items[0][1].offset) - 1
+        except IndexError:
+            return self.last_offset
+
     def note(self, note: Note, most: int) -> int:
         """Each is noted down as it starts."""
         note.clear()
@@ -323,7 +330,9 @@ class InOrderDelivery:
             self._mode.callers.submit(run)
 
     def split(self, run: FreeRun) -> None:
-        """One of its handlers has no free call: from now on each has a run of its own."""
+        """One of its handlers has no free call: from now on each has a run of its own, unless nothing may start."""
+        if run.starts_nothing:
+            return
         left, run.last_offset = run.withdraw()
         shares: dict[int, list[Pair]] = {}
         for pair in left:
@@ -680,7 +689,7 @@ class InOrderDelivery:
         lines = list(self._lines.values())
         started = [line.items[0][1] if line.sees_to_first and line.items else line.item for line in lines]
         offsets = [last_of(item).offset for item in started if item is not None]
-        offsets += (run.items[0][1].offset - 1 if run.items else run.last_offset for run in self._heads)
+        offsets += (run.started_to() for run in self._heads)
         highest = self._started_to = max(self._started_to, *offsets, -1)
         dropped = False
         for run in self.runs():

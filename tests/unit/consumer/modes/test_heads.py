@@ -181,3 +181,28 @@ async def test_keys_are_forgotten_when_their_messages_are_done() -> None:
     assert not session.queue
     assert len(known) < 5000
     await session.mode.stop()
+
+
+async def test_after_a_stop_no_head_starts_that_was_left_behind_a_call_that_hangs() -> None:
+    called: list[int] = []
+    started, go_on = threading.Event(), threading.Event()
+
+    def call(message: Message) -> None:
+        called.append(message.offset)
+        started.set()
+        go_on.wait(10)
+
+    handlers = [
+        Handler(subscription(tag, tags=tag, order_by=each_its_own, is_async=False), call) for tag in ("hangs", "waits")
+    ]
+    mode = InOrderMode([consumed_by(*handlers)], way_context(handlers, dead_letters=DeadLetters()), by_key=True)
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+    delivery = mode.open(queue, ScriptedLock())
+    delivery.deliver(queue.put([message(0, "hangs"), message(1, "waits"), message(2, "waits")]))
+    assert started.wait(10)
+    delivery.end(start_no_more=True)
+    await asyncio.sleep(0.2)
+    go_on.set()
+    await delivery.drained()
+    assert called == [0]
+    await mode.stop()
