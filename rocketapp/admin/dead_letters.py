@@ -42,7 +42,7 @@ _NOT_AGAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StoredDeadLetter:
-    """One dead letter."""
+    """A message of a dead-letter topic, and what its properties say of its end."""
 
     message: Message
 

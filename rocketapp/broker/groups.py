@@ -94,7 +94,7 @@ class GroupConfig:
 
 
 class GroupTable(ConfigTable[GroupConfig]):
-    """Configurations by group."""
+    """The configuration of every consumer group that the broker knows."""
 
     def __init__(self, version: DataVersion) -> None:
         super().__init__(version)
@@ -110,7 +110,7 @@ class GroupTable(ConfigTable[GroupConfig]):
         return config
 
     def to_json(self) -> dict[str, Any]:
-        """The saved form."""
+        """As Java's broker saves it in subscriptionGroup.json."""
         return {
             "dataVersion": self._version.to_json(),
             "forbiddenTable": {},

@@ -104,7 +104,7 @@ class OffsetTable:
         self._version.changed(now)
 
     def to_json(self) -> dict[str, Any]:
-        """The saved form."""
+        """As it is saved in consumerOffset.json."""
         groups: dict[str, list[str]] = {}
         for topic, group in sorted(self._offsets):
             groups.setdefault(group, []).append(topic)

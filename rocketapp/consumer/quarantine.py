@@ -224,22 +224,22 @@ class QueueQuarantine:
 
 
 class AckInTurn:
-    """The acks of one quarantined message."""
+    """The acks of one quarantined message: with the end of its call its turn is over."""
 
     def __init__(self, acks: Any, quarantine: QueueQuarantine, message: Message) -> None:
         self._acks, self._quarantine, self._message = acks, quarantine, message
 
     def done(self, message: Message) -> None:
-        """Acknowledge it."""
+        """Acknowledge it, and give the turn to the next one."""
         self._acks.done(message)
         self._quarantine.ended(self._message)
 
     def done_all(self, messages: Sequence[Message]) -> None:
-        """Acknowledge it."""
+        """The same, for the batch that it is in."""
         self._acks.done_all(messages)
         self._quarantine.ended(self._message)
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
-        """Decide about it."""
+        """See to what its call returned or raised, and give the turn to the next one."""
         self._acks.ended(item, result, raised)
         self._quarantine.ended(self._message)

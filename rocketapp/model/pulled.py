@@ -39,7 +39,7 @@ class PulledRecords(Protocol):
         ...
 
     def __len__(self) -> int:
-        """How many messages."""
+        """How many messages they are."""
         ...
 
     def since(self, offset: int) -> Self | None:

@@ -58,7 +58,7 @@ LeaseState = Literal["none", "wanted", "held", "uncertain"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSnapshot:
-    """One owned queue."""
+    """A queue that this member owns: how far it is, and what holds it up."""
 
     queue: MessageQueue
     """Its topic, broker and number."""

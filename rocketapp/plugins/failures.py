@@ -52,7 +52,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailuresConfig:
-    """The settings `[failures]`."""
+    """The table `[failures]` of the settings."""
 
     rules: tuple[Rule, ...] = option(
         (), "What follows failed attempts, by topic, group and handler: the first that fits."

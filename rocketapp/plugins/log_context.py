@@ -17,7 +17,7 @@ def is_on(config: AppConfig) -> bool:
 
 
 class LogContext:
-    """The plugin."""
+    """Puts the facts of the message at hand into every record that is logged during a call."""
 
     def __init__(self) -> None:
         self._is_on = False

@@ -147,7 +147,7 @@ def queues_text(
 
 
 def _ranges(ids: Sequence[int]) -> str:
-    """0-3, 5"""
+    """Numbers as ranges: `0-3, 5`."""
     parts: list[list[int]] = []
     for one in ids:
         if parts and one == parts[-1][-1] + 1:

@@ -25,7 +25,7 @@ class OpenTransactions(Generic[Q]):
         return len(self._latest)
 
     def all(self) -> list[str]:
-        """Their message ids."""
+        """The message ids of all transactions that are open."""
         return list(self._latest)
 
     def begin(self, message_id: str) -> None:

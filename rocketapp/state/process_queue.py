@@ -154,7 +154,7 @@ class ProcessQueue(Generic[M]):
         return finish
 
     def finish_all(self, messages: Sequence[M]) -> None:
-        """Forget handled messages."""
+        """Forget handled messages; whoever watches hears of it once."""
         pop, size = self._unfinished.pop, 0
         for message in messages:
             if pop(message.offset, None) is not None:

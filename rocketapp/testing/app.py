@@ -298,29 +298,29 @@ class AsyncTestedApp(_Tested):
     """A running app, for async tests."""
 
     async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """See TestedApp.publish."""
+        """Awaits what `TestedApp.publish` does."""
         return await self._driver.run_async(self._publishing(topic, body, options))
 
     async def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
-        """See TestedApp.publish_many."""
+        """Awaits what `TestedApp.publish_many` does."""
         return await self._driver.run_async(self._publishing_many(topic, items, options))
 
     async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """See TestedApp.request."""
+        """Awaits what `TestedApp.request` does."""
         return await self._driver.run_async(self._requesting(topic, body, options))
 
     async def run(self, call: Awaitable[T]) -> T:
-        """See TestedApp.run."""
+        """Awaits what `TestedApp.run` does."""
         return await self._driver.run_async(self._running(call))
 
     async def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
-        """See TestedApp.advance."""
+        """Awaits what `TestedApp.advance` does."""
         await self._driver.run_until_async(self._then(seconds, minutes, hours))
 
     async def settle(self, *, limit: float = _LIMIT) -> None:
-        """See TestedApp.settle."""
+        """Awaits what `TestedApp.settle` does."""
         await self._driver.run_async(self._settling(limit))
 
 

@@ -159,7 +159,7 @@ class CountedThreads(Threads):
         self._loop.own_threads += len(self._threads) - before
 
     def _counted(self, job: Callable[[], None]) -> None:
-        """In a thread."""
+        """Run a job in a thread; virtual time stands still until it has ended."""
         of_thread.serves = self._loop
         try:
             job()

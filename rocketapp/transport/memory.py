@@ -235,7 +235,7 @@ class MemoryNetwork:
         self.cut(address)
 
     def accept(self, address: str) -> None:
-        """Undo `refuse`."""
+        """Connections to this address are taken again: undoes `refuse`."""
         self._refusing.discard(address)
 
     def is_held(self, *names: str) -> bool:

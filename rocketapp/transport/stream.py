@@ -25,7 +25,7 @@ class Stream(Protocol):
 
     @property
     def local(self) -> str:
-        """This end's `ip:port`."""
+        """The address of this end: `ip:port`."""
         ...
 
     @property
@@ -91,7 +91,7 @@ MakeReceiver = Callable[[Stream], Receiver]
 
 
 class Dial(Protocol):
-    """Makes one connection."""
+    """Dials an address, and returns the stream to it."""
 
     async def __call__(self, address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> Stream:
         """`timeout` in seconds. With `tls` the stream is encrypted, or none is made. Raises ConnectError."""

@@ -28,7 +28,7 @@ _TLS_ERRORS = (ssl.SSLError, ConnectionResetError, ConnectionAbortedError)
 
 
 class TcpStream(asyncio.Protocol):
-    """One TCP connection."""
+    """A TCP connection as a stream, on a transport of asyncio."""
 
     def __init__(self, make_receiver: MakeReceiver) -> None:
         self._make_receiver = make_receiver

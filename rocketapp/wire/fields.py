@@ -106,7 +106,7 @@ class Header(msgspec.Struct, frozen=True, rename=java_names()):
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
-        """Raises ProtocolError."""
+        """Read it from the fields of a command. Raises ProtocolError when one is missing or malformed."""
         return cls(*[read(fields, name, default) for read, name, default in _read_by(cls)])
 
 

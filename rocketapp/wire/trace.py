@@ -263,14 +263,14 @@ def _bytes_of(text: str) -> int:
 
 
 def _sub_before(fields: tuple[int, str, str, str, str, int, str | None]) -> str:
-    """Those of SubBeforeRecord."""
+    """One line, from the fields of a SubBeforeRecord."""
     at_ms, region, group, request_id, message_id, retries, keys = fields
     keys = "null" if keys is None else keys
     return f"SubBefore\x01{at_ms}\x01{region}\x01{group}\x01{request_id}\x01{message_id}\x01{retries}\x01{keys}\x02"
 
 
 def _sub_after(fields: tuple[str, str, int, bool, str | None, int, int, str]) -> str:
-    """Those of SubAfterRecord."""
+    """One line, from the fields of a SubAfterRecord."""
     request_id, message_id, cost_ms, success, keys, code, at_ms, group = fields
     done, keys = "true" if success else "false", "null" if keys is None else keys
     return (

@@ -24,7 +24,7 @@ _READ_MESSAGES, _READ_BYTES = 32, 262_144
 
 
 class QueryProcessor:
-    """Finds messages."""
+    """Finds messages by a key or by their unique id."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

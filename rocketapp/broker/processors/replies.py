@@ -23,7 +23,7 @@ TIMEOUT = 10.0
 
 
 class ReplyProcessor:
-    """Hands replies over."""
+    """Hands replies over to the client that asked, which is connected here."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

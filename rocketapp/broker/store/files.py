@@ -24,7 +24,7 @@ OWN_STATE = "config/queueLocks.json"
 
 
 class File(Protocol):
-    """One open file."""
+    """An open file, which is read and written at any place."""
 
     def read(self, size: int, at: int) -> bytes:
         """The bytes from `at` on: fewer at the end of the file. Bytes that were never written are zero."""
@@ -292,7 +292,7 @@ class MemoryFiles:
         return sorted({path[len(start) :].partition("/")[0] for path in self._contents if path.startswith(start)})
 
     def paths(self) -> Iterator[str]:
-        """Every file."""
+        """The path of every file, sorted."""
         return iter(sorted(self._contents))
 
     def rename(self, old: str, new: str) -> None:

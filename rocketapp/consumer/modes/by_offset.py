@@ -37,7 +37,7 @@ class ByOffset:
         """Acknowledges one message."""
 
     def done_all(self, messages: Sequence[Message]) -> None:
-        """Acknowledge several messages."""
+        """Acknowledge messages that one call has handled, or several."""
         self._handler.stats.handled += len(messages)
         self._process_queue.finish_all(messages)
 
@@ -67,7 +67,7 @@ class Prompting(ByOffset):
         self._prompt = prompt
 
     def done_all(self, messages: Sequence[Message]) -> None:
-        """Acknowledge several messages."""
+        """The same, and their offset may be committed soon."""
         super().done_all(messages)
         self._prompt(self._process_queue)
 
@@ -168,7 +168,7 @@ class ManualCommits(Prompting):
         self.rolled_back: bool = False
 
     def done_all(self, messages: Sequence[Message]) -> None:
-        """These were handled."""
+        """These were handled, and are done when the handler commits."""
         self._uncommitted.add(self._caller, messages)
 
     def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:

@@ -67,7 +67,7 @@ class QueueSession(Protocol):
 
     @property
     def subscription(self) -> Subscription:
-        """What was declared."""
+        """What was declared for the topic: its handler, tags and options."""
         ...
 
     @property

@@ -46,7 +46,7 @@ def _popped(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
 
 
 class Row(NamedTuple):
-    """One consume mode."""
+    """A consume mode, and which topics it consumes."""
 
     takes: Callable[[ConsumedTopic], bool]
     """Whether it consumes this topic."""

@@ -80,7 +80,7 @@ class Acknowledging:
         return f"<Acknowledging of {self._group}: {len(self._sending)} hand-outs under way>"
 
     def prompt(self) -> None:
-        """Something is done."""
+        """Messages are done: acknowledge them after a moment, with those that follow."""
         self._news.set()
 
     async def run(self, queue: PopQueue[Message]) -> None:

@@ -97,7 +97,7 @@ class _Consuming(NamedTuple):
 
 
 class Assignment(Owned):
-    """Consumes one queue."""
+    """Consumes one queue, session after session, until it is given back."""
 
     def __init__(self, group: Assignments, queue: MessageQueue, mode: Mode, *, handed_over: bool) -> None:
         """`handed_over`: another member lives, and may still be finishing what it started."""

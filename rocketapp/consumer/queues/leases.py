@@ -140,7 +140,7 @@ class Leases:
             keeper.ask_now()
 
     async def stop(self) -> None:
-        """Renew nothing more."""
+        """Renew nothing more: what is still locked expires."""
         await self._tasks.close()
 
 

@@ -103,7 +103,7 @@ def _new_backoff() -> Backoff:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """One failed message."""
+    """A failed message on its way to the broker that stores its copy."""
 
     handler: Handler
     queue: ProcessQueue[Message]

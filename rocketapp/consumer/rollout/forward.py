@@ -80,7 +80,7 @@ _REMEMBERED = 60.0
 
 
 class _Place(NamedTuple):
-    """One stored message."""
+    """Where a message is stored: it is known by that at its owner and at the member that is asked."""
 
     queue: MessageQueue
     offset: int

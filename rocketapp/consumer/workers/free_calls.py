@@ -20,7 +20,7 @@ class Calls:
 
     @property
     def is_busy(self) -> bool:
-        """All calls run."""
+        """As many calls run as may run at once."""
         return not self._free
 
     def take(self) -> bool:

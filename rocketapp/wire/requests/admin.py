@@ -160,7 +160,7 @@ class UpdateTopicRequest(NamedTuple):
 
 
 def _attribute_changes(text: str) -> dict[str, str | None]:
-    """Read `+key=value,-key`."""
+    """Read `+key=value,-key`: values to set, and None for keys to remove."""
     changes: dict[str, str | None] = {}
     for change in filter(None, text.split(",")):
         name, equals, value = change[1:].partition("=")

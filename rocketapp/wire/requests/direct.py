@@ -66,7 +66,7 @@ class DirectResult(NamedTuple):
 
     @classmethod
     def decode(cls, body: bytes) -> DirectResult:
-        """Raises ProtocolError."""
+        """Read it from the body of an answer. Raises ProtocolError."""
         with lenient_json.reading("result of a message", body) as data:
             after, remark = data.get("after"), text_of(data.get("remark") or "")
             return cls(text_of(data["consumeResult"]), remark, None if after is None else float(after))

@@ -133,7 +133,7 @@ def encode_handle(handle: Handle) -> str:
 
 
 def decode_handle(text: str) -> Handle:
-    """Raises ProtocolError."""
+    """Read the handle by which a popped message is acknowledged. Raises ProtocolError."""
     parts = text.split(" ")
     try:
         start, popped, invisible, revive, kind, broker_name, queue_id, offset = parts

@@ -70,7 +70,7 @@ class QueueInfo(NamedTuple):
     """When a message of it was finished last."""
 
     def members(self) -> dict[str, int | bool]:
-        """By Java's names."""
+        """Its figures by the names of Java's tool."""
         return {
             "cachedMsgCount": self.cached,
             "cachedMsgMaxOffset": self.last_cached,
@@ -98,7 +98,7 @@ class PopInfo(NamedTuple):
     """When a request for messages was answered last: milliseconds since 1970."""
 
     def members(self) -> dict[str, int | bool]:
-        """By Java's names."""
+        """Its figures by the names of Java's tool."""
         return {"droped": self.is_given_back, "lastPopTimestamp": self.answered_ms, "waitAckCount": self.unfinished}
 
 
