@@ -76,7 +76,7 @@ class Replay:
         if self._state.window is not None or self._state.left:
             await self._look()
         if self._state.window is not None:
-            await self._settle(self._state.window)
+            await self._complete(self._state.window)
         due = asyncio.get_running_loop().time()
         for name, end in sorted(self._state.ends.items()):
             queue, begin = queue_of(name), self._state.following.get(name, 0)
@@ -98,7 +98,7 @@ class Replay:
         """Replay this one now, ahead of the others; False when it was replayed before. Raises as `run` does."""
         await self._look()
         if self._state.window is not None:
-            await self._settle(self._state.window)
+            await self._complete(self._state.window)
         is_new = letter.place not in self._state.singly and not self._is_passed(letter.place)
         if is_new:
             assert letter.message.queue is not None  # it was pulled
@@ -138,7 +138,7 @@ class Replay:
         await self._send(letters)
         self._done(window, letters)
 
-    async def _settle(self, window: Window) -> None:
+    async def _complete(self, window: Window) -> None:
         """The window that was under way when the last replay ended: send those of it that were not stored."""
         stored, queue = await self._stored_of(window), queue_of(window.queue)
         letters = [

@@ -28,23 +28,19 @@ class Heartbeats:
         *,
         members: Members,
         routes: RouteTable,
+        pool: Pool,
         interval: float,
         timeout: float,
         observe: Observe,
     ) -> None:
-        """`timeout`: seconds that a broker may take to answer one heartbeat."""
-        self._members, self._routes = members, routes
+        """`pool` has the connections to brokers. `timeout`: seconds that a broker may take to answer one heartbeat."""
+        self._members, self._routes, self._pool = members, routes, pool
         self._interval, self._timeout = interval, timeout
         self._observe = observe
         self._rejoining: set[str] = set()
         """Addresses for which a task dials."""
         self._tasks = Tasks(observe)
         self._stopped = False
-        self._pool: Pool
-
-    def use(self, pool: Pool) -> None:
-        """Set the pool of connections. The pool needs `greet`, so it is made after this object."""
-        self._pool = pool
 
     def addresses(self) -> list[str]:
         """Every broker that gets heartbeats. Without consumers these are the masters only."""

@@ -134,15 +134,15 @@ class ClientInstance(PoolOwner):
         self.routes: RouteTable = RouteTable(
             self._name_servers, self._cache, changed=self._routes_changed, observe=observe, random=random
         )
+        self._brokers = pool(owner=self)
         self._heartbeats = Heartbeats(
             members=self._members,
             routes=self.routes,
+            pool=self._brokers,
             interval=config.heartbeat_interval,
             timeout=config.request_timeout,
             observe=observe,
         )
-        self._brokers = pool(owner=self)
-        self._heartbeats.use(self._brokers)
         self._lost: set[str] = set()
         """Names of lost brokers: a master may come back at another address."""
         self._masters: dict[str, str] = {}

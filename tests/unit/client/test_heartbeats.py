@@ -31,7 +31,6 @@ def heartbeats_and_pool(network: MemoryNetwork) -> tuple[Heartbeats, Pool]:
     none = Pool(dial=network.dial, dial_timeout=3.0, max_frame_bytes=1 << 20, random=Random(1))
     servers = NameServers([], pool=none, timeout=3.0, random=Random(1))
     routes = RouteTable(servers, cache, changed=lambda: None, observe=Events(), random=Random(1))
-    heartbeats = Heartbeats(members=members, routes=routes, interval=30.0, timeout=3.0, observe=Events())
 
     class Owner(PoolOwner):
         async def greet(self, address: str, connection: Connection) -> None:
@@ -41,7 +40,7 @@ def heartbeats_and_pool(network: MemoryNetwork) -> tuple[Heartbeats, Pool]:
             heartbeats.rejoin(address)
 
     pool = Pool(dial=network.dial, dial_timeout=3.0, max_frame_bytes=1 << 20, random=Random(1), owner=Owner())
-    heartbeats.use(pool)
+    heartbeats = Heartbeats(members=members, routes=routes, pool=pool, interval=30.0, timeout=3.0, observe=Events())
     return heartbeats, pool
 
 
