@@ -59,7 +59,7 @@ def test_a_queue_that_begins_right_after_a_death_knows_what_is_quarantined(tmp_p
     assert set(of_file(tmp_path)["group topic@broker-a:0"]) == {"6"}
 
 
-def test_what_is_settled_by_one_process_is_not_quarantined_by_another(tmp_path: Path) -> None:
+def test_what_is_lifted_by_one_process_is_not_quarantined_by_another(tmp_path: Path) -> None:
     quarantine = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0, False] for offset in range(3)}}
     (tmp_path / "quarantine.json").write_text(json.dumps(quarantine))
     one, other = opened(tmp_path), opened(tmp_path)
@@ -71,7 +71,7 @@ def test_what_is_settled_by_one_process_is_not_quarantined_by_another(tmp_path: 
     other.close()
 
 
-def test_thousands_of_messages_are_settled_without_holding_up_the_process(tmp_path: Path) -> None:
+def test_thousands_of_messages_are_lifted_without_holding_up_the_process(tmp_path: Path) -> None:
     quarantine = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0, False] for offset in range(5000)}}
 
     def lift_most() -> float:

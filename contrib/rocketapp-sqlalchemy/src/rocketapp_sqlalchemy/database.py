@@ -19,7 +19,7 @@ from rocketapp_sqlalchemy import marking
 from rocketapp_sqlalchemy.once import Once, current, engine_of
 from rocketapp_sqlalchemy.tables import metadata
 
-log: logging.Logger = logging.getLogger("rocketapp_sqlalchemy")
+log: logging.Logger = logging.getLogger("rocketapp.sqlalchemy")
 _SWEEP = 600.0
 """Seconds between two removals of expired marks, when the last one has removed them all."""
 _NEXT_SWEEP = 0.1

@@ -20,7 +20,7 @@ from rocketapp_sqlalchemy import rows as statements
 from rocketapp_sqlalchemy.rows import Row
 from rocketapp_sqlalchemy.traces import trace_of
 
-log: logging.Logger = logging.getLogger("rocketapp_sqlalchemy")
+log: logging.Logger = logging.getLogger("rocketapp.sqlalchemy")
 WRITTEN: Final = "rocketapp_sqlalchemy.outbox"
 """In a session's `info`: its transaction has messages in it."""
 _PART = 100

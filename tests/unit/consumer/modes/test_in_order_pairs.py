@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -57,11 +58,8 @@ async def test_a_worker_that_goes_on_to_another_queue_calls_for_no_message_witho
 def test_a_worker_that_goes_on_to_another_queue_passes_no_quarantine_by(tmp_path: Path) -> None:
     async def main() -> None:
         clock = VirtualClock(asyncio.get_running_loop())
-        dead = Journal(tmp_path, clock, print)
-        note = dead.note()
-        assert note is not None
-        note.write(dead.record("group", OTHER, 1, 5))
-        dead._forget()
+        quarantined = {str(offset): [1, 0, clock.now(), False] for offset in range(1, 6)}
+        (tmp_path / "quarantine.json").write_text(json.dumps({f"group {OTHER}": quarantined}))
         running: set[int] = set()
         most = 0
 

@@ -429,7 +429,7 @@ async def test_a_handler_that_blocks_the_loop_until_its_lock_is_lost_ends_in_the
     async def handler(message: Message) -> None:
         attempts.append((message.offset, message.attempt))
         if message.offset == 1:
-            cluster.loop._advance(70)  # type: ignore[attr-defined]
+            cluster.loop.stand_still(70)  # type: ignore[attr-defined]
             # The lock has expired at its broker, and another member got it for a moment.
             cluster.locks["group", queue] = Lock("another client", cluster.loop.time() + 1)
 
