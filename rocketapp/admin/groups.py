@@ -35,7 +35,7 @@ ANSWER_TIMEOUT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ShownGroup:
-    """One group over all brokers."""
+    """A group as its members and all brokers describe it."""
 
     name: str
     members: tuple[ConnectedClient, ...]

@@ -47,7 +47,7 @@ class QueueOffset:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One queue of a plan."""
+    """Where one queue stands, and where a reset would move it."""
 
     queue: MessageQueue
     before: int | None
@@ -56,7 +56,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a reset would do."""
+    """The moves of a reset, which changes nothing yet."""
 
     group: str
     moves: tuple[Move, ...]

@@ -32,7 +32,7 @@ class ListedTopic:
 
 @dataclass(frozen=True, slots=True)
 class ShownTopic:
-    """One topic in full."""
+    """A topic with its queues and their offsets."""
 
     name: str
     kind: Kind

@@ -56,7 +56,7 @@ ServeRequest = Callable[[Connection, Command], Command | None]
 
 
 class Inbound:
-    """The requests that this process serves."""
+    """Answers what brokers ask of this process, by request code."""
 
     def __init__(self) -> None:
         self._by_code: dict[int, ServeRequest] = {}

@@ -57,7 +57,7 @@ class ConsumerMember(Protocol):
 
 
 class Members:
-    """Consumers and producers by group."""
+    """The consumers and producers of this process, by group: what its heartbeats tell."""
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id

@@ -132,7 +132,7 @@ class Owned:
         return self._ended.done()
 
     async def run(self) -> None:
-        """Until it has been given back."""
+        """Consume it; returns when it has been given back."""
 
     def end(self) -> None:
         """Give it back; what was started may finish."""
@@ -170,7 +170,7 @@ class GroupStats:
         self.handlers: tuple[Handler, ...] = tuple(handlers)
         """Each carries its own counters."""
         self.unmatched: dict[str, HandlerStats] = {}
-        """By topic."""
+        """By topic, of messages that no handler subscribes to."""
         self.forwarded: int = 0
         """Messages that other members have done."""
         self.pulls: int = 0

@@ -66,7 +66,7 @@ _JOIN_LOOK = 0.1
 
 
 class PushConsumer:
-    """A member of one consumer group."""
+    """This process as a running member of one consumer group."""
 
     def __init__(
         self,
@@ -360,7 +360,7 @@ class PushConsumer:
             return None
 
     def _queues_of(self, topic: str) -> list[MessageQueue]:
-        """Those of brokers that are reached."""
+        """The queues of this topic on brokers that are connected."""
         route = self._client.routes.get(topic)
         queues = () if route is None else route.readable_queues(topic)
         return [queue for queue in queues if self._member.brokers.is_connected(queue.broker_name)]

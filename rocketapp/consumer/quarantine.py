@@ -65,7 +65,7 @@ class QueueQuarantine:
         self._queue: MessageQueue = process_queue.message_queue
         self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)
         self._all: Turns[_Turn] = journal.turns
-        """Of the whole process."""
+        """The turns of the whole process, which all its groups share."""
         self._turns: dict[int, _Turn] = {}
         """By offset, those of this session that wait, have their turn, or are late."""
         self._dead: list[Message] = []

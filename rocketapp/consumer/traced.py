@@ -39,7 +39,7 @@ def traced(topics: Sequence[ConsumedTopic], group: str, traces: Traces, random: 
 
 
 class TracedCalls:
-    """The calls of one group's handlers."""
+    """Wraps the handlers of one group, so that each call leaves a record of its begin and its end."""
 
     def __init__(self, group: str, traces: Traces, prefix: str) -> None:
         """`prefix`: makes the ids of calls unique."""

@@ -322,4 +322,4 @@ Observe = Callable[[Event], None]
 
 
 def unobserved(event: Event) -> None:
-    """An observer that ignores every event."""
+    """Stands for an observer where nobody observes."""

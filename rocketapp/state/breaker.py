@@ -14,7 +14,7 @@ from rocketapp.model.policy import Breaker
 
 
 class Circuit(Enum):
-    """Whether calls may pass."""
+    """Whether calls of a handler may start: all, none, or one to try."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -22,7 +22,7 @@ class Circuit(Enum):
 
 
 class BreakerState:
-    """The breaker of one handler."""
+    """Counts the failures of one handler, and says when its topic is paused."""
 
     def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker

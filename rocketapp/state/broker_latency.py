@@ -17,7 +17,7 @@ def pause_after(latency: float) -> float:
 
 
 class BrokerLatency:
-    """The brokers of one producer."""
+    """Which brokers one producer passes over for a while."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}

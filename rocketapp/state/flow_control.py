@@ -319,7 +319,7 @@ class MemoryBudget:
         account.reserved_at = now
 
     def _use(self, account: QueueAccount, held: int, reserved: int) -> None:
-        """The one place where figures change."""
+        """Change the figures of a queue, its topic and the budget together: nothing else does."""
         topic = account.topic
         account.held += held
         account.reserved += reserved

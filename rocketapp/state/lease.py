@@ -52,5 +52,5 @@ class Lease:
         return now < self.certain_until
 
     def renewal(self) -> float:
-        """When to ask again."""
+        """The loop's time at which it is renewed."""
         return self.asked_at + self._renew_interval

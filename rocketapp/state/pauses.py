@@ -26,7 +26,7 @@ class Probe:
 
     @property
     def is_taken(self) -> bool:
-        """It was made use of."""
+        """A message was started with it."""
         return self._handled is not None
 
     @property
@@ -131,7 +131,7 @@ class Pauses:
         return reason in self._reasons.get(topic, ())
 
     def is_paused(self, topic: str) -> bool:
-        """Whether there is a reason."""
+        """Whether the topic is paused, for any reason."""
         return topic in self._reasons
 
     def reason(self, topic: str) -> str | None:

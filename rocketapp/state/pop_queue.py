@@ -60,7 +60,7 @@ class HandOut:
         self.begin(handle, at)
 
     def begin(self, handle: Handle, at: float) -> None:
-        """From now on this handle counts."""
+        """From now on messages are acknowledged by this handle."""
         invisible = handle.invisible_ms / 1000
         self.handle = handle
         self.renew_at: float = at + RENEW_AT * invisible
@@ -72,7 +72,7 @@ class HandOut:
 
 
 class PopQueue(ProcessQueue[M]):
-    """The messages in flight."""
+    """What one broker has handed out of one topic, and is in flight here."""
 
     __slots__ = ("_hand_outs", "_prompt", "_ready", "is_empty_since", "rest")
     size: int

@@ -121,7 +121,7 @@ class Turns(Generic[T]):
 
     def __init__(self) -> None:
         self._waiting: dict[int, deque[T]] = {}
-        """By handler."""
+        """By handler, messages that wait for their turn."""
         self._apart: dict[int, deque[T]] = {}
         """The same for those that were in flight together; the handler whose turn was longest ago comes first."""
         self._running: dict[int, T] = {}
@@ -137,7 +137,7 @@ class Turns(Generic[T]):
         return self._next_apart() is not None or any(turn.is_apart for turn in self._running.values())
 
     def add(self, turn: T) -> None:
-        """It waits from now on."""
+        """This message waits for its turn from now on."""
         self._line(turn).append(turn)
 
     def remove(self, turn: T) -> None:

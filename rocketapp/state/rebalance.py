@@ -93,7 +93,7 @@ class GracePeriods:
         return f"<GracePeriods until {self._until}>"
 
     def disturb(self, broker_name: str, now: float) -> None:
-        """The broker came back."""
+        """Members reach this broker one by one from now on: its grace period begins."""
         until = self._until.get(broker_name)
         if until is None or now > until + REGROUP:
             self._since[broker_name] = until = now

@@ -58,7 +58,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed."""
+    """Why an attempt failed, and what its handler or policy wants to follow."""
 
     kind: str
     """Class of the exception, or of the outcome."""

@@ -39,7 +39,7 @@ T = TypeVar("T", bound=Tagged)
 
 
 class TagTable(Generic[H]):
-    """The handlers of one topic."""
+    """Finds the handler of each message of one topic by its tag."""
 
     def __init__(self, handlers: Iterable[tuple[H, frozenset[str]]]) -> None:
         """Pairs of handler and tags; no tags mean `*`. The registry has refused tags that are named twice."""

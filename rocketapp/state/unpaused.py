@@ -16,7 +16,7 @@ from rocketapp.state.process_queue import ProcessQueue
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """What `QueueLimits` looks at."""
+    """What a queue holds of topics that are not paused, as `QueueLimits` compares it."""
 
     count: int
     size: int
@@ -41,7 +41,7 @@ class Unpaused:
         return f"<Unpaused {self._queue!r}>"
 
     def change(self, limits: QueueLimits) -> None:
-        """Judge by these from now on."""
+        """Other limits hold from now on."""
         self._limits, self._changes = limits, -1
 
     def reached(self, share: float = 1.0) -> bool:

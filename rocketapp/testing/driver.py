@@ -146,7 +146,7 @@ class DrivenLoop(VirtualTimeLoop):
 
 
 class CountedThreads(Threads):
-    """Tells its loop what runs."""
+    """Threads that tell their loop how many jobs run, so that virtual time waits for them."""
 
     def __init__(self, name: str, most: int, loop: DrivenLoop) -> None:
         super().__init__(name, most)
@@ -275,7 +275,7 @@ class Driver:
 
 
 async def _give_way() -> None:
-    """One turn of the running loop."""
+    """Let the running loop have one turn, in which others go on."""
     if events._get_running_loop() is not None:
         await asyncio.sleep(0)
 

@@ -191,7 +191,7 @@ _Call = tuple[Message, int]
 
 
 class Recorder:
-    """What happened since the start."""
+    """The plugin that writes down what the app under test does."""
 
     def __init__(self, loop: DrivenLoop, payloads: Payloads) -> None:
         """`payloads`: those of the app."""

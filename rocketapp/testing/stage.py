@@ -104,7 +104,7 @@ class Stage:
 
     @property
     def topics(self) -> frozenset[str]:
-        """What the app consumes."""
+        """The topics that the app subscribes to."""
         return frozenset(one.topic for one in self._subscriptions())
 
     def _subscriptions(self) -> list[Subscription]:

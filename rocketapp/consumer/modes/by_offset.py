@@ -140,7 +140,7 @@ class Uncommitted:
             self._runs.append((caller, list(messages)))
 
     def commit(self) -> None:
-        """All of them are done."""
+        """The handler has committed: everything that was handled so far is done."""
         for caller, messages in self._runs:
             caller.handler.stats.handled += len(messages)
             self._process_queue.finish_all(messages)

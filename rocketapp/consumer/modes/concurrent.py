@@ -154,7 +154,7 @@ class ConcurrentDelivery:
         return bool(self._quarantine) or bool(self._released)
 
     def _submit_together(self, pairs: list[Pair]) -> None:
-        """Messages of many handlers."""
+        """Give messages of many handlers to workers: one run for those of the loop, one for threads."""
         for workers in {id(taker.caller.workers): None for taker, _ in pairs}:
             share = [pair for pair in pairs if id(pair[0].caller.workers) == workers]
             self._submit(sorted(share, key=_offset))
@@ -380,12 +380,12 @@ class Batches:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Messages in offset order."""
+        """Put these messages, in offset order, into the batch that is being formed."""
         self._pending += messages
         self._hand_over_full()
 
     def resize(self, most: int) -> None:
-        """Another most holds from now on."""
+        """Batches have at most this number of messages from now on."""
         self._most = most
         self._hand_over_full()
 

@@ -75,7 +75,7 @@ class InOrderMode(ModeByCallers):
 
 
 class LineRun(Run):
-    """Messages that follow one another."""
+    """Messages that are handled one after the other: those of a queue, or of one key."""
 
     in_order: bool = True
     is_at_work: bool = False

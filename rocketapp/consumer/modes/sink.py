@@ -262,7 +262,7 @@ class SinkDelivery(ABC):
         self._member.pauses.unwatch(self._topic, self._pauses_changed)
 
     def done(self, messages: Sequence[Any]) -> None:
-        """Acknowledge what was taken."""
+        """These are done: the committed offset may pass them."""
         if not self._process_queue.closed:
             before = len(self._process_queue)
             self._process_queue.finish_all(messages)
@@ -273,7 +273,7 @@ class SinkDelivery(ABC):
 
     @abstractmethod
     def _look(self) -> None:
-        """More may be taken now."""
+        """Called when messages came, or a pause began or ended: more may be taken now."""
 
 
 class WriterDelivery(SinkDelivery):

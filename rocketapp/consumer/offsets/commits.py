@@ -308,7 +308,7 @@ class Committer:
     # The loop.
 
     async def run(self) -> None:
-        """Look and commit, for ever."""
+        """Look at uncertain queues, then commit what is due, for ever."""
         while True:
             await self._sleep()
             try:

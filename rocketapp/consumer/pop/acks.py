@@ -48,7 +48,7 @@ _LOOKS = 20
 GATHER = 0.01
 """Seconds in which finished messages gather."""
 _MOST = 256
-"""Hand-outs of one request."""
+"""Hand-outs that one request acknowledges at most."""
 _PASSING = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -67,7 +67,7 @@ def _is_final(error: BaseException) -> bool:
 
 
 class Acknowledging:
-    """The acknowledgements of one popped queue."""
+    """Acknowledges what the handlers of one popped queue have done."""
 
     def __init__(self, member: Member) -> None:
         self._member, self._group = member, member.name
@@ -187,7 +187,7 @@ class _Change:
 
 
 class Invisibility:
-    """The changes of one popped queue."""
+    """Changes how long messages of one popped queue are hidden from other members."""
 
     def __init__(self, queue: PopQueue[Message], member: Member) -> None:
         self._queue, self._member = queue, member
@@ -198,7 +198,7 @@ class Invisibility:
         self.new_retry: asyncio.Event = asyncio.Event()
         """Set when another one does, perhaps sooner than those before."""
         self._changed = asyncio.Event()
-        """Other limits hold."""
+        """Set when messages are hidden for another time from now on."""
         self._changes: deque[_Change] = deque()
         self._running = 0
         self._ending: asyncio.Future[None] = self._loop.create_future()

@@ -44,7 +44,7 @@ _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PA
 
 
 class Coming(NamedTuple):
-    """A request under way."""
+    """A request for messages that is under way."""
 
     answer: asyncio.Future[Command]
     connection: Connection
@@ -56,7 +56,7 @@ class Coming(NamedTuple):
 
 
 class Popper:
-    """Fills one popped queue."""
+    """Asks one broker for messages of one topic, for as long as it is owned."""
 
     def __init__(
         self,

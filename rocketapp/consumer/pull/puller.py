@@ -78,7 +78,7 @@ _SILENT_FOR = 30.0
 
 
 class Puller:
-    """Fills one process queue."""
+    """Pulls the messages of one session into its process queue."""
 
     def __init__(
         self,
@@ -342,7 +342,7 @@ class _Copy:
         return True
 
     def to_master(self) -> None:
-        """Ask the master next."""
+        """The next pull goes to the master."""
         self._next_id = MASTER_ID
         if self.is_instead:
             self.is_instead = False

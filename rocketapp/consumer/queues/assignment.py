@@ -86,14 +86,14 @@ class Assignments:
 
 
 class _Consuming(NamedTuple):
-    """What works for one session."""
+    """The parts that work for the present session."""
 
     session: Session
-    """What it commits."""
+    """The offsets that it commits."""
     delivery: Delivery
     puller: Puller
     flow: QueueFlow
-    """Its limits."""
+    """How much it may pull ahead."""
 
 
 class Assignment(Owned):
@@ -207,7 +207,7 @@ class Assignment(Owned):
             self._consuming.puller.gate.follow(self._member.pauses, self._topics)
 
     async def run(self) -> None:
-        """Until it has been given back."""
+        """One session after the other, until it has been given back."""
         member = self._member
         member.client.routes.hold_broker(self.queue.broker_name)
         try:

@@ -96,7 +96,7 @@ class Lock:
 
 
 class Leases:
-    """The locks of one group."""
+    """Asks for the locks of one group, and renews them."""
 
     def __init__(self, member: Member, commits: Commits) -> None:
         """`commits` are asked before a lock that was uncertain is used again."""
@@ -145,7 +145,7 @@ class Leases:
 
 
 class _Keeper:
-    """The locks at one broker."""
+    """Asks one broker for locks: all that are due in one request."""
 
     def __init__(self, broker_name: str, member: Member, commits: Commits) -> None:
         self._broker_name, self._member, self._commits = broker_name, member, commits

@@ -62,7 +62,7 @@ class PopAssignment(Owned):
             self._consuming[2].change(self._limits())
 
     async def run(self) -> None:
-        """Until it has been given back."""
+        """Fix the start of its queues, then pop, until it has been given back."""
         member = self._member
         member.client.routes.hold_broker(self.queue.broker_name)
         try:

@@ -30,7 +30,7 @@ _LOCK_PATIENCE = 1.0
 
 
 class Starts:
-    """The beginnings of one group's queues."""
+    """Finds out where the sessions of one group's queues begin, and when they may."""
 
     def __init__(
         self,

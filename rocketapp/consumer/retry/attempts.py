@@ -108,5 +108,5 @@ def encode(failed: Failed) -> int:
 
 
 def decode(number: int) -> Failed:
-    """What `encode` made of it."""
+    """The message and its failed attempts, from the number that `encode` made."""
     return Failed(number >> _BITS, number & MOST)

@@ -36,7 +36,7 @@ class Stopping:
         return f"<Stopping: {list(self._breakers.values())}>"
 
     def failed(self, handler: Handler, failure: Failure) -> None:
-        """An attempt has failed."""
+        """An attempt of this handler has failed: pause its topic if that is enough."""
         if failure.pause and id(handler) in self._own:  # that of another member says it of one message
             self._pauses.pause(handler.subscription.topic, f"{handler.name} said pause: {failure}")
         breaker = self._breakers.get(id(handler))
@@ -59,7 +59,7 @@ class CircuitBreaker:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._reason = ""
-        """Of its pause."""
+        """Why it has paused the topic; empty while it has not."""
         self._current = Probe(handler.name, handler.stats)
         """The probe that was made last."""
         self._until = 0.0

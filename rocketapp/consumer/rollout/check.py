@@ -227,7 +227,7 @@ class SubscriptionCheck:
     # While it runs.
 
     def look(self, members: frozenset[str]) -> None:
-        """A rebalance has seen these members."""
+        """Called after each rebalance, with the members that it found."""
         if not self.rolls_out or not members:
             return
         now = self._loop.time()
@@ -286,7 +286,7 @@ class SubscriptionCheck:
         return await self._member.brokers.everyone() - {self._member.client_id}
 
     def _see(self, members: Collection[str]) -> None:
-        """A list has named these members."""
+        """Note that these members are there now."""
         self._listed, now, is_news = members, self._loop.time(), False
         for name in members:
             if name != self._member.client_id:

@@ -96,7 +96,7 @@ class ForwardFailedError(RocketAppError):
 
 
 class Forwarding:
-    """What this member has others consume."""
+    """Has other members consume what no handler here takes."""
 
     def __init__(self, member: Member, check: SubscriptionCheck) -> None:
         self._member, self._check = member, check

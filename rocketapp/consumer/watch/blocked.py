@@ -32,7 +32,7 @@ class BlockedLoop:
     """Watches one event loop on behalf of an app."""
 
     def __init__(self, observe: Observe, *, after: float = BLOCKED_AFTER) -> None:
-        """`after`: seconds without a tick."""
+        """`after`: seconds without a tick from which on the loop counts as blocked."""
         self._observe, self._after = observe, after
         self._stopped = threading.Event()
         self._ticked = 0.0

@@ -50,11 +50,11 @@ class IdleReport:
     wanted: frozenset[MessageQueue]
     """Queues that should be ours."""
     reasons: tuple[str, ...]
-    """Empty: idle."""
+    """Why it is not idle; empty when it is."""
 
 
 class Figures:
-    """The figures of one group."""
+    """Counts and describes what one group does, for metrics, pages and tools."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ class _Seen:
 
 
 class SlowCalls:
-    """The running calls of one group."""
+    """Watches how long the calls of one group have been running."""
 
     def __init__(self, member: Member, modes: Modes, send_back: SlowSendBack | None) -> None:
         """`send_back` takes calls of the concurrent mode that have been running too long; None: they go on."""

@@ -35,7 +35,7 @@ class Workers(Protocol):
 
 
 class Caller(Calls):
-    """How one handler is called."""
+    """Bounds the calls of one handler: how many at once, at which rate, and none during a pause."""
 
     def __init__(self, handler: Handler, pauses: Pauses, workers: Workers) -> None:
         """`workers`: those that call it."""

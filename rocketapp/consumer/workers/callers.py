@@ -46,7 +46,7 @@ class Callers:
         }
 
     def one(self, handler: Handler) -> Caller:
-        """What calls one more handler."""
+        """Make the caller of one more handler."""
         workers = self._on_loop if handler.subscription.is_async else self._workers_in_threads(handler)
         self._all.append(Caller(handler, self._pauses, workers))
         return self._all[-1]

@@ -37,7 +37,7 @@ _THREAD_RETRY = 0.1
 
 
 class _Worker:
-    """What one thread works on."""
+    """The run and the message that one thread is at."""
 
     __slots__ = ("active", "finished", "item", "note", "run", "seen", "taker")
 
@@ -203,7 +203,7 @@ class ThreadWorkers:
     # In a thread.
 
     def _walk(self, worker: _Worker) -> None:
-        """Until nothing is left to start."""
+        """Take one run after the other until nothing is left to start."""
         AT_WORK.set(worker.at_work)
         try:
             while self._has_next(worker):

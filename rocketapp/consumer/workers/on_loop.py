@@ -29,7 +29,7 @@ keep them waiting for minutes. Java's client lets a queue run on for 60 s."""
 
 
 class _Worker:
-    """What one worker works on."""
+    """The run and the message that one coroutine is at."""
 
     __slots__ = ("is_left", "item", "note", "run", "taker", "task")
 

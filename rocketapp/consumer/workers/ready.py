@@ -51,7 +51,7 @@ class Ready:
         self.add(caller, (run,))
 
     def enter(self, caller: Caller) -> None:
-        """It may be called again."""
+        """This handler may be called again: its runs take part in the turns."""
         if caller.runs and not caller.has_turn and not self._is_over:
             caller.has_turn = True
             self._turns.append(caller)

@@ -107,7 +107,7 @@ class Run:
 
     def __init__(self, items: Iterable[Pair]) -> None:
         self.items: deque[Pair] = deque(items)
-        """Taking one starts it."""
+        """What was not started: whoever takes one starts it."""
 
     def note(self, note: Note, most: int) -> int:
         """Note down that a worker takes at most this number; how many it may take."""
@@ -126,7 +126,7 @@ class Run:
         """On the loop: its handler has no free call."""
 
     def waits_no_more(self) -> None:
-        """On the loop: it has one."""
+        """On the loop: its handler has a free call again."""
 
     def split(self) -> None:
         """On the loop: what is left of a run of many handlers is to be walked through by handler."""

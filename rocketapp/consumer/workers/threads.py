@@ -95,4 +95,4 @@ class ThreadPool(Protocol):
 
 
 MakeThreads = Callable[[str, int], ThreadPool]
-"""(name, most threads)"""
+"""Makes the threads of sync handlers: called with their name and how many there may be at most."""
