@@ -168,6 +168,7 @@ class HeadsRun(FreeRun):
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
         self.delivery.ended_head(taker, item, result, raised)
+        self.returned()
 
     def returned(self) -> None:
         self.delivery.walked(self)
@@ -329,7 +330,7 @@ class InOrderDelivery:
             self._heads[run] = None
             self._mode.callers.submit(run)
 
-    def split(self, run: FreeRun) -> None:
+    def split(self, run: HeadsRun) -> None:
         """One of its handlers has no free call: from now on each has a run of its own, unless nothing may start."""
         if run.starts_nothing:
             return
@@ -339,6 +340,7 @@ class InOrderDelivery:
             shares.setdefault(id(pair[0]), []).append(pair)
         for share in shares.values():
             self._start_heads(share)
+        self.walked(run)
 
     def _taker(self, caller: Caller) -> Taker:
         known = self._takers.get(id(caller))

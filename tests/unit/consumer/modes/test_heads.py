@@ -13,6 +13,7 @@ import pytest
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.in_order import InOrderMode
+from rocketapp.model.outcome import Skip
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
@@ -25,14 +26,24 @@ class Session:
     """One session of a queue whose messages have the keys that a function says."""
 
     def __init__(self, call: Any, **options: Any) -> None:
-        topic = consumed_by(Handler(subscription(**options), call))
+        self.begin(Handler(subscription(**options), call))
+
+    @classmethod
+    def of_two(cls, call: Any, **options: Any) -> Session:
+        """Of a handler for even offsets and one for odd ones."""
+        session = cls.__new__(cls)
+        session.begin(*(Handler(subscription(tag, tags=tag, **options), call) for tag in ("even", "odd")))
+        return session
+
+    def begin(self, *handlers: Handler) -> None:
+        topic = consumed_by(*handlers)
         self.mode = InOrderMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), by_key=True)
         self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         self.lock = ScriptedLock()
         self.delivery = self.mode.open(self.queue, self.lock)
 
     def pull(self, *offsets: int) -> None:
-        self.delivery.deliver(self.queue.put([message(offset) for offset in offsets]))
+        self.delivery.deliver(self.queue.put([message(at, "odd" if at % 2 else "even") for at in offsets]))
 
 
 def modulo_3(message: Message) -> Hashable:
@@ -206,3 +217,29 @@ async def test_after_a_stop_no_head_starts_that_was_left_behind_a_call_that_hang
     await delivery.drained()
     assert called == [0]
     await mode.stop()
+
+
+async def test_a_head_that_is_not_done_leaves_none_of_another_handler_behind_in_a_thread() -> None:
+    def call(message: Message) -> Any:
+        return Skip() if message.offset % 7 == 0 else None
+
+    session = Session.of_two(call, order_by=each_its_own, is_async=False)
+    session.pull(*range(100))
+    await eventually(lambda: not session.queue, 10)
+    assert session.delivery.runs() == []
+    await session.mode.stop()
+
+
+@in_virtual_time
+async def test_nothing_is_left_of_runs_that_waited_for_one_of_their_handlers() -> None:
+    async def call(_: Message) -> None:
+        await asyncio.sleep(0.1)
+
+    session = Session.of_two(call, order_by=each_its_own, concurrency=1)
+    for first in range(0, 1000, 10):
+        session.pull(*range(first, first + 10))
+        await asyncio.sleep(0.2)
+    await asyncio.sleep(1000)
+    assert not session.queue
+    assert session.delivery.runs() == []
+    await session.mode.stop()
