@@ -258,8 +258,13 @@ class ConcurrentDelivery:
 
     def _start(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:
         runs = self._runs
-        while runs and not runs[0].items:
-            self._started_to = max(self._started_to, runs.popleft().last_offset)
+        for _ in range(min(2, len(runs))):
+            # Twice as many are looked at as are added: no run that waits for long keeps those behind it.
+            before = runs.popleft()
+            if before.items:
+                runs.append(before)
+            else:
+                self._started_to = max(self._started_to, before.last_offset)
         run = self._new_run(pairs, is_of_one=is_of_one)
         run.is_quarantined = isinstance(pairs[0][0].acks, AckInTurn)
         if pairs[0][0].handler.runs_here:

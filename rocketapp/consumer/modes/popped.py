@@ -17,6 +17,7 @@ from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import NewAcks
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Pair, Taker
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pop_queue import PopQueue
@@ -77,6 +78,13 @@ class PopDelivery(ConcurrentDelivery):
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._invisibility.give_back, late)
         return None if isinstance(item, Message) else [message for message in item if message not in late] or None
+
+    def _keep(self, caller: Caller, message: Message, after: float) -> None:
+        """It is parked; after the end it is given back."""
+        if self._given_up:
+            self._invisibility.give_back([message])
+        else:
+            super()._keep(caller, message, after)
 
     def _looks_closer(self) -> bool:
         return True

@@ -8,9 +8,11 @@ import pytest
 
 from rocketapp.client.calls import pop
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import Pause
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message
 from rocketapp.wire.requests.assignment import ALL_QUEUES, POP, AssignedQueue, AssignmentQuestion
 from rocketapp.wire.requests.pop import PopRequest
 from tests.unit.consumer.fake_cluster import Member, consumed
@@ -137,3 +139,20 @@ async def test_an_answer_that_is_handed_on_after_the_end_is_not_started(monkeypa
     assert len(asked) == 1 and seen == []
     await member.stop()
     assert seen == []
+
+
+@in_virtual_time
+async def test_what_is_parked_while_its_member_stops_is_given_back_at_once() -> None:
+    cluster, others = await started(queues=1), Seen()
+
+    async def stops(_: Message) -> None:
+        await asyncio.sleep(5)
+        raise Pause("the service is down")
+
+    member = await cluster.member(popped(stops)).start()
+    cluster.send(TOPIC, b"kept")
+    await asyncio.sleep(1)
+    stopping = asyncio.ensure_future(member.stop())
+    other = await cluster.member(popped(others)).start()
+    await eventually(lambda: [body for body, _ in others] == [b"kept"], seconds=HELD + 5)
+    assert await stopping and await other.stop()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from dataclasses import replace
 
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.run import FreeRun
 from rocketapp.errors import SetupError
 from rocketapp.model.event import LoopFailed, QueueBlocked, Retried
 from rocketapp.model.message_queue import MessageQueue
@@ -16,7 +19,7 @@ from rocketapp.model.outcome import DeadLetter, Park, Retry
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.assignment import POP
-from tests.unit.consumer.fake_cluster import Member, consumed
+from tests.unit.consumer.fake_cluster import Member, consumed, consumed_by, subscription
 from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -295,3 +298,31 @@ async def test_a_popped_topic_and_a_pulled_one_live_in_one_group() -> None:
     assert await member.stop()
     assert cluster.committed(queue) == 5
     assert left(cluster) == 0
+
+
+@in_virtual_time
+async def test_nothing_is_left_of_what_is_done_while_messages_of_another_handler_wait_for_long() -> None:
+    cluster, over, quick = await started(queues=1), asyncio.Event(), Seen()
+    queue = MessageQueue("topic", "broker-a", 0)
+
+    async def hangs(_: Message) -> None:
+        await over.wait()
+
+    def runs() -> int:
+        gc.collect()
+        return sum(isinstance(each, FreeRun) for each in gc.get_objects())
+
+    slow = Handler(subscription("hangs", tags="slow", mode="pop", concurrency=1), hangs)
+    member = await cluster.member(
+        consumed_by(slow, Handler(subscription("quick", tags="quick", mode="pop"), quick)), config=TIMES
+    ).start()
+    cluster.send_many(queue, 3, TAGS="slow")
+    await asyncio.sleep(1)
+    before = runs()
+    for _ in range(500):
+        cluster.send_many(queue, 1, TAGS="quick")
+        await asyncio.sleep(0.1)
+    assert len(quick) == 500
+    assert runs() < before + 10
+    over.set()
+    assert await member.stop()
