@@ -29,9 +29,10 @@ run() { # run NAME CLASS ARGS...: in the background, in a session of its own, it
 }
 
 await() { # await NAME TEXT SECONDS
-  for _ in $(seq $(($3 * 10))); do
-    grep -q "$2" "$dir/logs/$1.out" 2>/dev/null && return 0
-    kill -0 "$(cat "$dir/$1.pid")" 2>/dev/null || break
+  local pid; read -r pid <"$dir/$1.pid"
+  for _ in $(seq $(($3 * 10))); do # without processes but `sleep`: what starts here needs every core
+    [[ $(<"$dir/logs/$1.out") == *"$2"* ]] && return 0
+    kill -0 "$pid" 2>/dev/null || break
     sleep 0.1
   done
   echo "$1 did not start:" >&2; tail -20 "$dir/logs/$1.out" >&2; return 1
