@@ -68,10 +68,10 @@ def test_a_rolling_restart_and_a_mixed_group_lose_and_repeat_nothing_short(
     apache: Apache, embedded: Embedded, peer: Peer, tmp_path: Path, tell: Tell
 ) -> None:
     with ThreadPoolExecutor(2) as both:
-        changes = 50 if scenarios.scale() is scenarios.FULL else 3
+        changes, rate = (50, 500) if scenarios.scale() is scenarios.FULL else (3, 200)
         runs = [
-            both.submit(restarts.rolling, embedded, peer, tmp_path / "rolling", rate=500, rounds=1),
-            both.submit(mixed.mixed, apache, peer, tmp_path / "mixed", changes=changes),
+            both.submit(restarts.rolling, embedded, peer, tmp_path / "rolling", rate=rate, rounds=1),
+            both.submit(mixed.mixed, apache, peer, tmp_path / "mixed", changes=changes, rate=rate),
         ]
     rolling, mixing = (tell(run.result()) for run in runs)
     assert (rolling["lost"], mixing["lowered_by_ours"]) == (0, 0)
