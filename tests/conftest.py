@@ -129,6 +129,10 @@ _APPS = tuple(
 )
 """Conformance mostly of our own apps; `send` is not `send_back`. `operators` changes a setting of the broker while
 `admin` must not run."""
+_ONE_BY_ONE = tuple(
+    f"tests/unit/cli/test_{name}" for name in ("bad_inputs", "crashes", "reload", "run", "service_manager", "workers")
+)
+"""Files whose tests share nothing: each goes to the process that is free, so that all end at about the same time."""
 _WITH_SPARK = (
     "contrib/rocketapp-pyspark/tests/source/",
     "contrib/rocketapp-pyspark/tests/pipeline/test_pages",
@@ -182,6 +186,8 @@ def shares(nodeid: str) -> str:
     Parts of conformance are about equally long, and each needs one broker: Java members and long waits on Apache
     RocketMQ, the same on the embedded broker, and apps of ours on Apache RocketMQ.
     """
+    if nodeid.startswith(_ONE_BY_ONE):
+        return nodeid
     if nodeid.startswith("tests/conformance/"):
         if re.search(r"[\[-]embedded[\]-]", nodeid):
             return "the embedded broker"
@@ -251,11 +257,11 @@ def _needs_real_parts(item: pytest.Item) -> bool:
 def _length(item: pytest.Item) -> tuple[int, bool]:
     """The place of its room among the long ones; after them come all others.
 
-    Within a room those come last that read what long waits have brought.
+    Within a room those come last that read what long waits have brought, or that fill the end of the run.
     """
     rooms = (*_WAITING, *_LONG)
     place = next((place for place, room in enumerate(rooms) if item.nodeid.startswith(room)), len(rooms))
-    return place, "waits" in getattr(item, "fixturenames", ())
+    return place, "waits" in getattr(item, "fixturenames", ()) or item.nodeid.startswith(_ONE_BY_ONE)
 
 
 @pytest.fixture(scope="session")
