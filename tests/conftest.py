@@ -13,7 +13,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -195,14 +195,22 @@ def shares(nodeid: str) -> str:
     return "Spark" if nodeid.startswith(_WITH_SPARK) else nodeid.partition("::")[0]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch the jars and compile before the first test: on a fresh machine that takes longer than a test may.
-
-    What was collected stays to the end: the garbage collector, which took a third of the time of tests in this
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end: the garbage collector, which took a third of the time of tests in this
     process, need not walk through it again and again.
     """
-    gc.collect()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch the jars and compile before the first test: on a fresh machine that takes longer than a test may."""
     wanted = any(item.get_closest_marker("java") or item.get_closest_marker("apache") for item in session.items)
     if not wanted or session.config.option.collectonly or toolchain.missing() is not None:
         return

@@ -26,6 +26,7 @@ def work(message):
 """
 SUBSCRIBE = '@app.subscribe("orders", start="first", retries=2{more})\n'
 CALL = "{kind} settle(message):\n{pause}    work(message)\n"
+# Each consume mode with its threads, in one process: tests/unit/consumer/test_quarantine.py.
 KINDS = {
     "async": SUBSCRIBE.format(more="") + CALL.format(kind="async def", pause=""),
     "suspended": SUBSCRIBE.format(more="") + CALL.format(kind="async def", pause="    await asyncio.sleep(0.05)\n"),
@@ -34,9 +35,6 @@ KINDS = {
     + "async def settle(messages: list[Message]):\n    for message in messages:\n        work(message)\n",
     "keyed": SUBSCRIBE.format(more=", order_by=lambda message: message.text()")
     + CALL.format(kind="async def", pause=""),
-    "keyed in threads": SUBSCRIBE.format(more=", order_by=lambda message: message.text()")
-    + CALL.format(kind="def", pause=""),
-    "orderly in threads": SUBSCRIBE.format(more=", orderly=True") + CALL.format(kind="def", pause=""),
     "orderly": SUBSCRIBE.format(more=", orderly=True") + CALL.format(kind="async def", pause=""),
 }
 
