@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -163,6 +163,12 @@ class ProcessLoop(VirtualTimeLoop):
         handle = super().call_at(when, turn, context=context)
         turn.handle = handle
         return handle
+
+    def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
+        """A process that is dead cleans nothing up."""
+        process = _process.get()
+        if process is None or not process.is_dead:
+            super()._asyncgen_finalizer_hook(agen)  # type: ignore[misc]
 
     async def clear(self) -> None:
         """Leave nothing behind, also of a simulation that failed in the middle."""
