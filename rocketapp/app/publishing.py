@@ -336,7 +336,7 @@ class Sender(Protocol):
 
 
 class Replying(Protocol):
-    """What sends replies."""
+    """Sends the answer to a request back to who asked: the producer of the cluster."""
 
     async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None: ...
 

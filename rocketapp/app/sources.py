@@ -220,7 +220,7 @@ def _dynaconf(text: str, environment: str | None) -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str], known: Tables) -> Iterator[Given]:
-    """`ROCKETAPP_CONSUMER__PULL_BATCH_SIZE=64` sets consumer.pull_batch_size."""
+    """What variables set: `ROCKETAPP_CONSUMER__PULL_BATCH_SIZE=64` is for consumer.pull_batch_size."""
     for name in sorted(environ):
         if not name.startswith(PREFIX):
             continue

@@ -177,7 +177,7 @@ def _address(topic: TopicAt) -> Described:
 
 
 def function_name(handler: str) -> str:
-    """`settle` of `shop.orders:Orders.settle`."""
+    """The name of a function alone: `settle` of `shop.orders:Orders.settle`."""
     return handler.rpartition(":")[2].rpartition(".")[2].strip("<>")
 
 

@@ -82,7 +82,7 @@ def traceback_option(command: F) -> F:
 
 
 def settings_option(command: F) -> F:
-    """--settings: the file."""
+    """The option --settings, for a command that reads a file of settings."""
     return click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(command)
 
 

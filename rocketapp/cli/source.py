@@ -23,7 +23,7 @@ _VERSION = re.compile(r"\d+(\.\w+)*([-+.]\w+)*")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Of one distribution."""
+    """Where a distribution comes from: an index, a folder, a wheel or a repository."""
 
     name: str
     where: str

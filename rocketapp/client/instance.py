@@ -70,8 +70,6 @@ class Inbound:
         return not_supported(request) if serve is None else serve(connection, request)
 
 
-__all__ = ["ClientInstance", "ConsumerMember"]
-
 LEAVING_TIMEOUT = 1.0
 """Seconds that brokers may take, all at once, to confirm that a group is left. One that is frozen does not hold up a
 stop: it notices when the client expires."""

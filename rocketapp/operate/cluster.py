@@ -50,7 +50,7 @@ class GroupState:
 
     @property
     def lag(self) -> int:
-        """Over all queues."""
+        """Messages that wait in all queues together."""
         return sum(one.lag for one in self.queues)
 
     def without(self, other: GroupState) -> GroupState:

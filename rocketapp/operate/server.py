@@ -53,7 +53,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class OperatorServer:
-    """Serves one desk."""
+    """Answers HTTP in a thread of its own, with what a desk says."""
 
     def __init__(self, address: str, desk: Desk) -> None:
         """Raises ValueError for what is not an address."""

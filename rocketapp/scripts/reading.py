@@ -32,7 +32,7 @@ log: logging.Logger = logging.getLogger("rocketapp.client")
 
 
 class ReadOptions(TypedDict, total=False):
-    """`messages` takes these."""
+    """The keyword arguments of `messages`."""
 
     tags: str
     """`"paid || refunded"`; `"*"` (default) is all of them."""

@@ -47,7 +47,7 @@ class ServiceManager:
         return f"<ServiceManager {self._address!r} watchdog={self.watchdog}>"
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Close the socket: nothing more is told."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -51,7 +51,7 @@ class Glances:
     """Snapshots of an app for the thread that collects its metrics."""
 
     def __init__(self, app: Surface, loop: asyncio.AbstractEventLoop) -> None:
-        """On the loop."""
+        """Made on the loop: takes the first snapshot."""
         self._app, self._loop, self._thread = app, loop, threading.get_ident()
         self._lock = threading.Lock()
         self._last = app.snapshot()
@@ -63,7 +63,7 @@ class Glances:
             self._last, self._taken = self._app.snapshot(), math.inf
 
     def now(self) -> AppSnapshot:
-        """From any thread."""
+        """A snapshot that is hardly older than a collection. May be called in any thread."""
         with self._lock:
             if time.monotonic() - self._taken > _FRESH:
                 self._last = self._take()
@@ -99,7 +99,7 @@ class Instruments:
         """The last snapshot, and its metrics by name: one serves all instruments of a collection."""
 
     def show(self, glances: Glances, counts: Counts) -> None:
-        """A run begins."""
+        """A run of the app begins: instruments show it from now on."""
         self._shown = glances, counts
         for metric in (*metrics_of(glances.now()), sent_by(counts)):
             if metric.name not in self._made:
