@@ -210,10 +210,10 @@ class QueueQuarantine:
         """Say why the queue is blocked, or that it is not any more."""
         waiting = next((turn for turn in self._turns.values() if turn.is_waiting), None)
         if waiting is None:
-            self._stalls.moving(self._queue, place=OF_TURN)
+            self._stalls.moving(self._queue, source=OF_TURN)
         else:
             reason = partial(self._reason, waiting)
-            self._stalls.blocked(self._queue, reason, kind="turn", patience=_TELL_AFTER, place=OF_TURN)
+            self._stalls.blocked(self._queue, reason, kind="turn", patience=_TELL_AFTER, source=OF_TURN)
 
     def _reason(self, turn: _Turn) -> str:
         """What one that waits is waiting for, in words."""

@@ -1,7 +1,7 @@
 """Why queues are blocked: can be asked at any time, and each reason is reported once.
 
 A queue may be blocked for several reasons at once: it does not pull, its lock is uncertain, and its failed messages
-are not taken back. Each has a place of its own, so that the end of one does not hide another; the queue moves again
+are not taken back. Each has a source of its own, so that the end of one does not hide another; the queue moves again
 when all are gone.
 """
 
@@ -28,7 +28,7 @@ class _Reason:
 
 OF_QUEUE, OF_LOCK, OF_RETRY, OF_PROBE, OF_WRITER = "queue", "lock", "retry", "probe", "writer"
 OF_FORWARD, OF_TURN, OF_ACK, OF_NACK, OF_CALL = "forward", "turn", "ack", "nack", "call"
-"""The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
+"""The sources: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
 that wait to be sent back, of a paused topic that is probed with one message, what the writer of a sink says, what is
 said of messages that wait for another member, of those that wait for their turn after a death, of those that are
 handled and cannot be acknowledged, of failed ones that cannot be hidden until their retry, and of a queue that waits
@@ -45,7 +45,7 @@ class StallReasons:
     def __init__(self, group: str, observe: Observe) -> None:
         self._group, self._observe, self._now = group, observe, asyncio.get_running_loop().time
         self._reasons: dict[MessageQueue, dict[str, _Reason]] = {}
-        """By queue and place."""
+        """By queue and source."""
         self._told: set[MessageQueue] = set()
         """Queues that were reported as blocked, and not as moving again."""
 
@@ -56,32 +56,32 @@ class StallReasons:
         *,
         kind: str | None = None,
         patience: float = 0.0,
-        place: str = OF_QUEUE,
+        source: str = OF_QUEUE,
     ) -> None:
         """The queue makes no progress. Reasons of one kind are reported once, when `patience` seconds are over."""
         kind = kind or _shown(reason)
         reasons = self._reasons.setdefault(queue, {})
-        known = reasons.get(place)
+        known = reasons.get(source)
         if known is not None and known.kind == kind:
             known.text = reason
         else:
-            reasons[place] = _Reason(kind, reason, self._now() + patience)
+            reasons[source] = _Reason(kind, reason, self._now() + patience)
         self._tell(queue, reasons)
 
-    def moving(self, queue: MessageQueue, *, place: str = OF_QUEUE) -> None:
-        """The reason of this place is gone; the queue moves again if it was the last one."""
+    def moving(self, queue: MessageQueue, *, source: str = OF_QUEUE) -> None:
+        """The reason of this source is gone; the queue moves again if it was the last one."""
         if self._reasons or self._told:
-            self.forget(queue, place=place)
+            self.forget(queue, source=source)
             if queue in self._told and queue not in self._reasons:
                 self._told.discard(queue)
                 self._observe(Moving(self._group, queue))
 
-    def forget(self, queue: MessageQueue, *, place: str | None = None) -> None:
-        """Report nothing of this place any more; without a place, the queue was given back."""
-        if place is None:
+    def forget(self, queue: MessageQueue, *, source: str | None = None) -> None:
+        """Report nothing of this source any more; without a source, the queue was given back."""
+        if source is None:
             self._reasons.pop(queue, None)
             self._told.discard(queue)
-        elif (reasons := self._reasons.get(queue)) is not None and reasons.pop(place, None) is not None:
+        elif (reasons := self._reasons.get(queue)) is not None and reasons.pop(source, None) is not None:
             if reasons:
                 self._tell(queue, reasons)
             else:
@@ -96,7 +96,7 @@ class StallReasons:
         """Every queue that is blocked, and why: the reason that was reported, otherwise the oldest."""
         found: dict[MessageQueue, str] = {}
         for queue, reasons in list(self._reasons.items()):
-            others = [reason for place, reason in reasons.items() if place != OF_CALL]
+            others = [reason for source, reason in reasons.items() if source != OF_CALL]
             shown = [_shown(min(others, key=_rank).text)] if others else []
             shown += [_shown(reasons[OF_CALL].text)] if OF_CALL in reasons else []
             found[queue] = "; ".join(shown)
@@ -104,9 +104,9 @@ class StallReasons:
 
     def _tell(self, queue: MessageQueue, reasons: dict[str, _Reason]) -> None:
         """One reason at a time: a second one is reported when the first is gone, or may follow from it."""
-        told = [reason.kind for place, reason in reasons.items() if reason.told and place != OF_CALL]
-        for place, reason in reasons.items():
-            is_hidden = place != OF_CALL and (reason.kind in told or any(kind != CONSEQUENCE for kind in told))
+        told = [reason.kind for source, reason in reasons.items() if reason.told and source != OF_CALL]
+        for source, reason in reasons.items():
+            is_hidden = source != OF_CALL and (reason.kind in told or any(kind != CONSEQUENCE for kind in told))
             if not reason.told and not is_hidden and self._now() >= reason.tell_at:
                 reason.told = True
                 self._told.add(queue)

@@ -478,11 +478,11 @@ class InOrderDelivery:
     def waits_for(self, caller: Caller) -> None:
         """Its one line waits until this handler has a free call."""
         reason = f"waits for a free call of handler {caller.handler.name} (concurrency {caller.most})"
-        self._context.member.stalls.blocked(self.queue, reason, patience=_CALL_PATIENCE, place=OF_CALL)
+        self._context.member.stalls.blocked(self.queue, reason, patience=_CALL_PATIENCE, source=OF_CALL)
 
     def waits_no_more(self) -> None:
         """Its one line has a free call."""
-        self._context.member.stalls.moving(self.queue, place=OF_CALL)
+        self._context.member.stalls.moving(self.queue, source=OF_CALL)
 
     # What workers report.
 

@@ -188,7 +188,7 @@ class PolledDelivery(SinkDelivery):
         batch.extend(found)
         if found:
             # From now on the watch sees the call by its messages.
-            self._member.stalls.moving(self.queue, place=OF_CALL)
+            self._member.stalls.moving(self.queue, source=OF_CALL)
         return found
 
     def may_go_on(self) -> bool:
@@ -243,7 +243,7 @@ class PolledDelivery(SinkDelivery):
     def _close(self, runner: asyncio.Task[None]) -> None:
         """The runner has ended."""
         self._mode.deliveries.pop(self, None)
-        self._member.stalls.moving(self.queue, place=OF_CALL)
+        self._member.stalls.moving(self.queue, source=OF_CALL)
         if runner.cancelled() or (error := runner.exception()) is None:
             self.over.set_result(None)
         else:
@@ -265,17 +265,17 @@ class PolledDelivery(SinkDelivery):
                 self._probes = may_probe
             if free_calls.locked():
                 reason = f"waits for a free call of handler {self._handler.name} (concurrency {free_calls.most})"
-                stalls.blocked(self.queue, reason, patience=_PATIENCE, place=OF_CALL)
+                stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
             await free_calls.acquire()
             batch, started = PolledBatch(self), self._loop.time()
-            stalls.moving(self.queue, place=OF_CALL)
+            stalls.moving(self.queue, source=OF_CALL)
             pulls_nothing = partial(self._pulls_nothing, started)
-            stalls.blocked(self.queue, pulls_nothing, patience=_PATIENCE, place=OF_CALL)
+            stalls.blocked(self.queue, pulls_nothing, patience=_PATIENCE, source=OF_CALL)
             try:
                 result, raised = await self._called(batch)
             finally:
                 batch.is_over = True
-                stalls.moving(self.queue, place=OF_CALL)
+                stalls.moving(self.queue, source=OF_CALL)
                 free_calls.release()
             if not self.is_certain() and (self.is_ended or not await self._lock.usable()):
                 return

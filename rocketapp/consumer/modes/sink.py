@@ -312,7 +312,7 @@ class WriterDelivery(SinkDelivery):
                 self._writer.discard()
             except Exception as error:
                 self._tell(error)
-        self._member.stalls.forget(self.queue, place=OF_WRITER)
+        self._member.stalls.forget(self.queue, source=OF_WRITER)
 
     def _pauses_changed(self) -> None:
         if not self.is_paused:
@@ -372,8 +372,8 @@ class WriterDelivery(SinkDelivery):
 
     def blocked(self, reason: str) -> None:
         if not self._process_queue.closed:
-            self._member.stalls.blocked(self.queue, reason, kind="writer", place=OF_WRITER)
+            self._member.stalls.blocked(self.queue, reason, kind="writer", source=OF_WRITER)
 
     def moving(self) -> None:
         if not self._process_queue.closed:
-            self._member.stalls.moving(self.queue, place=OF_WRITER)
+            self._member.stalls.moving(self.queue, source=OF_WRITER)

@@ -39,14 +39,14 @@ class Gate:
         reason = pauses.reason_of_all(topics)
         if reason is not None and pauses.probes(topics):
             # It is pulled, and is blocked all the same.
-            self._stall_reasons.blocked(self._queue, reason, place=OF_PROBE)
+            self._stall_reasons.blocked(self._queue, reason, source=OF_PROBE)
             self._resume()
             return
         if reason is None:
             self._resume()
         else:
             self._pause(reason)
-        self._stall_reasons.moving(self._queue, place=OF_PROBE)
+        self._stall_reasons.moving(self._queue, source=OF_PROBE)
 
     def _pause(self, reason: str) -> None:
         if self._resumed is None:

@@ -160,7 +160,7 @@ class _Keeper:
     def remove(self, lock: Lock) -> None:
         if self.locks.get(lock.queue) is lock:
             del self.locks[lock.queue]
-            self._member.stalls.forget(lock.queue, place=OF_LOCK)
+            self._member.stalls.forget(lock.queue, source=OF_LOCK)
         lock.lose()
 
     async def give_back(self, lock: Lock) -> None:
@@ -268,7 +268,7 @@ class _Keeper:
             if lock.lease.is_suspended:
                 reason = f"no lock: {lock.problem}"
                 self._member.stalls.blocked(
-                    lock.queue, reason, kind="lock", patience=_UNCERTAIN_PATIENCE, place=OF_LOCK
+                    lock.queue, reason, kind="lock", patience=_UNCERTAIN_PATIENCE, source=OF_LOCK
                 )
 
     def _refused(self, lock: Lock) -> None:
@@ -285,4 +285,4 @@ class _Keeper:
             self.remove(lock)
         elif is_unchanged:
             lock.grant(sent_at)
-            self._member.stalls.moving(lock.queue, place=OF_LOCK)
+            self._member.stalls.moving(lock.queue, source=OF_LOCK)

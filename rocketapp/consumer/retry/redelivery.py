@@ -244,7 +244,7 @@ class Redelivery:
             job.is_late = True
             count = self._counts[queue]
             text = f"{count} failed message{' waits' if count == 1 else 's wait'} to be sent back: {problem}"
-            self._member.stalls.blocked(queue, text, kind="send back", place=OF_RETRY)
+            self._member.stalls.blocked(queue, text, kind="send back", source=OF_RETRY)
 
     def _waits_no_more(self, job: _Job) -> None:
         queue = job.queue.message_queue
@@ -255,7 +255,7 @@ class Redelivery:
             self._late[queue] -= 1
             if not self._late[queue]:
                 del self._late[queue]
-                self._member.stalls.moving(queue, place=OF_RETRY)
+                self._member.stalls.moving(queue, source=OF_RETRY)
 
     def _wait_after(self, broker: _Broker) -> None:
         now = self._loop.time()

@@ -244,14 +244,14 @@ class Forwarding:
         text = (
             f"{count} message{'s' * (count > 1)} that this app has no handler for wait{'s' * (count == 1)}: {problem}"
         )
-        self._member.stalls.blocked(place.queue, text, kind="forward", patience=_TELL_AFTER, place=OF_FORWARD)
+        self._member.stalls.blocked(place.queue, text, kind="forward", patience=_TELL_AFTER, source=OF_FORWARD)
 
     def _wait_no_more(self, place: _Place) -> None:
         waiting = self._waiting[place.queue]
         waiting.discard(place)
         if not waiting:
             del self._waiting[place.queue]
-            self._member.stalls.moving(place.queue, place=OF_FORWARD)
+            self._member.stalls.moving(place.queue, source=OF_FORWARD)
 
 
 class UnmatchedMessages(Generic[W]):

@@ -92,12 +92,12 @@ async def test_a_queue_that_was_given_back_is_forgotten_without_a_word() -> None
 @in_virtual_time
 async def test_an_answered_pull_does_not_hide_that_the_lock_is_in_doubt() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "no lock", place=OF_LOCK)
+    scene.stall_reasons.blocked(QUEUE, "no lock", source=OF_LOCK)
     scene.stall_reasons.blocked(QUEUE, "flow control")
     scene.stall_reasons.moving(QUEUE)
     assert scene.stall_reasons.reasons() == {QUEUE: "no lock"}
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock")]
-    scene.stall_reasons.moving(QUEUE, place=OF_LOCK)
+    scene.stall_reasons.moving(QUEUE, source=OF_LOCK)
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock"), Moving("g", QUEUE)]
 
 
@@ -105,7 +105,7 @@ async def test_an_answered_pull_does_not_hide_that_the_lock_is_in_doubt() -> Non
 async def test_a_second_reason_is_told_when_the_first_is_gone() -> None:
     scene = Scene()
     scene.stall_reasons.blocked(QUEUE, "paused")
-    scene.stall_reasons.blocked(QUEUE, "no lock", place=OF_LOCK)
+    scene.stall_reasons.blocked(QUEUE, "no lock", source=OF_LOCK)
     assert scene.events == [QueueBlocked("g", QUEUE, "paused")]
     scene.stall_reasons.moving(QUEUE)
     assert scene.events == [QueueBlocked("g", QUEUE, "paused"), QueueBlocked("g", QUEUE, "no lock")]
@@ -115,9 +115,9 @@ async def test_a_second_reason_is_told_when_the_first_is_gone() -> None:
 async def test_a_full_cache_does_not_hide_what_it_may_follow_from() -> None:
     scene = Scene()
     scene.stall_reasons.blocked(QUEUE, "flow control: full", kind=CONSEQUENCE)
-    scene.stall_reasons.blocked(QUEUE, "3 failed messages wait", kind="send back", place=OF_RETRY)
+    scene.stall_reasons.blocked(QUEUE, "3 failed messages wait", kind="send back", source=OF_RETRY)
     assert scene.stall_reasons.reasons() == {QUEUE: "3 failed messages wait"}
-    scene.stall_reasons.moving(QUEUE, place=OF_RETRY)
+    scene.stall_reasons.moving(QUEUE, source=OF_RETRY)
     assert scene.stall_reasons.reasons() == {QUEUE: "flow control: full"}
     assert scene.events == [
         QueueBlocked("g", QUEUE, "flow control: full"),
@@ -129,17 +129,17 @@ async def test_a_full_cache_does_not_hide_what_it_may_follow_from() -> None:
 async def test_a_queue_that_was_told_to_stand_still_is_told_to_move_whichever_reason_went_last() -> None:
     scene = Scene()
     scene.stall_reasons.blocked(QUEUE, "paused")
-    scene.stall_reasons.blocked(QUEUE, "no lock", patience=1.0, place=OF_LOCK)
+    scene.stall_reasons.blocked(QUEUE, "no lock", patience=1.0, source=OF_LOCK)
     scene.stall_reasons.moving(QUEUE)
-    scene.stall_reasons.moving(QUEUE, place=OF_LOCK)
+    scene.stall_reasons.moving(QUEUE, source=OF_LOCK)
     assert scene.events == [QueueBlocked("g", QUEUE, "paused"), Moving("g", QUEUE)]
 
 
 @in_virtual_time
 async def test_a_lock_that_was_lost_leaves_the_queue_standing_until_it_moves() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "no lock", place=OF_LOCK)
-    scene.stall_reasons.forget(QUEUE, place=OF_LOCK)
+    scene.stall_reasons.blocked(QUEUE, "no lock", source=OF_LOCK)
+    scene.stall_reasons.forget(QUEUE, source=OF_LOCK)
     scene.stall_reasons.moving(QUEUE)
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock"), Moving("g", QUEUE)]
 
@@ -147,13 +147,13 @@ async def test_a_lock_that_was_lost_leaves_the_queue_standing_until_it_moves() -
 @in_virtual_time
 async def test_a_queue_that_waits_for_a_free_call_says_so_beside_any_other_reason() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "no lock", place=OF_LOCK)
-    scene.stall_reasons.blocked(QUEUE, "waits for a free call", place=OF_CALL)
+    scene.stall_reasons.blocked(QUEUE, "no lock", source=OF_LOCK)
+    scene.stall_reasons.blocked(QUEUE, "waits for a free call", source=OF_CALL)
     assert scene.stall_reasons.reasons() == {QUEUE: "no lock; waits for a free call"}
-    scene.stall_reasons.moving(QUEUE, place=OF_LOCK)
+    scene.stall_reasons.moving(QUEUE, source=OF_LOCK)
     scene.stall_reasons.blocked(QUEUE, "paused")
     assert scene.stall_reasons.reasons() == {QUEUE: "paused; waits for a free call"}
     scene.stall_reasons.moving(QUEUE)
-    scene.stall_reasons.moving(QUEUE, place=OF_CALL)
+    scene.stall_reasons.moving(QUEUE, source=OF_CALL)
     told = [QueueBlocked("g", QUEUE, text) for text in ("no lock", "waits for a free call", "paused")]
     assert scene.events == [*told, Moving("g", QUEUE)]
