@@ -35,6 +35,8 @@ handled and cannot be acknowledged, of failed ones that cannot be hidden until t
 for a free call of its handler. That one is pulled all the same: its reason is told and shown beside another one.
 """
 
+CALL_PATIENCE = 10.0
+"""Seconds of waiting for a free call after which a queue is said to be blocked."""
 CONSEQUENCE = "flow control"
 """A kind that often follows from another reason, which is therefore told and shown before it."""
 
@@ -112,6 +114,11 @@ class StallReasons:
                 self._told.add(queue)
                 self._observe(QueueBlocked(self._group, queue, _shown(reason.text)))
                 return
+
+
+def waits_for_call(handler: str, concurrency: int) -> str:
+    """Why a queue is blocked whose handler has no free call."""
+    return f"waits for a free call of handler {handler} (concurrency {concurrency})"
 
 
 def _rank(reason: _Reason) -> tuple[bool, bool]:

@@ -28,7 +28,7 @@ from rocketapp.consumer.modes.delivery import QueueLock, lock_for
 from rocketapp.consumer.modes.keys import KeysOfHandler, OrderKeys
 from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
-from rocketapp.consumer.stalls import OF_CALL
+from rocketapp.consumer.stalls import CALL_PATIENCE, OF_CALL, waits_for_call
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Run, Taker
 from rocketapp.model.message_queue import MessageQueue
@@ -41,8 +41,6 @@ from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
-_CALL_PATIENCE = 10.0
-"""Seconds of waiting for a free call after which a queue is said to be blocked."""
 _WHOLE_QUEUE = 0
 """The number of the line of an orderly queue."""
 
@@ -477,8 +475,8 @@ class InOrderDelivery:
 
     def waits_for(self, caller: Caller) -> None:
         """Its one line waits until this handler has a free call."""
-        reason = f"waits for a free call of handler {caller.handler.name} (concurrency {caller.most})"
-        self._context.member.stalls.blocked(self.queue, reason, patience=_CALL_PATIENCE, source=OF_CALL)
+        reason = waits_for_call(caller.handler.name, caller.most)
+        self._context.member.stalls.blocked(self.queue, reason, patience=CALL_PATIENCE, source=OF_CALL)
 
     def waits_no_more(self) -> None:
         """Its one line has a free call."""

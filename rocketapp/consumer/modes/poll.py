@@ -24,7 +24,7 @@ from rocketapp.consumer.modes.sink import SinkDelivery, decode_wanted
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.retry.redelivery import count_retry
-from rocketapp.consumer.stalls import OF_CALL
+from rocketapp.consumer.stalls import OF_CALL, waits_for_call
 from rocketapp.consumer.workers.free_calls import FreeCalls
 from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.model.event import LoopFailed
@@ -264,7 +264,7 @@ class PolledDelivery(SinkDelivery):
                     await self._changed.wait()
                 self._probes = may_probe
             if free_calls.locked():
-                reason = f"waits for a free call of handler {self._handler.name} (concurrency {free_calls.most})"
+                reason = waits_for_call(self._handler.name, free_calls.most)
                 stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
             await free_calls.acquire()
             batch, started = PolledBatch(self), self._loop.time()

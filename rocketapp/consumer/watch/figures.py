@@ -17,6 +17,7 @@ from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
+from rocketapp.consumer.stalls import CALL_PATIENCE, OF_CALL
 from rocketapp.consumer.watch.slow_calls import SlowCalls, stacks
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Handled, LoopFailed, Unmatched
@@ -78,6 +79,8 @@ class Figures:
         """What was reported of each topic."""
         self._progress: dict[MessageQueue, tuple[int, int, float]] = {}
         """By queue: end, unfinished messages, and since when they are the same."""
+        self._waiting: set[MessageQueue] = set()
+        """Queues of which it was said that they wait for a free call."""
         self._minute, self._hour = Growth(_MINUTE, self._now()), Growth(_HOUR, self._now())
 
     def __repr__(self) -> str:
@@ -100,6 +103,7 @@ class Figures:
         member = self._member
         self._note_progress()
         self._note_rates()
+        self._tell_of_calls()
         member.stalls.tell()
         for index, handler in enumerate(member.stats.handlers):
             handled = handler.stats.handled
@@ -125,6 +129,24 @@ class Figures:
                     known = end, unfinished, now
                 seen[queue] = known
         self._progress = seen
+
+    def _tell_of_calls(self) -> None:
+        """Messages without order wait while all calls of their handler are busy: none of them pays for saying so."""
+        concurrent, stalls, now, waiting = self._modes.concurrent, self._member.stalls, self._now(), set[MessageQueue]()
+        for queue, (_, unfinished, since) in self._progress.items():
+            process_queue = self._owned[queue].process_queue
+            if (
+                unfinished
+                and now - since >= CALL_PATIENCE
+                and process_queue is not None
+                and self._modes.of(queue.topic) is concurrent
+                and (reason := concurrent.waits_for_calls(process_queue))
+            ):
+                stalls.blocked(queue, reason, source=OF_CALL)
+                waiting.add(queue)
+        for queue in self._waiting - waiting:
+            stalls.moving(queue, source=OF_CALL)
+        self._waiting = waiting
 
     def _note_rates(self) -> None:
         now = self._now()

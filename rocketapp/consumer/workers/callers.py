@@ -66,6 +66,10 @@ class Callers:
         caller = run.items[0][0].caller
         caller.workers.submit(caller, (run,))
 
+    def busy(self) -> list[Caller]:
+        """Those that have messages and no free call."""
+        return [caller for caller in self._all if caller.runs and caller.is_busy]
+
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
         return self._on_loop.in_flight() + ([] if self._in_threads is None else self._in_threads.in_flight())

@@ -1,0 +1,39 @@
+"""A queue says that its messages wait for a free call of their handler."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketapp.model.event import Moving, QueueBlocked
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.scripted import in_virtual_time
+
+
+@in_virtual_time
+async def test_a_queue_without_order_says_that_all_calls_are_busy_with_messages_of_another_one() -> None:
+    cluster, end = FakeCluster(), asyncio.Event()
+    await cluster.start()
+    queues = cluster.create("topic", queues=2)
+    seen: list[Message] = []
+
+    async def call(message: Message) -> None:
+        seen.append(message)
+        await end.wait()
+
+    member = await cluster.member(consumed(call, concurrency=1)).start()
+    for queue in queues:
+        cluster.send(queue, b"x")
+    await asyncio.sleep(5)
+    (waiting,) = [queue for queue in queues if queue != seen[0].queue]
+    assert waiting not in member.consumer.snapshot().blocked
+    await asyncio.sleep(10)
+    reason = "waits for a free call of handler handler (concurrency 1)"
+    assert member.consumer.snapshot().blocked[waiting] == reason
+    assert [(event.queue, event.reason) for event in member.events.of(QueueBlocked)] == [(waiting, reason)]
+    end.set()
+    await asyncio.sleep(5)
+    assert member.consumer.snapshot().blocked == {}
+    assert [event.queue for event in member.events.of(Moving)] == [waiting]
+    assert await member.stop()
+    await cluster.stop()
