@@ -8,7 +8,7 @@ from functools import partial
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.admin.messages import limits, read
-from rocketapp.errors import NoRouteError
+from rocketapp.errors import NoRouteError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
 from rocketapp.wire import properties as names
@@ -109,10 +109,32 @@ async def dead_letters(cluster: AdminCluster, group: str) -> AsyncIterator[Store
                 yield StoredDeadLetter(message)
 
 
+async def reachable_queues(cluster: AdminCluster, group: str) -> dict[MessageQueue, range]:
+    """The same of brokers that answer, for a look; `cluster.silent` says which do not."""
+    try:
+        queues = await cluster.queues(dlq_topic(group))
+    except NoRouteError:
+        return {}
+    by_broker: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    found: dict[MessageQueue, range] = {}
+    for name, own in by_broker.items():
+        if name in cluster.silent:
+            continue
+        try:
+            found |= await limits(cluster, own)
+        except (TransportError, NoRouteError) as error:
+            cluster.silent[name] = error
+    if queues and not found:
+        raise next(cluster.silent[name] for name in by_broker)
+    return found
+
+
 async def newest(cluster: AdminCluster, group: str, most: int) -> list[StoredDeadLetter]:
-    """The last ones, the newest first."""
+    """The last ones, the newest first, of brokers that answer."""
     found: list[StoredDeadLetter] = []
-    for queue, held in (await queues_of(cluster, group)).items():
+    for queue, held in (await reachable_queues(cluster, group)).items():
         async for batch in read(cluster, queue, max(held.start, held.stop - most), held.stop):
             found += map(StoredDeadLetter, batch)
     found.sort(key=lambda one: (one.message.stored_ms, one.message.offset), reverse=True)
@@ -159,8 +181,8 @@ async def groups_with(cluster: AdminCluster) -> list[str]:
 
 
 async def counts(cluster: AdminCluster) -> list[tuple[str, int]]:
-    """Every group that has dead letters, and how many."""
+    """Every group that has dead letters, and how many, on brokers that answer."""
     groups = await groups_with(cluster)
-    held = await at_once(partial(queues_of, cluster), groups)
+    held = await at_once(partial(reachable_queues, cluster), groups)
     found = [(group, sum(map(len, queues.values()))) for group, queues in zip(groups, held, strict=True)]
     return [(group, count) for group, count in found if count]

@@ -91,6 +91,17 @@ async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
     )
 
 
+async def create_group(cluster: AdminCluster, group: str) -> list[str]:
+    """Create it on every master that does not have it; returns their names. Where it is, it is left as it is."""
+    created = []
+    for name in cluster.masters:
+        connection = await cluster.connection(name)
+        if group not in await admin.groups(connection, cluster.timeout):
+            await admin.put_group(connection, group, cluster.timeout)
+            created.append(name)
+    return created
+
+
 async def refuse_unknown(cluster: AdminCluster, group: str) -> None:
     """Raises NoRouteError, with the name that is nearest, for a group that no broker knows."""
     known = await group_names(cluster, every=True)

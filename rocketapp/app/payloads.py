@@ -26,7 +26,7 @@ from rocketapp.app.codecs import (
     name_of_type,
 )
 from rocketapp.app.places import is_async, is_generator, name_of_function, takes
-from rocketapp.errors import SetupError
+from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.model.numbers import is_whole
 from rocketapp.model.topic import CONTENT_TYPE, PAYLOAD_VERSION
@@ -126,6 +126,25 @@ class Form(NamedTuple):
     content_type: str
     schema: Mapping[str, Any] | None = None
     """What the codec says of its fields; None leaves that to the type."""
+
+
+class PluginCodec:
+    """The codec of a plugin, which is named when it gives no bytes."""
+
+    def __init__(self, codec: Codec, plugin: str) -> None:
+        self._codec, self._plugin = codec, plugin
+        self.content_type: str = codec.content_type
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._codec, name)
+
+    def encode(self, body: Any) -> bytes:
+        found: Any = self._codec.encode(body)
+        if not isinstance(found, bytes):
+            kind, other = type(body).__qualname__, type(found).__qualname__
+            problem = f"its codec of {self.content_type} made {other} of a {kind}: encode() returns bytes"
+            raise PluginError(self._plugin, problem)
+        return found
 
 
 class Payloads:

@@ -167,7 +167,8 @@ class Subscribing(Transacting):
         """Make a function the handler of a topic. The function itself is returned unchanged.
 
         topic: its name; behind the router's prefix, if any. Or a Topic, whose handlers take its type, or the Message.
-        tags: `"paid || refunded"`; `"*"` (default) takes what no other handler of the topic and group names.
+        tags: `["paid", "refunded"]` or `"paid || refunded"`; `"*"` (default) takes what no other handler of the topic
+            and group names.
         group: the consumer group.
         broadcast: every member of the group gets every message, each worker process is one. A message that fails is
             dropped; in order it is tried again in place first. Such a group keeps its offsets in files.

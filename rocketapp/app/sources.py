@@ -142,7 +142,7 @@ def _from_mapping(
 
 def _read_file(file: str | None) -> _File | None:
     path = Path(DEFAULT_FILE if file is None else file)
-    if file is None and not path.exists():
+    if file is None and not path.exists() and not path.is_symlink():  # a link that leads nowhere was meant to be read
         return None
     return _File(str(path), *_read_toml(path))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
-from rocketapp.cli.options import json_option, name_server_option, overrides_of, refuse_empty
+from rocketapp.cli.options import json_option, name_server_option, overrides_of, refuse_empty, settings_option
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
@@ -100,25 +100,38 @@ def clusters_of(
 
 
 def cluster_options(command: F) -> F:
-    """--json, and --name-server for `ask_cluster`.
+    """--json, and for `ask_cluster` --name-server and --settings.
 
     A command that shows a part of the cluster alone, because brokers are silent, fails.
     """
 
     @functools.wraps(command)
-    def told(*, name_server: str | None, **options: Any) -> int:
-        refuse_empty({"--name-server": name_server})
+    def told(*, name_server: str | None, settings: str | None, **options: Any) -> int:
+        refuse_empty({"--name-server": name_server, "--settings": settings})
         code: int = command(**options)
         return FAILED if code == DONE and _SILENT in click.get_current_context().meta else code
 
-    return name_server_option(json_option(cast(F, told)))
+    return name_server_option(settings_option(json_option(cast(F, told))))
+
+
+def here_options(command: F) -> F:
+    """--name-server and --settings, for a command that asks for `settings_here`."""
+
+    @functools.wraps(command)
+    def told(*, settings: str | None, **options: Any) -> int:
+        refuse_empty({"--settings": settings})
+        code: int = command(**options)
+        return code
+
+    return name_server_option(settings_option(cast(F, told)))
 
 
 def settings_here() -> Settings:
-    """The settings of this folder, with the command's --name-server if one is given."""
+    """The settings of this folder, or of --settings, with the command's --name-server if one is given."""
     from rocketapp.cli.settings import read_settings
 
-    return read_settings(overrides_of(click.get_current_context().params))
+    given = click.get_current_context().params
+    return read_settings(overrides_of(given), file=given.get("settings"))
 
 
 def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:

@@ -25,7 +25,7 @@ _OVERRIDES = {
     "embedded": ("broker", "dir"),
     "dir": ("broker", "dir"),
     "listen": ("broker", "listen"),
-    **{name: ("app", name) for name in ("http", "log_format", "connect_timeout", "drain_timeout")},
+    **{name: ("app", name) for name in ("http", "log_format", "connect_timeout", "drain_timeout", "workers")},
 }
 """Parameter of a command -> the setting that it overrides."""
 

@@ -32,6 +32,11 @@ class Column(NamedTuple):
     of: Callable[[Any], Any]
 
 
+def counted(count: int, what: str) -> str:
+    """`1 member`, `2 members`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def say(text: str, *, flush: bool = False, colour: bool = False) -> None:
     """Print one line, or several. `colour`: with its colours, also where stdout is not a terminal."""
     try:

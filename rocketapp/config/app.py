@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from rocketapp.config.option import option
 
+MOST_WORKERS = 256
+"""Processes of one `rocketapp run`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppConfig:
@@ -20,6 +23,7 @@ class AppConfig:
     )
     log_level: str = option("INFO", "Least level that is logged.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     log_levels: tuple[str, ...] = option((), "Levels of single loggers: `shop.db=DEBUG`.")
+    workers: int = option(1, "Processes that `rocketapp run` starts, as `--workers` says.", least=1, most=MOST_WORKERS)
     http: str = option("", "Where `/health`, `/ready`, `/metrics` and the page are served, host:port. Empty: nowhere.")
     http_durations: bool | None = option(
         None,

@@ -47,7 +47,10 @@ class Surface(Protocol):
         ...
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call this on the event loop every `seconds` while the app runs, and a last time when it has stopped."""
+        """Call this on the event loop every `seconds` while the app runs, and a last time when it has stopped.
+
+        Raises TypeError for an async function, ValueError for seconds that are not more than 0.
+        """
         ...
 
     def snapshot(self) -> AppSnapshot:

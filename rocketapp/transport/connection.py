@@ -81,6 +81,7 @@ class Connection:
         self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
         self._on_unread, self._is_server = on_unread, is_server
         self._access = None if access is None or access.is_plain else access
+        self._is_in_plain = access is None or access.tls is None
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(max_frame_bytes)
         self._max_frame_bytes = max_frame_bytes
@@ -245,8 +246,8 @@ class Connection:
             self._flush()
 
     def lost(self, reason: str) -> None:
-        if self._last_frame == _NEVER and not (self._is_server or self.is_closed):
-            # A server that wants TLS closes what comes without it, and the other way round.
+        if self._last_frame == _NEVER and self._is_in_plain and not (self._is_server or self.is_closed):
+            # A server that wants TLS closes what comes without it. With TLS, the reason says what is wrong.
             reason = f"{reason}, before it answered: does it want TLS (client.tls, client.cert_file)?"
         self._end(reason)
         if not self._gone.done():

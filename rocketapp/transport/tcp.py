@@ -13,7 +13,13 @@ import ssl
 from typing import Any, cast
 
 from rocketapp.errors import ConnectError
-from rocketapp.transport.stream import WRITE_HIGH_BYTES, MakeReceiver, Receiver, join_address, split_address
+from rocketapp.transport.stream import (
+    WRITE_HIGH_BYTES,
+    MakeReceiver,
+    Receiver,
+    join_address,
+    split_address,
+)
 from rocketapp.transport.tls import Tls, alert_problem, handshake_problem
 
 READ_BYTES = 131_072

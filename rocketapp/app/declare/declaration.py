@@ -7,7 +7,6 @@ wrongly for its handlers, at theirs. Contradictions between declarations are fou
 from __future__ import annotations
 
 import inspect
-import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from rocketapp.app.call.context import Pull, SyncPull
 from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer
 from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
-from rocketapp.app.declare.options import POLLED, Inherited, option_problem, topic_name_problem
+from rocketapp.app.declare.options import POLLED, Inherited, option_problem, tags_said, topic_name_problem
 from rocketapp.app.payloads import Payloads, described
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function
 from rocketapp.app.publishing import Publishing
@@ -31,10 +30,8 @@ from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, grou
 from rocketapp.model.outcome import Decisions
 from rocketapp.model.policy import unfit_for_concurrent
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.model.subscription import ALL_TAGS, Subscription, kind_of, parse_tags
+from rocketapp.model.subscription import ALL_TAGS, Subscription, kind_of
 
-_LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
-"""A single `|` with a blank beside it."""
 _BROKERS_OWN = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
 """Topics of delayed messages and of open transactions: a consumer would take the messages too early."""
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
@@ -146,7 +143,7 @@ class Declaration:
         Raises SetupError for what depends on the completed group and retries.
         """
         said = {**self.options}
-        tags, _ = said.pop("tags", ALL_TAGS), said.pop("enabled", None)
+        (expression, tags), _ = tags_said(said.pop("tags", ALL_TAGS)), said.pop("enabled", None)
         said.update({name: float(said[name]) for name in ("batch_wait", "every") if name in said})
         by_key = said.get("order_by") is not None
         # In order, attempts in place need no broker.
@@ -158,8 +155,8 @@ class Declaration:
         subscription = Subscription(
             **{**usual, **said, "orderly": said.get("orderly", False) and not by_key},
             topic=self.topic,
-            tags=parse_tags(tags),
-            expression=tags,
+            tags=tags,
+            expression=expression,
             concurrency_most=consumer.concurrency_most,
             is_async=self.is_async,
             handler_name=name_of_function(self.function),
@@ -374,12 +371,7 @@ def _system_problem(one: Subscription) -> str | None:
 
 
 def _tags_problem(expression: str) -> str | None:
-    """Why these tags, legal to a broker, are not what was meant; or None.
-
-    `a|b` may be the name of one tag; with a blank beside its bar it was meant to be two.
-    """
+    """Why these tags, legal to a broker, are not what was meant; or None."""
     if any(unicodedata.category(character) == "Cc" for character in expression):
         return f"tags={expression!r} has a control character in it, which no tag has: remove it"
-    if _LONE_BAR.search(expression):
-        return f"tags={expression!r}: one bar does not separate tags: write || between tags"
     return None

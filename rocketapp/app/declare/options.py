@@ -6,6 +6,8 @@ app, settings, default.
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
@@ -17,12 +19,13 @@ from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
 from rocketapp.model.numbers import is_number, is_whole
 from rocketapp.model.policy import Policy
-from rocketapp.model.subscription import Mode, Start, parse_tags
+from rocketapp.model.subscription import ALL_TAGS, Mode, Start, parse_tags
 from rocketapp.wire.record import Message
 
 MAX_BATCH = 65_535
 """The most unfinished messages that one queue may have (ConsumerConfig.queue_max_messages)."""
 MAX_CONCURRENCY, MAX_THREADS = 65_535, 1000
+_OTHER_SEPARATOR = re.compile(r"(?<!\|)\|(?!\|)|,")
 _MOST = sys.float_info.max
 """A larger whole number cannot be made a float."""
 
@@ -69,13 +72,28 @@ def _key_problem(name: str, function: Any, wanted: str) -> str | None:
 
 
 def _tags_problem(name: str, value: object) -> str | None:
+    if isinstance(value, list | tuple):
+        wrong = [one for one in value if not isinstance(one, str) or not one or one != one.strip() or "||" in one]
+        if wrong or not value or (ALL_TAGS in value and len(value) > 1):
+            return f"{name}={value!r}: give a list of tags, without blanks at their ends and without ||"
+        return None
     if not isinstance(value, str):
-        return f"{name}={value!r}: give one string, several tags separated by ||"
+        return f'{name}={value!r}: give a string, or several tags in a list: {name}=["paid", "refunded"]'
+    if _OTHER_SEPARATOR.search(value):
+        several = [one for one in re.split(r"[|,\s]+", value) if one]
+        return f"{name}={value!r}: || separates tags, and nothing else: write {name}={json.dumps(several)}"
     try:
         parse_tags(value)
     except ValueError as error:
         return str(error)
     return None
+
+
+def tags_said(value: str | Sequence[str]) -> tuple[str, frozenset[str]]:
+    """The expression as brokers take it, and the tags; none for all of them."""
+    if isinstance(value, str):
+        return value, parse_tags(value)
+    return " || ".join(value), frozenset() if list(value) == [ALL_TAGS] else frozenset(value)
 
 
 def _start_problem(name: str, value: object) -> str | None:
@@ -156,8 +174,8 @@ class InheritedOptions(TypedDict, total=False):
 class SubscribeOptions(InheritedOptions, total=False):
     """What one subscription says."""
 
-    tags: Annotated[str, _tags_problem]
-    """`"paid || refunded"`; `"*"` takes what no other handler of the topic and group names."""
+    tags: Annotated[str | Sequence[str], _tags_problem]
+    """`["paid", "refunded"]` or `"paid || refunded"`; `"*"` takes what no other handler of the topic names."""
     sql: Annotated[str | None, _SQL]
     """An SQL92 filter that the broker applies, instead of `tags`. None is the same as leaving it out."""
     batch: Annotated[int | None, _whole(1, MAX_BATCH, or_none=True)]
@@ -190,7 +208,7 @@ class PollOptions(TypedDict, total=False):
     start: Start
     timeout: float | None
     """Seconds that one call of an async handler may take; None is without a limit."""
-    tags: str
+    tags: str | Sequence[str]
     sql: str | None
     enabled: bool
 

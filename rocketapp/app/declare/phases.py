@@ -18,7 +18,7 @@ from rocketapp.app.call.provided import Providers, instance_of
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.changes import LimitChange, PauseChange
 from rocketapp.app.declare.registry import Registry, with_policies
-from rocketapp.app.payloads import Payloads
+from rocketapp.app.payloads import Payloads, PluginCodec
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publisher, Publishing, Running
 from rocketapp.app.settings import TABLES, Settings, check_tables, fields_of
@@ -243,7 +243,7 @@ class Declared:
         for answer in answers:
             if any(not hasattr(answer.value, name) for name in ("content_type", "claims", "decoder", "encode")):
                 answer.refuse("a Codec")
-        return tuple(answer.value for answer in answers)
+        return tuple(PluginCodec(answer.value, answer.plugin) for answer in answers)
 
     def configure(self, app: object) -> None:
         """Let each plugin declare what it likes, once. Raises what a declaration raises, and PluginError."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.app.places import is_async
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.settings import Settings
 from rocketapp.hooks.answers import ReadMetrics
@@ -68,6 +69,8 @@ class Periodic:
         """Repeat the call every `seconds`, from the start on, or from now when the app runs already."""
         if seconds <= 0:
             raise ValueError(f"every({seconds}): seconds are more than 0")
+        if is_async(call):
+            raise TypeError(f"every({seconds}, {call!r}): an async function would never run: give a plain `def`")
         self._calls.append((seconds, call))
         if self._loop is not None:
             self._arm(len(self._calls) - 1)

@@ -13,7 +13,17 @@ from rocketapp.cli.cluster import ask_cluster, cluster_options, json_time, local
 from rocketapp.cli.commands.completion import groups, topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import GROUP, TOPIC
-from rocketapp.cli.output import Column, items_as_json, print_items, print_json, print_table, say, show, show_items
+from rocketapp.cli.output import (
+    Column,
+    counted,
+    items_as_json,
+    print_items,
+    print_json,
+    print_table,
+    say,
+    show,
+    show_items,
+)
 from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
@@ -194,6 +204,23 @@ def list_groups_command(*, every: bool, as_json: bool) -> int:
 
 
 @group_commands.command(
+    "create",
+    short_help="Create a group, where brokers do not.",
+    epilog="Example: rocketapp group create billing",
+)
+@click.argument("group", type=GROUP)
+@cluster_options
+def create_group_command(*, group: str, as_json: bool) -> int:
+    """Create GROUP on every broker, for clusters that do not create groups themselves (autoCreateSubscriptionGroup)."""
+    from rocketapp.admin.groups import create_group
+
+    names = ask_cluster(lambda cluster: create_group(cluster, group))
+    if not names:
+        raise CommandError(f"group {group} is there already: see rocketapp group show {group}", FAILED)
+    return show({"group": group, "brokers": names}, [f"created {group} on {', '.join(names)}"], as_json=as_json)
+
+
+@group_commands.command(
     "show", short_help="Show the members and the lag of one group.", epilog="Example: rocketapp group show billing"
 )
 @click.argument("group", type=GROUP, shell_complete=groups)
@@ -208,7 +235,7 @@ def show_group_command(*, group: str, as_json: bool) -> int:
         return DONE
     model = f", {found.message_model.lower()}" if found.message_model else ""
     lag = "each keeps its own offsets" if found.lag is None else f"lag {found.lag}"
-    say(f"group {found.name}: {len(found.members)} members{model}, {lag}")
+    say(f"group {found.name}: {counted(len(found.members), 'member')}{model}, {lag}")
     if found.members:
         members = [
             (one.client_id, one.address, one.language.lower(), one.version, _subscribed(found, one.client_id))
@@ -351,7 +378,7 @@ def reset_offsets_command(
     print_items(MOVES, plan.moves)
     if near:
         say(f"group {group} had committed nothing in {topic}{near}")
-    live = f"; it has {len(plan.members)} live members" if plan.members else ""
+    live = f"; it has {counted(len(plan.members), 'live member')}" if plan.members else ""
     say(f"nothing was set: --dry-run{live}" if dry_run else f"group {group} goes on there")
     return DONE
 

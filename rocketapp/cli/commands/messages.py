@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options, connected, settings_here
+from rocketapp.cli.cluster import ask_cluster, cluster_options, connected, here_options, settings_here
 from rocketapp.cli.commands.completion import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
-from rocketapp.cli.options import TOPIC, json_lines_option, name_server_option, refuse_empty
+from rocketapp.cli.options import TOPIC, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, printable, show
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
 @json_lines_option
-@name_server_option
+@here_options
 def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json: bool, name_server: str | None) -> int:
     """Show the messages of TOPIC as they come, until SIGINT or N of them were shown."""
     from rocketapp.cli.loop import run_in_loop

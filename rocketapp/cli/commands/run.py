@@ -19,6 +19,7 @@ from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, apps, levels, overrides_of, refuse_empty
 from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import Report, summary_line
+from rocketapp.config.app import MOST_WORKERS
 from rocketapp.model.snapshot import HandlerStats
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from rocketapp.cli.processes.reload import Watched
     from rocketapp.cli.processes.stop import ProcessStop
 
-MOST_WORKERS = 256
 SECONDS = Seconds()
 
 
@@ -40,7 +40,9 @@ SECONDS = Seconds()
 @click.option("--name-server", metavar="H:P[;H:P]", help="The cluster. Default: the settings', or an embedded broker.")
 @click.option("--embedded", metavar="DIR", help="Use an embedded broker in DIR, also when the settings name a cluster.")
 @click.option("--no-embedded", is_flag=True, help="Fail when nothing names a cluster; in production.")
-@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=1, metavar="N", help="Processes; default 1.")
+@click.option(
+    "--workers", type=click.IntRange(1, MOST_WORKERS), metavar="N", help="Processes. Default: app.workers, 1."
+)
 @click.option("--reload", is_flag=True, help="Start anew when a source or the settings file changes; for development.")
 @click.option("--reload-dir", multiple=True, metavar="DIR", help="Watch DIR, not this folder; may be repeated.")
 @click.option(
@@ -87,10 +89,12 @@ class LastLine:
 
     def __init__(self) -> None:
         self.summary: Callable[[], HandlerStats] = HandlerStats
+        self.is_due: bool = False
+        """Nothing is counted of a run that was refused before it began."""
         self._once = threading.Lock()
 
     def print(self) -> None:
-        if self._once.acquire(blocking=False):
+        if self.is_due and self._once.acquire(blocking=False):
             say(summary_line(self.summary()), flush=True)
 
 
@@ -102,12 +106,16 @@ def _run(given: Mapping[str, Any], last_line: LastLine) -> int:
 
     _refuse_contradictions(given)
     app = None
-    if given["workers"] == 1 and not given["reload"]:
+    if given["workers"] in (None, 1) and not given["reload"]:
         from rocketapp.cli.loader import load_app
 
         app = load_app(given["app"])
     settings = read_settings(given["overrides"], file=given["settings"], app=app)
+    given = {**given, "workers": settings.app.workers}
+    if settings.app.workers > 1:
+        app = None  # each worker loads its own
     set_up_logging(settings.app, file=given["log_config"])
+    last_line.is_due = True
     stop = ProcessStop(settings.app.drain_timeout, last_line.print)
     if app is not None:
         return stop.run(partial(_run_worker, given, app, settings, last_line, stop), given["loop"])

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from rocketapp.cli.cluster import connected, producer_of, settings_here
+from rocketapp.cli.cluster import connected, here_options, producer_of, settings_here
 from rocketapp.cli.commands.completion import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
-from rocketapp.cli.options import TOPIC, json_lines_option, name_server_option, refuse_empty
+from rocketapp.cli.options import TOPIC, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 @click.option("--order-key", help="Messages with the same one go to the same queue.")
 @click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="Send it N times.")
 @json_lines_option
-@name_server_option
+@here_options
 def command(
     *,
     topic: str,

@@ -19,6 +19,7 @@ from rocketapp.wire.requests.admin import (
     decode_groups,
     decode_topic_config,
     decode_topic_configs,
+    encode_group,
 )
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
 from rocketapp.wire.requests.running_info import RunningInfo, decode_owned
@@ -61,6 +62,12 @@ async def groups_of_topic(connection: Connection, topic: str, timeout: float) ->
     """The groups that subscribe to the topic, or have committed offsets of it."""
     command = Command(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest(topic).to_fields())
     return decode_group_list((await ask(connection, command, timeout)).body)
+
+
+async def put_group(connection: Connection, group: str, timeout: float) -> None:
+    """Create the group on this broker, with its defaults; one that is there is changed to them."""
+    body = encode_group(group)
+    await ask(connection, Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body=body), timeout)
 
 
 async def groups(connection: Connection, timeout: float) -> list[str]:

@@ -222,6 +222,11 @@ def decode_group_list(body: bytes) -> list[str]:
         return [text_of(group) for group in data.get("groupList") or ()]
 
 
+def encode_group(group: str) -> bytes:
+    """A SubscriptionGroupConfig: what is left out is as the broker has it by default."""
+    return msgspec.json.encode({"groupName": group})
+
+
 def decode_groups(body: bytes) -> list[str]:
     """The names of a broker's consumer groups, its own included: the answer to 201. Raises ProtocolError."""
     with lenient_json.reading("group configurations", body) as data:

@@ -7,14 +7,19 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from rocketapp.admin.cluster import AdminCluster
+from rocketapp.admin.dead_letters import reachable_queues
 from rocketapp.cli.commands.admin import parse_target
 from rocketapp.cli.failure import CommandError
+from rocketapp.cli.main import run_command
+from rocketapp.cli.output import counted
 from rocketapp.client.instance import ClientInstance
+from rocketapp.errors import ConnectError
+from rocketapp.model.message_queue import MessageQueue
 from tests.peers.commands import Commands, Said
 from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Start
@@ -53,6 +58,45 @@ def test_a_broker_that_does_not_answer_is_told_and_the_command_fails(ask: Ask, m
         told = ask("group", "list", "--json", code=1)
         assert json.loads(told.out) == answered
         assert json.loads(told.err)["exit_code"] == 1
+
+
+def test_a_group_is_created_once_and_one_member_is_counted_as_one(ask: Ask) -> None:
+    assert ask("group", "create", "billing").out == "created billing on broker-a\n"
+    assert ask("group", "create", "billing", code=1).err.startswith("rocketapp: group billing is there already: see ")
+    assert "billing" in ask("group", "list").out
+    assert (counted(1, "member"), counted(2, "member"), counted(0, "live member")) == (
+        "1 member",
+        "2 members",
+        "0 live members",
+    )
+
+
+def test_the_settings_of_a_command_may_be_named(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "other.toml").write_text(f'[client]\nname_server = "{address}"\n')
+    assert run_command(["send", "sent", "1", "--settings", "other.toml"]) == 0
+    assert run_command(["tail", "sent", "--from", "first", "--count", "1", "--settings", "other.toml"]) == 0
+    assert run_command(["topic", "show", "sent", "--settings", "other.toml"]) == 0
+    assert run_command(["topic", "list", "--settings", "missing.toml"]) == 2
+
+
+async def test_dead_letters_of_brokers_that_answer_are_shown() -> None:
+    here, there = MessageQueue("%DLQ%g", "broker-a", 0), MessageQueue("%DLQ%g", "broker-b", 0)
+
+    class HalfSilent:
+        silent: ClassVar[dict[str, Exception]] = {}
+
+        async def queues(self, topic: str) -> list[MessageQueue]:
+            return [here, there]
+
+        async def for_queues(self, queues: list[MessageQueue], ask: Any) -> dict[MessageQueue, int]:
+            if there in queues:
+                raise ConnectError("b:1", "refused")
+            return dict.fromkeys(queues, 3)
+
+    cluster: Any = HalfSilent()
+    assert await reachable_queues(cluster, "g") == {here: range(3, 3)}
+    assert list(cluster.silent) == ["broker-b"]
 
 
 def test_tables_and_json_say_the_same(ask: Ask) -> None:

@@ -39,6 +39,7 @@ SAMPLES = {
     "topic list": "",
     "topic show": "orders",
     "topic create": "fresh-{number}",
+    "group create": "group{number}",
     "group list": "",
     "group show": "sample",
     "offset show": "sample",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.errors import ConfigError, ConnectError, ConnectionLostError
+from rocketapp.transport.access import Access
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.tcp import TcpStream, dial_tcp, listen_tcp
 from rocketapp.transport.tls import Tls, make_tls
@@ -128,6 +129,14 @@ async def test_a_server_that_wants_tls_and_is_spoken_to_in_plain_is_named(papers
         error = await outcome(ask(address, None))
     assert isinstance(error, ConnectionLostError)
     assert error.problem.endswith("before it answered: does it want TLS (client.tls, client.cert_file)?")
+
+
+async def test_a_connection_with_tls_that_a_server_refuses_is_not_asked_whether_it_wants_tls(papers: Papers) -> None:
+    told: list[str] = []
+    access = Access(tls=make_tls(ca_file=papers.ca))
+    connection = Connection(serve=None, max_frame_bytes=1024, access=access, on_lost=lambda _, why: told.append(why))
+    connection.lost("it refuses our certificate, unknown ca: set client.cert_file")
+    assert told == ["it refuses our certificate, unknown ca: set client.cert_file"]
 
 
 def test_files_that_cannot_be_used_are_named_with_their_option(papers: Papers) -> None:

@@ -12,7 +12,7 @@ from rocketapp import DeadLetter, Message, Outcomes, RocketApp, SetupError, Type
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.publishing import PLAIN, outgoing
 from rocketapp.model.outgoing import MessageOptions
-from rocketapp.plugin import hookimpl
+from rocketapp.plugin import PluginError, hookimpl
 from rocketapp.testing.records import published_of
 from tests.unit.app.given import call_of, message
 
@@ -309,6 +309,25 @@ def test_a_codec_of_a_plugin_reads_and_writes_its_types() -> None:
     assert (got.x, got.y) == (3, 4)
     assert (handled(app, message(b"1,2")).x, PointCodec.asked.count(Point)) == (1, 1)
     assert "as Point: invalid literal" in reason_of(app, message(b"a,b"))
+
+
+def test_a_codec_that_makes_no_bytes_is_named() -> None:
+    class Texts(PointCodec):
+        asked: ClassVar[list[type[Any]]] = []
+
+        def encode(self, body: Any) -> bytes:
+            return "text"  # type: ignore[return-value]
+
+    class Wrong:
+        @hookimpl
+        def payload_codec(self) -> PointCodec:
+            return Texts()
+
+    app = RocketApp("shop", plugins=[Wrong])
+    with pytest.raises(
+        PluginError, match=r"plugin .*Wrong: its codec of .* made str of a Point: encode\(\) returns bytes"
+    ):
+        app.outgoing("points", Point(1, 2))
 
 
 def test_a_type_that_no_codec_knows_is_refused_where_it_stands() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from rocketapp import Message, RocketApp
 from rocketapp.model.snapshot import AppSnapshot, HandlerStats
-from rocketapp.plugin import Metric, PluginError, ReadMetrics, hookimpl
+from rocketapp.plugin import Metric, PluginError, ReadMetrics, Surface, hookimpl
+from rocketapp.testing import TestApp
 from tests.unit.app.parts import Looking
 from tests.unit.app.test_whole import Run, run
 
@@ -106,3 +107,16 @@ async def test_a_hook_that_does_not_return_a_function_is_refused(run: Run) -> No
 
     with pytest.raises(PluginError, match="metrics returned 5: return a function, or None"):
         await run(RocketApp("shop", plugins=[Wrong()]))
+
+
+def test_an_async_function_that_would_never_be_called_again_and_again_is_refused() -> None:
+    class Looking:
+        @hookimpl
+        def app_setup(self, app: Surface) -> None:
+            async def look() -> None: ...
+
+            app.every(1, look)  # type: ignore[arg-type]
+
+    app = RocketApp("shop", plugins=[Looking])
+    with pytest.raises(PluginError, match="an async function would never run: give a plain `def`"), TestApp(app):
+        pass

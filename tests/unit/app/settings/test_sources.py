@@ -301,7 +301,7 @@ def test_a_wrong_variable_is_named(directory: Path, name: str, text: str, error:
 
 
 def test_other_variables_are_not_ours(directory: Path) -> None:
-    environ = {"ROCKETAPP_WORKERS": "4", "rocketapp_app__group": "x", "APP__GROUP": "x", "ROCKETAPPS__A": "1"}
+    environ = {"ROCKETAPP_COLOUR": "4", "rocketapp_app__group": "x", "APP__GROUP": "x", "ROCKETAPPS__A": "1"}
     assert settings(environ=environ) == Settings()
 
 
@@ -378,3 +378,10 @@ def test_what_dynaconf_cannot_evaluate_is_told_with_its_variable(directory: Path
     text = refused(environ={"ROCKETAPP_APP__VERSION": value})
     assert text.startswith("ROCKETAPP_APP__VERSION: ")
     assert problem in text
+
+
+def test_a_settings_file_that_is_a_link_to_nowhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("settings.toml").symlink_to("nowhere.toml")
+    with pytest.raises(ConfigError, match=r"settings\.toml: cannot be read: No such file"):
+        load_settings(None, {}, {}, {}, code_place="app.py:1")
