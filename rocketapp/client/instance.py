@@ -287,10 +287,6 @@ class ClientInstance(PoolOwner):
         """The addresses of this broker's master (id 0) and slaves, by id; empty when no route names it."""
         return self._cache.brokers().get(broker_name, {})
 
-    def broker_addresses(self) -> list[str]:
-        """Every broker that gets heartbeats. Without consumers these are the masters only."""
-        return self._heartbeats.addresses()
-
     # As the owner of the connections to brokers.
 
     def serve(self, connection: Connection, request: Command) -> Command | None:
@@ -370,7 +366,7 @@ class ClientInstance(PoolOwner):
 
     def _routes_changed(self) -> None:
         self._notice_moves()
-        for address in self.broker_addresses():
+        for address in self._heartbeats.addresses():
             if self._brokers.peek(address) is None:
                 self._heartbeats.rejoin(address)
         self._members.routes_changed()

@@ -11,7 +11,7 @@ use a third each, and the others always have room. A topic that holds nothing ma
 once, also when others hold more than the budget: it never waits for their handlers. Of those
 that wait, the emptiest topic goes first, and in it the emptiest queue.
 
-Every change costs a few additions; only `settle_all` looks at all queues.
+Every change costs a few additions; only `recount_all` looks at all queues.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ class _Topic:
         self.expected: int = expected
         self.accounts: int = 0
         self.held: int = 0
-        """Bytes in process queues, as far as they were settled."""
+        """Bytes in process queues, as they were when they were counted last."""
         self.used: int = 0
         """Bytes held and reserved."""
         self.is_answering: bool = False
-        """An answer came since `settle_all` looked last."""
+        """An answer came since `recount_all` looked last."""
         self.answered_at: float = float("-inf")
-        """When `settle_all` last saw that answers come."""
+        """When `recount_all` last saw that answers come."""
         self.waiting: list[tuple[int, int, QueueAccount]] = []
         """Sorted: bytes held, number, account."""
         self.place: tuple[int, int, _Topic] | None = None
@@ -167,7 +167,7 @@ class MemoryBudget:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.held: int = 0
-        """Bytes in process queues, as far as they were settled."""
+        """Bytes in process queues, as they were when they were counted last."""
         self.used: int = 0
         """Bytes held and reserved."""
         self._topics: dict[Hashable, _Topic] = {}
@@ -188,7 +188,7 @@ class MemoryBudget:
         account = QueueAccount(self._numbers, share, queue)
         share.accounts += 1
         self._accounts[account] = None
-        self.settle(account)
+        self.recount(account)
         return account
 
     def close(self, account: QueueAccount) -> None:
@@ -220,7 +220,7 @@ class MemoryBudget:
 
         A topic that holds nothing is admitted one answer, however large it is.
         """
-        self.settle(account)
+        self.recount(account)
         reserved, topic = account.reserved, account.topic
         topic.is_answering = True
         self.release(account)
@@ -238,15 +238,15 @@ class MemoryBudget:
         topic = account.topic
         topic.is_answering = True
         topic.expected = size if size >= topic.expected else (3 * topic.expected + size) // 4
-        self.settle(account)
+        self.recount(account)
 
-    def settle(self, account: QueueAccount) -> None:
+    def recount(self, account: QueueAccount) -> None:
         """Count what its process queue holds by now."""
         change = account.queue.size - account.held
         if change and account in self._accounts:
             self._use(account, change, 0)
 
-    def settle_all(self, now: float) -> None:
+    def recount_all(self, now: float) -> None:
         """Count what every process queue holds, and release what is reserved for pulls that their brokers hold.
 
         While answers of a topic arrive, its late ones may be on their way behind them: their room stays reserved.

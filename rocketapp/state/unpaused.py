@@ -28,7 +28,7 @@ class _Counted:
 
 
 class Unpaused:
-    """Judges the limits of one retry queue. It looks at all messages only when that may change the answer."""
+    """Compares one retry queue with its limits. It looks at all messages only when that may change the answer."""
 
     def __init__(self, queue: ProcessQueue[Any], limits: QueueLimits, pauses: Pauses) -> None:
         self._queue, self._limits, self._pauses = queue, limits, pauses

@@ -100,7 +100,7 @@ class FlowControl:
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         self._swept_at = loop.time()
-        self.budget.settle_all(self._swept_at)
+        self.budget.recount_all(self._swept_at)
         self._grant()
         self._sweeping = loop.call_at(self._swept_at + _SWEEP, self._sweep) if self._granted else None
 
@@ -221,7 +221,7 @@ class QueueFlow:
 
     def _look(self) -> None:
         self._is_scheduled = False
-        self._budget.settle(self._account)
+        self._budget.recount(self._account)
         self._control.grant_soon()
         reopened = self._reopened
         if reopened is not None and not reopened.done() and not self.is_full(REOPEN):

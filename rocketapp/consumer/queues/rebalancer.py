@@ -132,11 +132,11 @@ class Rebalancer:
 
     async def run(self) -> None:
         """Keep owned and wanted queues in step, for ever."""
-        settled_at = self._lists.next_settled()
+        grace_end = self._lists.next_grace_end()
         while True:
             at = self._loop.time() + (self._member.config.rebalance_interval if self.is_complete else _AGAIN)
-            if settled_at is not None:
-                at = min(at, settled_at + _GRAIN)
+            if grace_end is not None:
+                at = min(at, grace_end + _GRAIN)
             try:
                 async with asyncio.timeout_at(at):
                     await self._news.wait()
@@ -144,7 +144,7 @@ class Rebalancer:
                 pass
             self._news.clear()
             # Asked before the look: a list that may be acted on since then was not.
-            settled_at = self._lists.next_settled()
+            grace_end = self._lists.next_grace_end()
             await self.rebalance()
             await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._topics)))
 
@@ -169,14 +169,14 @@ class Rebalancer:
         now = self._loop.time()
         names = {data.broker_name for data in route.brokers}
         connected = [name for name in names if self._brokers.is_connected(name)]
-        settled = list(filter(self._lists.is_settled, connected))
-        if connected and not settled:
+        decisive = list(filter(self._lists.is_grace_over, connected))
+        if connected and not decisive:
             return ""
         try:
             members = await self._lists.of(topic)
             if members is None:
                 return ""  # asking was what brought the broker back
-            is_news = self._fencing.confirm(topic, now, settled)
+            is_news = self._fencing.confirm(topic, now, decisive)
             self._members[topic] = members
             problem = None
             if topic in self._member.popped:
@@ -324,13 +324,13 @@ class MemberLists:
         """Members reach this broker (again) one by one: its list is acted on a moment later."""
         self._grace.disturb(broker_name, self._loop.time())
 
-    def is_settled(self, broker_name: str) -> bool:
+    def is_grace_over(self, broker_name: str) -> bool:
         """Whether the list of this broker may be acted on. Otherwise it only adds members to those of others."""
         if self._brokers.slaves.is_new_stand_in(broker_name):
             self.disturb(broker_name)
         return self._grace.is_over(broker_name, self._loop.time())
 
-    def next_settled(self) -> float | None:
+    def next_grace_end(self) -> float | None:
         """The loop's time when the next list may be acted on; None when all may."""
         return self._grace.next_end(self._loop.time())
 
@@ -344,7 +344,7 @@ class MemberLists:
         names = [name for name in names if self._brokers.is_connected(name)] or names
         if not names:
             raise TransportError(topic, "none of its brokers is known")
-        members, is_settled = await self._united(self._first, names)
+        members, may_act = await self._united(self._first, names)
         if membership(members, self._me) is Membership.MISSING:
             if self._greeting is None:
                 self._greeting = self._tasks.start(self._brokers.greet(), "heartbeat before a rebalance")
@@ -352,17 +352,17 @@ class MemberLists:
             names = [name for name in names if name in accepted]
             if not names:
                 raise TransportError(topic, "its brokers do not accept our heartbeat; the present queues are kept")
-            members, is_settled = await self._united(self._second, names)
+            members, may_act = await self._united(self._second, names)
         if membership(members, self._me) is Membership.UNKNOWN:
             raise TransportError(topic, "its broker knows no member of the group; the present queues are kept")
-        return members if is_settled else None
+        return members if may_act else None
 
     async def _united(self, asked: _Asked, names: Iterable[str]) -> tuple[frozenset[str], bool]:
         """All members that are named soon, and whether a list with us in it may be acted on; raises without a list."""
         questions = {self._ask(asked, name): name for name in names}
         lists: list[list[str]] = []
         problem: RocketAppError | None = None
-        is_settled, until, began = False, None, self._loop.time()
+        may_act, until, began = False, None, self._loop.time()
         while questions:
             timeout = None if until is None else max(0.0, until - self._loop.time())
             done, _ = await asyncio.wait(questions, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -374,12 +374,12 @@ class MemberLists:
                     problem = answer
                     continue
                 lists.append(answer)
-                if self._me in answer and self.is_settled(name):
-                    is_settled, now = True, self._loop.time()
+                if self._me in answer and self.is_grace_over(name):
+                    may_act, now = True, self._loop.time()
                     until = max(now + _LEAST_GRACE, began + _GRACE) if until is None else until
         if not lists and problem is not None:
             raise problem
-        return frozenset[str]().union(*lists), is_settled
+        return frozenset[str]().union(*lists), may_act
 
     def _ask(self, asked: _Asked, name: str) -> _Question:
         if name not in asked:

@@ -267,8 +267,8 @@ class SubscriptionCheck:
         """
         if not self.rolls_out:
             return False
-        is_settled = (topic, tag) in self._unmatched or len(self._unmatched) >= _MOST_UNMATCHED
-        return not is_settled or self.others.are_wanting(topic, tag)
+        is_known = (topic, tag) in self._unmatched or len(self._unmatched) >= _MOST_UNMATCHED
+        return not is_known or self.others.are_wanting(topic, tag)
 
     async def takers(self, topic: str, tag: bytes | None) -> list[str]:
         """The members that want it. When none is known, those are asked that are not known yet."""

@@ -116,7 +116,7 @@ def test_one_topic_uses_at_most_half_and_two_a_third_each() -> None:
     assert also_hung.fill() == 150
     assert alive.pull(10)
     hung.holder.size = also_hung.holder.size = alive.holder.size = 0
-    budget.settle_all(0.0)
+    budget.recount_all(0.0)
     for _ in range(100):
         for queue in (hung, also_hung):
             queue.pull(10)
@@ -137,9 +137,9 @@ def test_a_pull_that_its_broker_holds_reserves_nothing_any_more() -> None:
     budget = MemoryBudget(100)
     queues = [Queue(budget, "t", expected=50) for _ in range(3)]
     assert [budget.reserve(queue.account, 1.0) for queue in queues] == [True, False, False]
-    budget.settle_all(1.4)
+    budget.recount_all(1.4)
     assert budget.used == 50
-    budget.settle_all(1.5)
+    budget.recount_all(1.5)
     assert budget.used == 0
     assert budget.reserve(queues[1].account, 1.5)
 
@@ -154,11 +154,11 @@ def test_a_late_answer_keeps_its_room_while_other_answers_of_its_topic_arrive() 
     assert budget.reserve(slow.account, 0.0)
     assert budget.reserve(idle.account, 0.0)
     assert quick.pull(10)
-    budget.settle_all(0.5)
+    budget.recount_all(0.5)
     assert (slow.account.reserved, idle.account.reserved) == (40, 0)
-    budget.settle_all(0.9)
+    budget.recount_all(0.9)
     assert slow.account.reserved == 40
-    budget.settle_all(1.0)
+    budget.recount_all(1.0)
     assert slow.account.reserved == 0
 
 
@@ -178,7 +178,7 @@ def test_more_than_was_expected_is_discarded_when_there_is_no_room() -> None:
     assert [queue.answer(90) for queue in queues] == [True, False, False, False, False]
     assert budget.held == 90
     queues[0].holder.size = 0
-    budget.settle(queues[0].account)
+    budget.recount(queues[0].account)
     assert queues[1].pull(90)
 
 
@@ -194,7 +194,7 @@ def test_while_a_message_larger_than_the_limit_is_held_each_other_topic_holds_on
         assert not neighbour.pull(10)
         assert not large.pull(10)
         small.holder.size = 0
-        budget.settle(small.account)
+        budget.recount(small.account)
 
 
 def test_of_two_pulls_that_reserved_nothing_one_is_admitted_to_a_topic_without_room() -> None:
@@ -213,7 +213,7 @@ def test_what_was_finished_without_a_report_is_found_by_looking_at_all() -> None
     assert silent.pull(100)
     silent.holder.size = 0
     assert not budget.reserve(other.account, 0.0)
-    budget.settle_all(0.0)
+    budget.recount_all(0.0)
     assert budget.reserve(other.account, 0.0)
 
 
@@ -222,12 +222,12 @@ def test_of_those_that_wait_the_emptiest_topic_goes_first_and_in_it_the_emptiest
     full, half, empty, lone = Queue(budget, "t"), Queue(budget, "t"), Queue(budget, "t"), Queue(budget, "u")
     full.holder.size, half.holder.size, lone.holder.size = 70, 20, 60
     for queue in (full, half, empty, lone):
-        budget.settle(queue.account)
+        budget.recount(queue.account)
         budget.wait(queue.account)
     assert budget.grant(0.0) is None
     full.holder.size, half.holder.size, lone.holder.size = 10, 5, 14
     for queue in (full, half, empty, lone):
-        budget.settle(queue.account)
+        budget.recount(queue.account)
     granted = [budget.grant(0.0) for _ in range(4)]
     # u holds 14 and t 15; with the 10 that are reserved for lone, u is not the emptiest any more.
     assert granted == [lone.account, empty.account, half.account, full.account]
@@ -250,7 +250,7 @@ def test_the_reason_names_the_limit_and_what_is_held() -> None:
         "flow control: the queues of one use 50 bytes, limit cache_max_bytes 100: the rest is for other topics"
     )
     other.holder.size = 40
-    budget.settle(other.account)
+    budget.recount(other.account)
     assert budget.reserve(Queue(budget, "third").account, 0.0)
     assert budget.reason(one.account) == (
         "flow control: all queues together hold 90 bytes and wait for 10 more, limit cache_max_bytes 100"
@@ -284,7 +284,7 @@ def test_the_figures_are_the_sums_in_any_order_of_events(steps: list[tuple[str, 
         elif what == "finish":
             queue.holder.size -= min(size, queue.holder.size)
             if size % 2:
-                budget.settle(account)
+                budget.recount(account)
         elif what == "release":
             under_way.discard(account)
             budget.release(account)
@@ -296,7 +296,7 @@ def test_the_figures_are_the_sums_in_any_order_of_events(steps: list[tuple[str, 
             under_way.add(granted)
         elif what == "sweep":
             now += size / 100
-            budget.settle_all(now)
+            budget.recount_all(now)
         elif what == "close":
             budget.close(account)
             under_way.discard(account)
