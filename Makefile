@@ -34,9 +34,11 @@ help:
 run: .venv/.run-stamp
 	@exec $(BIN)/rocketapp run example_app.app:app --settings example_app/settings.toml $(ARGS)
 
+# Types are checked beside the tests: what is wrong with them is said at once.
 test: style .cache/spark-jars/.stamp .cache/asyncapi/.stamp
-	@$(MAKE) --no-print-directory -j 3 types collected peers
-	$(BIN)/pytest -n $(JOBS) --dist loadscope $(ARGS)
+	@{ $(MAKE) --no-print-directory types >.cache/types.log 2>&1 || { cat .cache/types.log >&2; false; }; } & types=$$!; \
+	$(MAKE) --no-print-directory -j 2 collected peers; \
+	$(BIN)/pytest -n $(JOBS) --dist loadscope $(ARGS); code=$$?; wait $$types && exit $$code
 	@.ci/missing-suites
 
 style: .venv/.dev-stamp
@@ -49,7 +51,7 @@ types: .venv/.dev-stamp
 
 check: style types
 
-# While types are checked, one process reads and compiles all tests, and the jars of RocketMQ are fetched.
+# One process reads and compiles all tests, and the jars of RocketMQ are fetched.
 collected: .venv/.dev-stamp
 	@$(BIN)/pytest --collect-only -q $(ARGS) >/dev/null 2>&1 || true
 
