@@ -96,7 +96,7 @@ def test_what_was_handled_does_not_come_again(start: Start, send: Send, write_ap
     assert again.summary == (0, 0, 0, 0)
 
 
-def test_the_last_line_counts_what_became_of_messages(start: Start, write_app: WriteApp) -> None:
+def test_the_last_line_counts_what_became_of_messages(start: Start, write_app: WriteApp, broker: str) -> None:
     write_app(
         """
 @app.subscribe("orders", tags="good || worse || bad", start="first")
@@ -112,7 +112,7 @@ async def first():
         await app.publish("orders", "x", tag=tag)
 """
     )
-    run = start("run", "app:app", "--exit-when-idle", "1")
+    run = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "1")
     run.ends(0)
     assert run.summary == (3, 1, 1, 0)
 
@@ -127,9 +127,9 @@ def test_messages_that_no_handler_wants_are_counted(start: Start, send: Send, wr
     assert run.summary == (1, 0, 0, 1)
 
 
-def test_an_app_that_subscribes_nothing_says_so(start: Start, write_app: WriteApp) -> None:
+def test_an_app_that_subscribes_nothing_says_so(start: Start, write_app: WriteApp, broker: str) -> None:
     write_app("")
-    run = start("run", "app:app")
+    run = start("run", "app:app", "--name-server", broker)
     run.says("nothing is subscribed, so that no message is handled")
     run.signal(signal.SIGTERM)
     run.ends(0)
@@ -238,12 +238,14 @@ def test_a_signal_during_the_start_ends_it_cleanly(start: Start, write_app: Writ
     assert run.summary == (0, 0, 0, 0)
 
 
-def test_a_thread_that_the_app_leaves_behind_does_not_hold_the_process(start: Start, write_app: WriteApp) -> None:
+def test_a_thread_that_the_app_leaves_behind_does_not_hold_the_process(
+    start: Start, write_app: WriteApp, broker: str
+) -> None:
     write_app(
         HANDLER + "def stay():\n    threading.Event().wait()\n\n"
         "@app.on_startup\ndef first():\n    threading.Thread(target=stay).start()\n"
     )
-    run = start("run", "app:app", "--exit-when-idle", "0.3")
+    run = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "0.3")
     run.ends(0)
     assert re.search(r"rocketapp: app\.py:\d+ in stay still runs in a thread: ended without it\n", run.err), run.err
     assert run.summary == (0, 0, 0, 0)
@@ -251,15 +253,15 @@ def test_a_thread_that_the_app_leaves_behind_does_not_hold_the_process(start: St
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_handler_that_stops_the_loop_is_told_by_its_line(
-    start: Start, send: Send, write_app: WriteApp, loop: str
+    start: Start, send: Send, write_app: WriteApp, broker: str, loop: str
 ) -> None:
     write_app(
         '@app.subscribe("orders", start="first")\nasync def settle(message):\n'
         "    asyncio.get_running_loop().stop()\n" + READY
     )
-    run = start("run", "app:app", "--loop", loop)
+    run = start("run", "app:app", "--name-server", broker, "--loop", loop)
     run.says("ready")
-    send("orders", "one")
+    send("orders", "one", at=broker)
     run.ends(1)
     told = r"^rocketapp: app\.py:\d+: loop\.stop\(\) ended the run: to end an app, send it SIGTERM$"
     assert re.search(told, run.err, re.MULTILINE)
@@ -267,9 +269,9 @@ def test_a_handler_that_stops_the_loop_is_told_by_its_line(
     assert run.summary
 
 
-def test_a_shut_down_function_that_fails_is_one_line(start: Start, write_app: WriteApp) -> None:
+def test_a_shut_down_function_that_fails_is_one_line(start: Start, write_app: WriteApp, broker: str) -> None:
     write_app(HANDLER + READY + '@app.on_shutdown\ndef last():\n    raise OSError("no database")\n')
-    run = start("run", "app:app")
+    run = start("run", "app:app", "--name-server", broker)
     run.says("ready")
     run.stops(1)
     assert re.search(r" ERROR +\S*app\.py:\d+: on_shutdown function app:last raised OSError: no database\n", run.err)
@@ -438,16 +440,10 @@ def test_the_log_level_decides_what_is_told(start: Start, write_app: WriteApp) -
     loud = start("run", "app:app", "--exit-when-idle", "0.3", "--log-level", "DEBUG")
     loud.ends(0)
     assert "group shop" in loud.err
-
-
-def test_one_line_per_handled_message_at_debug_only(start: Start, write_app: WriteApp) -> None:
-    write_app(HANDLER + '@app.on_startup\nasync def first():\n    await app.publish("orders", "one")\n')
-    loud = start("run", "app:app", "--exit-when-idle", "0.3", "--log-level", "DEBUG")
-    loud.ends(0)
     assert "app:settle took <Message orders@" in loud.err
 
 
-def test_a_retry_that_is_due_later_keeps_the_run_going(start: Start, write_app: WriteApp) -> None:
+def test_a_retry_that_is_due_later_keeps_the_run_going(start: Start, write_app: WriteApp, broker: str) -> None:
     write_app(
         """
 @app.subscribe("orders", start="first")
@@ -461,7 +457,7 @@ async def first():
     await app.publish("orders", "one")
 """
     )
-    run = start("run", "app:app", "--exit-when-idle", "0.3")
+    run = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "0.3")
     run.ends(0)
     assert "attempt 2" in run.out
     assert run.summary == (1, 1, 0, 0)

@@ -91,18 +91,20 @@ def test_the_parent_starts_the_broker_and_ends_it_last(
     assert run.summary == (0, 0, 0, 0)
 
 
-def test_the_parent_imports_nothing_of_the_users(start: Start, write_app: WriteApp) -> None:
+def test_the_parent_imports_nothing_of_the_users(start: Start, write_app: WriteApp, memory_broker: str) -> None:
     write_app(HANDLER + 'note("imported by", os.getpid())\n')
-    run = start("run", "app:app", "--workers", "2")
+    run = start("run", "app:app", "--workers", "2", "--name-server", memory_broker)
     pids = started(run, 2)
     assert sorted(int(pid) for pid in re.findall(r"imported by (\d+)", run.out)) == sorted(pids)
     run.stops()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_stopped_worker_has_not_died(start: Start, write_app: WriteApp, number: signal.Signals) -> None:
+def test_a_stopped_worker_has_not_died(
+    start: Start, write_app: WriteApp, memory_broker: str, number: signal.Signals
+) -> None:
     write_app(HANDLER)
-    run = start("run", "app:app", "--workers", "2")
+    run = start("run", "app:app", "--workers", "2", "--name-server", memory_broker)
     victim, _ = started(run, 2)
     os.kill(victim, number)
     run.says(r"worker \d ended before the others; starting it again in 0\.\d s")
@@ -231,7 +233,7 @@ async def fork():
         os.kill(forked, signal.SIGKILL)
 
 
-def test_a_second_signal_cuts_every_worker(start: Start, send: Send, write_app: WriteApp) -> None:
+def test_a_second_signal_cuts_every_worker(start: Start, send: Send, write_app: WriteApp, memory_broker: str) -> None:
     write_app(
         """
 @app.subscribe("orders", start="first")
@@ -240,10 +242,10 @@ async def settle(message):
     await asyncio.Event().wait()
 """
     )
-    run = start("run", "app:app", "--workers", "2")
+    run = start("run", "app:app", "--workers", "2", "--name-server", memory_broker)
     started(run, 2)
     children = children_of(run.process.pid)
-    send("orders", "one")
+    send("orders", "one", at=memory_broker)
     run.says("begins")
     run.signal(signal.SIGTERM)
     run.says(r"\[worker 2\] draining")
@@ -254,7 +256,9 @@ async def settle(message):
     assert run.summary == (0, 0, 0, 0)
 
 
-def test_the_drain_timeout_holds_for_workers_too(start: Start, send: Send, write_app: WriteApp) -> None:
+def test_the_drain_timeout_holds_for_workers_too(
+    start: Start, send: Send, write_app: WriteApp, memory_broker: str
+) -> None:
     write_app(
         """
 @app.subscribe("orders", start="first")
@@ -263,9 +267,9 @@ def settle(message):
     threading.Event().wait()
 """
     )
-    run = start("run", "app:app", "--workers", "2", "--drain-timeout", "0.3")
+    run = start("run", "app:app", "--workers", "2", "--name-server", memory_broker, "--drain-timeout", "0.3")
     started(run, 2)
-    send("orders", "one")
+    send("orders", "one", at=memory_broker)
     run.says("begins")
     run.signal(signal.SIGTERM)
     run.ends(1)
@@ -281,27 +285,29 @@ def test_an_app_that_cannot_be_loaded_ends_the_run_with_one_line(start: Start, f
     assert run.summary == (0, 0, 0, 0)
 
 
-def test_workers_find_modules_in_the_current_directory(start: Start, write_app: WriteApp, folder: Path) -> None:
+def test_workers_find_modules_in_the_current_directory(
+    start: Start, write_app: WriteApp, memory_broker: str, folder: Path
+) -> None:
     (folder / "parts").mkdir()
     (folder / "parts/words.py").write_text('WORD = "found"\n')
     write_app(HANDLER + "from parts.words import WORD\nnote(WORD)\n")
-    run = start("run", "app", "--workers", "2")
+    run = start("run", "app", "--workers", "2", "--name-server", memory_broker)
     started(run, 2)
     assert run.out.count("found") == 2
     run.stops()
 
 
-def test_a_worker_whose_start_fails_ends_the_run(start: Start, write_app: WriteApp) -> None:
+def test_a_worker_whose_start_fails_ends_the_run(start: Start, write_app: WriteApp, memory_broker: str) -> None:
     write_app(HANDLER + '@app.on_startup\nasync def first():\n    raise OSError("no database")\n')
-    run = start("run", "app:app", "--workers", "2")
+    run = start("run", "app:app", "--workers", "2", "--name-server", memory_broker)
     run.ends(1)
     assert "no database" in run.err.splitlines()[-1]
     assert run.err.count("no database") == 1
 
 
-def test_more_workers_than_queues_are_idle_too(start: Start, write_app: WriteApp) -> None:
+def test_more_workers_than_queues_are_idle_too(start: Start, write_app: WriteApp, memory_broker: str) -> None:
     write_app(HANDLER + '@app.on_startup\nasync def first():\n    await app.publish("orders", "one")\n')
-    run = start("run", "app:app", "--workers", "3", "--exit-when-idle", "1")
+    run = start("run", "app:app", "--workers", "3", "--name-server", memory_broker, "--exit-when-idle", "1")
     run.ends(0)
     assert run.summary == (3, 0, 0, 0)
 
