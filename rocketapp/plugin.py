@@ -61,7 +61,7 @@ from rocketapp.hooks.idempotency import (
     SecondCopy,
     keys_of,
 )
-from rocketapp.hooks.judged import (
+from rocketapp.hooks.outcomes import (
     is_done,
     outcome_of,
     outcomes_of,

@@ -236,7 +236,7 @@ class Subscribing(Transacting):
         refused at start. Of a batch, `message` is the list of its messages. For one handler alone: `middlewares=` of
         `subscribe`.
 
-        The first declared is outermost. What it returns or raises is judged like a handler's; None leaves the outcome
+        The first declared is outermost. What it returns or raises counts as a handler's does; None leaves the outcome
         as the handler said it. Without `call_next` the handler is not called, and the message is done.
         """
         self._may_declare("middleware")

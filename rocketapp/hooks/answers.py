@@ -31,7 +31,7 @@ class Wrapper:
     """Builds the callable that stands in front of the next one.
 
     Each half receives the next callable once, at start, and returns the one that is
-    called per message. What it raises or returns is judged like a handler's.
+    called per message. What it raises or returns counts as a handler's does.
 
     `layer`: where it stands. "telemetry" sees every message, filtered ones and copies too. "idempotency" lets one copy
     through, and what it calls has published and answered. "database" is a transaction: it commits when what it calls

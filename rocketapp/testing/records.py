@@ -293,7 +293,7 @@ class Recorder:
             begun[:] = [(one, error if one is message else why) for one, why in begun]
 
     def _returned(self, calls: list[_Call], result: Any, subscription: Subscription) -> None:
-        # Plain results are done; only the others have to be judged.
+        # Plain results are done; only of the others it is asked what they mean.
         messages = [message for message, _ in calls]
         if subscription.batch is not None:
             outcomes = outcomes_of(result, False, messages, subscription)
