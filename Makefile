@@ -6,6 +6,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 ARGS ?=
 JOBS ?= 5
+TYPES := $(BIN)/mypy && $(BIN)/lint-imports
 # Tests start some thousand processes: each finds compiled what the first one read.
 export PYTHONDONTWRITEBYTECODE :=
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
@@ -36,8 +37,8 @@ run: .venv/.run-stamp
 
 # Types are checked beside the tests: what is wrong with them is said at once.
 test: style .cache/spark-jars/.stamp .cache/asyncapi/.stamp
-	@{ $(MAKE) --no-print-directory types >.cache/types.log 2>&1 || { cat .cache/types.log >&2; false; }; } & types=$$!; \
-	$(MAKE) --no-print-directory -j 2 collected peers; \
+	@$(MAKE) --no-print-directory -j 2 collected peers
+	@{ { $(TYPES); } >.cache/types.log 2>&1 || { cat .cache/types.log >&2; false; }; } & types=$$!; \
 	$(BIN)/pytest -n $(JOBS) --dist loadscope $(ARGS); code=$$?; wait $$types && exit $$code
 	@.ci/missing-suites
 
@@ -46,8 +47,7 @@ style: .venv/.dev-stamp
 	$(BIN)/ruff format --check .
 
 types: .venv/.dev-stamp
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(TYPES)
 
 check: style types
 
