@@ -99,7 +99,7 @@ class ThreadWorkers:
         """It may be called again. `by_worker`: a thread says so, and looks for the next run itself."""
         with self._lock:
             self._ready.enter(caller)
-        if not by_worker:
+        if not by_worker and self._looking is None:  # otherwise the next look is soon enough
             self._on_loop(self._look_in, 0.0)
 
     def in_flight(self) -> list[tuple[Handler, Any]]:

@@ -17,6 +17,7 @@ from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, opened, way_context
 from tests.unit.consumer.modes.test_concurrent import dropping
 from tests.unit.consumer.reports import QUEUE, message
+from tests.unit.scripted import eventually
 
 OTHER, THIRD = MessageQueue("topic", "broker-a", 1), MessageQueue("topic", "broker-a", 2)
 MODES: dict[str, dict[str, Any]] = {"concurrent": {}, "keyed": {"order_by": lambda message: message.offset}}
@@ -120,3 +121,24 @@ def test_a_handler_with_a_backlog_holds_up_no_other_one(options: dict[str, Any])
         assert called.index("other") < 100
 
     run_virtual(main)
+
+
+@each_mode
+async def test_a_thread_that_goes_from_handler_to_handler_wakes_the_loop_once_per_burst(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, wakes = asyncio.get_running_loop(), 0
+    wake = loop.call_soon_threadsafe
+
+    def counted(*arguments: Any, **others: Any) -> Any:
+        nonlocal wakes
+        wakes += 1
+        return wake(*arguments, **others)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    handlers = [Handler(subscription(tag, tags=tag, is_async=False, **options), lambda _: None) for tag in "ab"]
+    mode, queues = mode_of(options, *handlers), (QUEUE, OTHER, THIRD)
+    sessions = [opened(mode, queue, *(message(at, "ab"[at % 2], queue) for at in range(2000))) for queue in queues]
+    await eventually(lambda: not any(process_queue for process_queue, _ in sessions), 30)
+    await mode.stop()
+    assert wakes < 600
