@@ -7,9 +7,11 @@ fill would turn every message into a dead letter.
 from __future__ import annotations
 
 import dataclasses
+import re
 import sys
 import types
 import typing
+from codecs import lookup
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -156,10 +158,24 @@ ALIASES = {
 """Other names in use."""
 
 
+_CHARSET = re.compile(r"""(?i);\s*charset\s*=\s*["']?([\w.:-]+)""")
+
+
 def canonical(content_type: str) -> str:
     """`application/json` for `Application/JSON; charset=utf-8` and `application/cloudevents+json`."""
     name = content_type.partition(";")[0].strip().lower()
     return JSON if name.endswith("+json") else ALIASES.get(name, name)
+
+
+def charset_of(content_type: str | None) -> str | None:
+    """The charset that a content type names, None for UTF-8. Raises ValueError for one that Python does not know."""
+    found = _CHARSET.search(content_type or "")
+    if found is None or found[1].lower() in ("utf-8", "utf8", "us-ascii"):
+        return None
+    try:
+        return lookup(found[1]).name
+    except LookupError:
+        raise ValueError(f"content-type {content_type!r}: no charset is called {found[1]!r}") from None
 
 
 class JsonCodec:

@@ -20,6 +20,7 @@ from rocketapp.app.codecs import (
     MessagePackCodec,
     UnfitTypeError,
     canonical,
+    charset_of,
     choice_in,
     convert_other,
     decoder_of,
@@ -126,6 +127,10 @@ class Form(NamedTuple):
     content_type: str
     schema: Mapping[str, Any] | None = None
     """What the codec says of its fields; None leaves that to the type."""
+
+
+def _read_text(message: Encoded) -> str:
+    return message.body.decode(charset_of(message.properties.get(CONTENT_TYPE)) or "utf-8")
 
 
 class PluginCodec:
@@ -258,7 +263,7 @@ class Payloads:
             return Reader(None, _by_choice(choice, reads))
         if kind is bytes or kind is str:
             decode = decoder_of(kind)
-            return Reader(decode, lambda message: decode(message.body))  # type: ignore[misc]  # both have one
+            return Reader(decode, _read_text if kind is str else lambda message: message.body)
         if self._versions and kind in self._versions:
             return Reader(None, self._read(kind, content_type))
         if content_type is None:
@@ -311,7 +316,8 @@ class Payloads:
             if found is None:
                 known = ", ".join(sorted(decoders))
                 raise ValueError(f"{CONTENT_TYPE} {content_type!r} has no codec for it: known are {known}")
-            return found
+            charset = charset_of(content_type)
+            return found if charset is None else lambda body: found(body.decode(charset).encode())
 
         return decoder
 

@@ -8,6 +8,8 @@ function itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
@@ -213,7 +215,7 @@ def _call_with_payload(function: Callable[..., Any], argument: Argument, subscri
         except MemoryError:
             raise
         except Exception as error:
-            raise undecodable(subscription, argument, error) from cause_of(error)
+            payload = _read_behind_mark(message.body, decode, subscription, argument, error)
         return function(payload)
 
     return call
@@ -284,9 +286,19 @@ def _decoded(argument: Argument, subscription: Subscription) -> Get:
         except MemoryError:
             raise
         except Exception as error:
-            raise undecodable(subscription, argument, error) from cause_of(error)
+            return _read_behind_mark(message.body, decode, subscription, argument, error)
 
     return get
+
+
+def _read_behind_mark(
+    body: bytes, decode: Callable[[bytes], Any] | None, subscription: Subscription, argument: Argument, error: Exception
+) -> Any:
+    """The payload behind a UTF-8 byte order mark, which some writers of JSON put in front. Else raises DeadLetter."""
+    if decode is not None and body.startswith(BOM_UTF8):
+        with contextlib.suppress(Exception):
+            return decode(body.removeprefix(BOM_UTF8))
+    raise undecodable(subscription, argument, error) from cause_of(error)
 
 
 def _reader(argument: Argument) -> Reader:

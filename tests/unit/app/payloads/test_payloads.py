@@ -311,6 +311,33 @@ def test_a_codec_of_a_plugin_reads_and_writes_its_types() -> None:
     assert "as Point: invalid literal" in reason_of(app, message(b"a,b"))
 
 
+@pytest.mark.parametrize(
+    ("content_type", "body", "kind", "wanted"),
+    [
+        (None, b'\xef\xbb\xbf{"a":1}', dict, {"a": 1}),
+        ("application/json", b'\xef\xbb\xbf{"a":1}', dict, {"a": 1}),
+        ("application/json; charset=utf-16", '{"a":"é"}'.encode("utf-16"), dict, {"a": "é"}),
+        ('text/plain; charset="ISO-8859-1"', "é".encode("latin-1"), str, "é"),
+        ("text/plain; charset=UTF-8", "é".encode(), str, "é"),
+        ("text/plain; charset=latin-1", b"\xe9", bytes, b"\xe9"),
+    ],
+)
+def test_the_charset_that_a_body_names_and_a_byte_order_mark_are_read(
+    content_type: str | None, body: bytes, kind: Any, wanted: Any
+) -> None:
+    app = RocketApp("shop")
+    returns(app, kind)
+    properties = {} if content_type is None else {"content-type": content_type}
+    assert handled(app, Message.make(body, topic="orders", properties=properties)) == wanted
+
+
+def test_a_charset_that_nobody_knows_is_a_dead_letter_with_its_name() -> None:
+    app = RocketApp("shop")
+    returns(app, dict)
+    one = Message.make(b"{}", topic="orders", properties={"content-type": "application/json; charset=klingon"})
+    assert "no charset is called 'klingon'" in reason_of(app, one)
+
+
 def test_a_codec_that_makes_no_bytes_is_named() -> None:
     class Texts(PointCodec):
         asked: ClassVar[list[type[Any]]] = []
