@@ -36,7 +36,11 @@ class RetriesInPlace:
         """`ended`: done when the session waits for no message any more."""
         self._process_queue, self._ended, self._context = process_queue, ended, context
         self.earlier: dict[int, int] = context.attempts.take(process_queue.message_queue, process_queue.end_offset)
-        """Failed attempts of earlier sessions, by offset; of messages that were not started in this one."""
+        """Failed attempts of earlier sessions, by offset; of messages that were not started in this one.
+
+        As long as there is one, its queue is walked through message by message. Not all come again: after a roll-out
+        nobody may want them, and a broker may have lost them.
+        """
         self.failed: dict[int, int] = {}
         """Failed attempts of messages that were started in this session, until the queue is committed beyond them."""
         self._told: int | None = None
@@ -118,6 +122,8 @@ class RetriesInPlace:
         """Every message below this offset is done: the queue is committed up to it."""
         if self.failed:
             self.failed = {at: times for at, times in self.failed.items() if at >= offset}
+        if self.earlier:
+            self.earlier = {at: times for at, times in self.earlier.items() if at >= offset}
         if self._told is not None and self._told < offset:
             self._context.attempts.tell(self._process_queue.message_queue, self._told + 1, 0)
             self._told = None

@@ -263,3 +263,16 @@ async def test_a_parked_message_waits_for_its_own_time_beside_another_one() -> N
     await asyncio.sleep(100)
     await mode.stop()
     assert {at: times[1] - times[0] for at, times in called.items()} == {0: pytest.approx(60), 1: pytest.approx(1)}
+
+
+@in_virtual_time
+async def test_attempts_of_a_message_that_does_not_come_again_are_forgotten_when_it_is_passed() -> None:
+    async def call(_: Message) -> None: ...
+
+    mode = in_order(Handler(subscription(orderly=True), call))
+    mode.context.attempts.keep(QUEUE, {1: 2, 3: 1, 9: 1})
+    process_queue, delivery = opened(mode, QUEUE, message(0), message(2), message(4))
+    await asyncio.sleep(1)
+    assert process_queue.commit_offset == 5
+    assert delivery.retries.earlier == {9: 1}
+    await mode.stop()
