@@ -16,7 +16,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE / "_ext")]  # the code beside these p
 project = "rocketapp"
 author = "The rocketapp developers"
 release = version = version_of("rocketapp")
-extensions = ["myst_parser", "rocketapp_site.site"]
+extensions = ["myst_parser", "sphinx_copybutton", "rocketapp_site.site"]
 root_doc = "docs/index"
 include_patterns = [
     "docs/**.md",
@@ -39,3 +39,6 @@ html_use_index = False
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+# What is copied runs: neither prompts nor what commands print. Blocks of plain text are output and drawings.
+copybutton_selector = "div.highlight:not(.highlight-text *) > pre"
+copybutton_exclude = ".linenos, .gp, .go"

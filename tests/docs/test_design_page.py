@@ -16,7 +16,7 @@ def test_every_file_that_the_design_names_is_there() -> None:
 
 
 def test_every_room_is_on_the_map() -> None:
-    drawn = PAGE.partition("```text\n")[2].partition("```")[0]
+    drawn = PAGE.partition("```text layers\n")[2].partition("```")[0]
     on_map = {word for line in drawn.splitlines() for word in re.split(r"\s{2,}", line.strip())[0].split(" | ")}
     package = ROOT / "rocketapp"
     rooms = {path.stem for path in package.iterdir() if (path / "__init__.py").exists() or path.suffix == ".py"}

@@ -100,6 +100,20 @@ def test_nothing_is_loaded_from_elsewhere(site: Site) -> None:
     assert [file.name for file in styles if remote.search(file.read_text(encoding="utf-8"))] == []
 
 
+def test_what_is_copied_runs(site: Site) -> None:
+    """Prompts and output are left out; drawings and output alone have no button. The scripts are files of the site."""
+    script = site.text("_static/copybutton.js")
+    assert "'.linenos, .gp, .go'" in script
+    assert "'div.highlight:not(.highlight-text *) > pre'" in script
+    assert '<span class="gp">$ </span>rocketapp' in site.text("docs/index.html")
+    assert '<script src="../_static/copybutton.js' in site.text("docs/index.html")
+
+
+def test_drawings_are_on_the_site_as_svg_and_in_its_texts_as_text(site: Site) -> None:
+    assert site.text("docs/explanation/design.html").count('<figure class="drawn') == 13
+    assert "```text\n wanted -->" in site.text("docs/explanation/design.md")
+
+
 def test_the_search_works_without_a_server(site: Site) -> None:
     index = site.text("searchindex.js")
     assert index.startswith("Search.setIndex(")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from rocketapp_site import llms
+from rocketapp_site import drawings, llms
 from rocketapp_site.navigation import HOME, with_tree
 from rocketapp_site.reference import completed
 
@@ -21,9 +21,10 @@ class Pages:
         self._texts: dict[str, str] = {}
 
     def read(self, app: Sphinx, page: str, source: list[str]) -> None:
-        self._texts[page] = completed(page, source[0])
+        text = completed(page, source[0])
+        self._texts[page] = drawings.plain(text)
         # On the site a page is known by its title, not by its file.
-        titled = re.sub(r"\[[\w./-]+\.md\]\(", "[](", self._texts[page])
+        titled = re.sub(r"\[[\w./-]+\.md\]\(", "[](", drawings.drawn(text))
         source[0] = with_tree(page, titled, app.env.found_docs)
 
     def finish(self, app: Sphinx, error: Exception | None) -> None:
