@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from importlib import import_module
@@ -120,6 +121,15 @@ def test_the_search_works_without_a_server(site: Site) -> None:
     for word in ("dead", "letter", "rebalanc"):
         assert re.search(rf'"?\b{word}"?:', index), word
     assert "searchindex.js" in site.text("search.html")
+
+
+def test_who_searches_for_dead_letters_is_led_to_the_how_to(site: Site) -> None:
+    """What an entry of the index has in it counts up to 100, a heading or a word of a text at most 16."""
+    index = json.loads(site.text("searchindex.js").removeprefix("Search.setIndex(").removesuffix(")"))
+    entries = {name: [index["docnames"][one[0]] for one in found] for name, found in index["indexentries"].items()}
+    assert entries == {"dead letters": ["docs/how-to/retry-and-failure"]}
+    assert "100 * queryLower.length" in site.text("_static/searchtools.js")
+    assert "## Look at dead letters" in site.text("docs/how-to/retry-and-failure.md")
 
 
 def test_llms_txt_names_every_page_and_each_is_there(site: Site) -> None:

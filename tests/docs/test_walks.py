@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,21 @@ import pytest
 from tests.docs.pages import ROOT, blocks, commands
 from tests.unit.cli.processes import Command
 
-README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial.md"
+README, TUTORIAL, INDEX = ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/index.md"
+_ITS_OWN = (
+    r"^\d{4}-\S+ \S+ ",
+    r"\b[0-9A-F]{32}\b",
+    r"(?<=127\.0\.0\.1:)\d+",
+    r"(?<=process )\d+",
+    r"(?<=orders@broker-a:)\d",
+)
+"""What is different in each session: times, message ids, ports, processes, the queue that a message gets."""
+
+
+def lines_of(said: str) -> Counter[str]:
+    """What was printed, without what each session has of its own."""
+    lines = [line for line in said.splitlines() if line and not line.startswith(("# ", "$ "))]
+    return Counter(reduce(lambda line, own: re.sub(own, "", line), _ITS_OWN, line) for line in lines)
 
 
 class Reader:
@@ -32,7 +48,11 @@ class Reader:
     def types(self, page: Path, beginning: str) -> Command:
         """The first of the page's commands that begins so."""
         lines = [text.removeprefix(".venv/bin/") for _, text in commands(page)]
-        words = shlex.split(next(line for line in lines if line.startswith(beginning)))
+        return self.opens(f"$ {next(line for line in lines if line.startswith(beginning))}")
+
+    def opens(self, session: str) -> Command:
+        """A terminal, in which the command of a session is typed."""
+        words = shlex.split(next(line for line in session.splitlines() if line.startswith("$ "))[2:])
         self._commands.append(Command(self._folder, *words[1:]))
         return self._commands[-1]
 
@@ -64,6 +84,21 @@ def test_the_quick_start(reader: Reader) -> None:
     run.says("paid order 1\n")
     run.stops()
     assert run.out.splitlines()[-1] == next(one.text for one in blocks(README) if one.language == "text").strip()
+
+
+def test_the_session_on_the_first_page(reader: Reader) -> None:
+    """Typed again, each line of it comes again, but for times, ids, ports and the queue; the log may say more."""
+    reader.write(INDEX, 0)
+    first, second = next(one.text for one in blocks(INDEX) if one.text.startswith("# first")).split("\n\n")
+    run = reader.opens(first)
+    run.says("shop started")
+    send = reader.opens(second)
+    send.ends(0)
+    run.says("paid order 1\n")
+    run.signal(signal.SIGINT)
+    run.ends(0)
+    assert lines_of(first) - lines_of(f"{run.out}{run.err}") == Counter(["^C"])
+    assert lines_of(second) == lines_of(send.out)
 
 
 def test_the_first_message_comes_once_and_its_topic_has_four_queues_for_four_workers(reader: Reader) -> None:

@@ -128,6 +128,8 @@ TREES: Mapping[str, Sequence[Group]] = {
     ),
 }
 """Page -> what stands below it."""
+FOUND_BY = {"docs/how-to/retry-and-failure": "dead letters"}
+"""Page -> what a reader may search for, who then gets this page first."""
 SHOWN = {"docs/how-to/index"}
 """Pages that show what stands below them. The others name it in their text."""
 
@@ -139,8 +141,11 @@ def below(page: str, found: Collection[str]) -> list[tuple[str, list[str]]]:
 
 
 def with_tree(page: str, text: str, found: Collection[str]) -> str:
-    """The text of a page, and directives for what stands below it."""
+    """The text of a page, and directives for what stands below it, and for what the search finds it by."""
     parts = [text]
+    if page in FOUND_BY:
+        title, _, rest = text.partition("\n")
+        parts = [title, f"```{{index}} !{FOUND_BY[page]}\n```", rest]
     for caption, pages in below(page, found):
         options = [
             ":titlesonly:",
