@@ -106,7 +106,7 @@ def test_what_is_copied_runs(site: Site) -> None:
     script = site.text("_static/copybutton.js")
     assert "'.linenos, .gp, .go'" in script
     assert "'div.highlight:not(.highlight-text *) > pre'" in script
-    assert '<span class="gp">$ </span>rocketapp' in site.text("docs/index.html")
+    assert '<span class="gp">$ </span>rocketapp' in site.text("docs/tutorial.html")
     assert '<script src="../_static/copybutton.js' in site.text("docs/index.html")
 
 
