@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from xml.etree import ElementTree
 
 import pytest
 
 from rocketapp_site import drawings
-from tests.docs.pages import PAGES, name_of
+from tests.docs.pages import PAGES, ROOT, name_of
 
+SPEED = ROOT / "docs/explanation/speed.json"
 SVG = "{http://www.w3.org/2000/svg}"
 MARKED = [
     pytest.param(found, id=f"{name_of(page)}:{number}")
     for page in PAGES
-    for number, found in enumerate(re.findall(r"(?ms)^```text (?:drawing|layers|terminal)\n.*?^```$", page.read_text()))
+    for number, found in enumerate(
+        re.findall(r"(?ms)^```text (?:drawing|layers|terminal|bars)\n.*?^```$", page.read_text())
+    )
 ]
 
 
@@ -42,6 +46,23 @@ def test_what_an_arrow_leads_to_is_a_box_and_what_stands_in_a_line_is_not() -> N
 def test_each_name_of_a_layer_is_a_box() -> None:
     svg = svg_of("```text layers\n queues         who owns what\n pull | retry   fetch | send back\n```")
     assert boxes(svg) == ["queues", "pull", "retry"]
+
+
+def test_bars_are_as_long_as_their_numbers() -> None:
+    svg = svg_of("```text bars\n Java's client  20.0\n ours            5.0\n```")
+    long, short = (int(one.get("width", "")) for one in svg.iter(f"{SVG}rect"))
+    assert long == 4 * short
+
+
+def test_the_figures_of_the_page_on_speed_are_those_of_the_run() -> None:
+    page, run = (ROOT / "docs/explanation/speed.md").read_text(), json.loads(SPEED.read_text())
+    table = re.findall(r"^\| (.+) \| `(.+)` \| ([\d.]+) \| ([\d,]+) \|$", page, re.MULTILINE)
+    assert len(table) > 10
+    for label, row, cpu, rate in table:
+        figures = run["consuming"][row][0]
+        assert (cpu, rate) == (f"{figures['cpu_us_per_message']:.1f}", f"{figures['per_second']:,.0f}")
+        assert re.search(rf"(?m)^ {re.escape(label.replace('`', ''))} +{re.escape(cpu)}$", page)
+    assert f"of {run['count']:,} messages" in page
 
 
 def test_other_text_stays_text() -> None:

@@ -6,6 +6,7 @@ The text in the Markdown is the source, and what is read on a terminal. Its bloc
   words within a line, or at the end of one without a head, say what the line means.
 - ` ```text layers `: a line for each layer, with names and what they are; what lies below is used by what lies above.
 - ` ```text terminal `: what was typed and printed in a terminal.
+- ` ```text bars `: a line for each bar, with words and a number.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import NamedTuple
 
 CELL, ROW = 8, 24
 """Width and height of one character."""
-_BLOCK = re.compile(r"^```text (drawing|layers|terminal)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BAR = 60
+"""Characters of the longest bar."""
+_BLOCK = re.compile(r"^```text (drawing|layers|terminal|bars)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"(?<![^\s|])(?:[<+]?-[-+]*[>+]?|[+v^])(?![^\s|])|\|(?! [^\s|])|(?<![^\s|] )\|")
 """A line with its heads, a corner, a head that points up or down, or a bar, which between words is one of them."""
 _UPRIGHT = "|+v^"
@@ -89,7 +92,25 @@ def terminal(lines: Sequence[str]) -> str:
     return _svg("terminal", parts, max(map(len, lines)) + 2, len(lines))
 
 
-KINDS: Mapping[str, Callable[[Sequence[str]], str]] = {"drawing": arrows, "layers": layers, "terminal": terminal}
+def bars(lines: Sequence[str]) -> str:
+    """A bar for each number, the longest as long as the room for it."""
+    cut = [line.strip().rsplit(maxsplit=1) for line in lines]
+    wide, most = max(len(name) for name, _ in cut) + 2, max(float(number) for _, number in cut)
+    parts = []
+    for row, (name, number) in enumerate(cut):
+        length = round(float(number) / most * BAR * CELL)
+        place = f'x="{wide * CELL}" y="{row * ROW + 4}" width="{length}" height="{ROW - 8}"'
+        parts.append(f'{_text(row, 1, name)}<rect class="bar" {place}/>')
+        parts.append(_text(row, wide + 1 + -(-length // CELL), number, "said"))
+    return _svg("bars", parts, wide + BAR + max(len(number) for _, number in cut) + 2, len(lines))
+
+
+KINDS: Mapping[str, Callable[[Sequence[str]], str]] = {
+    "drawing": arrows,
+    "layers": layers,
+    "terminal": terminal,
+    "bars": bars,
+}
 _KIND_OF = {"$ ": "typed", "# ": "said"}
 
 

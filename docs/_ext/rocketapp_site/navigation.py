@@ -100,6 +100,7 @@ TREES: Mapping[str, Sequence[Group]] = {
             (
                 "docs/explanation/how-delivery-works",
                 "docs/explanation/why-it-stands-still",
+                "docs/explanation/speed",
                 "docs/explanation/glossary",
                 "docs/explanation/design",
                 "docs/decisions/README",
