@@ -35,12 +35,17 @@ def test_no_promise_breaks_when_mechanisms_meet(seed: int, pool: ProcessPoolExec
     assert pool.submit(simulate, seed, PAIRS).result().findings == [], f"{sorted(elements_of(seed))}: {again}"
 
 
-def test_who_has_given_a_queue_back_forwards_nothing_of_it_after_the_death_of_who_had_taken_it(
-    pool: ProcessPoolExecutor,
-) -> None:
-    """The queue had another owner, which had stored the message as a dead letter, and it ended one process more each
-    time that the first owner asked for it."""
-    assert pool.submit(simulate, 115, PAIRS).result().findings == []
+@pytest.mark.parametrize(
+    ("seed", "lesson"),
+    [
+        (115, "who has given a queue back forwards nothing of it after the death of who had taken it"),
+        (447, "a member that joins may answer for its kind, also when the one that was asked before is dead"),
+        (1367, "what may be wanted waits while nobody of a kind has said what it wants, also when all of it are gone"),
+    ],
+    ids=["given back", "may answer", "has not said"],
+)
+def test_a_seed_that_has_found_a_defect_finds_none(seed: int, lesson: str, pool: ProcessPoolExecutor) -> None:
+    assert pool.submit(simulate, seed, PAIRS).result().findings == [], lesson
 
 
 @pytest.mark.parametrize("name", DEFECTS)

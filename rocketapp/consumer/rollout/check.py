@@ -277,7 +277,8 @@ class SubscriptionCheck:
         async with self._settling:
             if self.is_wanted(topic, tag) and not self.others.are_wanting(topic, tag):
                 await self._catch_up(await self._present())
-                self._unmatched.add((topic, tag))
+                if not self._unheard():
+                    self._unmatched.add((topic, tag))
         return self.others.takers(topic, tag)
 
     # Members, their kinds, and questions.
@@ -294,7 +295,8 @@ class SubscriptionCheck:
                 if (kind := self._kinds.get(key)) is None:
                     is_ours = key == self._kind
                     kind = self._kinds[key] = MemberKind(wants=self._own if is_ours else None, is_known=is_ours)
-                is_news |= name not in kind.members
+                if name not in kind.members:
+                    is_news, kind.tries, kind.not_before = True, 0, now  # this one may answer for all of its kind
                 kind.members.setdefault(name, Known(now)).seen = now
         if is_news:
             self._unmatched.clear()
@@ -319,6 +321,10 @@ class SubscriptionCheck:
         """Kinds that are present and have not said yet what they want, or may want something else by now."""
         unknown = {name: kind for name, kind in self._kinds.items() if not kind.is_known}
         return {name for name, kind in unknown.items() if not kind.members.keys().isdisjoint(self._listed)}
+
+    def _unheard(self) -> bool:
+        """Whether some kind may want anything: none of it has said yet what, those included that are gone of late."""
+        return any(kind.wants is None and kind.tries < _SILENT for kind in self._kinds.values())
 
     async def _catch_up(self, present: set[str]) -> None:
         """Ask kinds that have not said yet what they want, except those that do not answer."""
@@ -392,8 +398,10 @@ class SubscriptionCheck:
         """Pull and tell what all members want."""
         brokers, before, found = self._member.brokers, self._pulled() or {}, self._differences()
         union = self._union() if found else self._own
-        own = self._own.items()
-        brokers.carry({topic: data if topic in self._fixed else union[topic] for topic, data in own} if found else {})
+        every = {topic: SubscriptionData(topic) for topic in self._own}
+        wide = every if self._unheard() else union
+        wider = {} if wide is self._own else {topic: wide[topic] for topic in self._own if topic not in self._fixed}
+        brokers.carry({**self._own, **wider} if wider else {})
         after = self._pulled() or {}
         changed = {topic for topic in after if after[topic] != before.get(topic)}
         for queue, owned in self._member.owned.items() if changed else ():
@@ -402,7 +410,7 @@ class SubscriptionCheck:
         if any(self._kinds[name].tries for name in self._unknown()):
             # A member that stands still filters by what brokers have heard from us, when it goes on: that must be no
             # less than it wants, which nobody knows.
-            union = {topic: data if topic in self._fixed else SubscriptionData(topic) for topic, data in union.items()}
+            union = {topic: data if topic in self._fixed else every.get(topic, data) for topic, data in union.items()}
         told = [data for data in self.told if data not in self._retry]
         if {data.topic: shown(data) for data in told} != {topic: shown(data) for topic, data in union.items()}:
             # A broker takes the subscription of the newest version, from any member.

@@ -170,14 +170,19 @@ class Forwarding:
         return turn.take() or await call_before(turn, owned.ended)
 
     async def _offer(self, message: Message, place: _Place) -> None:
-        pause, turn = _FIRST_PAUSE, message.offset
-        while takers := await self._check.takers(message.topic, message.raw_tag()):
+        pause, turn, tag = _FIRST_PAUSE, message.offset, message.raw_tag()
+        while (takers := await self._check.takers(message.topic, tag)) or self._check.is_wanted(message.topic, tag):
             # As long as one may be at it, no other one is asked, though its broker does not see it.
             at = self._at.get(place)
             if at not in takers and place in self._waiting[place.queue] and self._is_given_back(place.queue):
                 if at is not None:  # who had taken it is gone, and may run on for as long as the lock lives
                     asyncio.get_running_loop().call_later(_LOCK_LIVES, self._forget, place, at)
                 raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
+            if not takers:
+                self._wait(place, "a member that may want it has not said yet what it subscribes")
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
             member = at if at in takers else takers[turn % len(takers)]
             async with self._questions.setdefault(member, asyncio.Semaphore(AT_ONCE)):
                 answer = await self._ask(message, place, member)
