@@ -215,7 +215,7 @@ def _call_with_payload(function: Callable[..., Any], argument: Argument, subscri
         except MemoryError:
             raise
         except Exception as error:
-            payload = _read_behind_mark(message.body, decode, subscription, argument, error)
+            payload = _read_behind_mark(message, decode, subscription, argument, error)
         return function(payload)
 
     return call
@@ -286,18 +286,22 @@ def _decoded(argument: Argument, subscription: Subscription) -> Get:
         except MemoryError:
             raise
         except Exception as error:
-            return _read_behind_mark(message.body, decode, subscription, argument, error)
+            return _read_behind_mark(message, decode, subscription, argument, error)
 
     return get
 
 
 def _read_behind_mark(
-    body: bytes, decode: Callable[[bytes], Any] | None, subscription: Subscription, argument: Argument, error: Exception
+    message: Any,
+    decode: Callable[[bytes], Any] | None,
+    subscription: Subscription,
+    argument: Argument,
+    error: Exception,
 ) -> Any:
     """The payload behind a UTF-8 byte order mark, which some writers of JSON put in front. Else raises DeadLetter."""
-    if decode is not None and body.startswith(BOM_UTF8):
-        with contextlib.suppress(Exception):
-            return decode(body.removeprefix(BOM_UTF8))
+    with contextlib.suppress(Exception):  # what the body itself raises is known already
+        if decode is not None and message.body.startswith(BOM_UTF8):
+            return decode(message.body.removeprefix(BOM_UTF8))
     raise undecodable(subscription, argument, error) from cause_of(error)
 
 

@@ -52,7 +52,7 @@ def failure_of(app: RocketApp, plugin: object, kind: type[Exception] = KeyError)
         result = handler.call(one)
         if handler.subscription.is_async:
             asyncio.run(result)
-    ((_, failure),) = ByOffset(queue, handler).settle(one, caught.value, True)
+    ((_, failure),) = ByOffset(queue, handler).acknowledge(one, caught.value, True)
     return str(failure)
 
 
