@@ -418,7 +418,8 @@ class Publishing(Publisher):
     def sending(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[SendResult]:
         check_names("publish", options, PublishOptions)
         message, timeout = self.outgoing(topic, body, options), timeout_of(options)
-        return Call(lambda: self._sender(options).send(message, timeout=timeout), message.topic, timeout)
+        sender = self._sender(options)
+        return Call(lambda: sender.send(message, timeout=timeout), message.topic, timeout)
 
     def sending_many(
         self, topic: str | Topic[Any], items: Iterable[Any], options: SendOptions
@@ -428,17 +429,20 @@ class Publishing(Publisher):
             raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
         messages = [self.outgoing(topic, body, options) for body in items]
         name = topic.name if isinstance(topic, Topic) else topic
-        return Call(lambda: self._sender(options).send_many(messages), name, math.inf)
+        sender = self._sender(options)
+        return Call(lambda: sender.send_many(messages), name, math.inf)
 
     def sending_one_way(self, topic: str | Topic[Any], body: Any, options: SendOptions) -> Call[None]:
         check_names("publish_one_way", options, SendOptions)
         message = self.outgoing(topic, body, options)
-        return Call(lambda: self._sender(options).send_one_way(message), message.topic, None)
+        sender = self._sender(options)
+        return Call(lambda: sender.send_one_way(message), message.topic, None)
 
     def asking(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[Message]:
         check_names("request", options, PublishOptions)
         message, timeout = self.outgoing(topic, body, options), timeout_of(options)
-        return Call(lambda: self._request(message, options, timeout), message.topic, timeout)
+        sender = self._sender(options)
+        return Call(lambda: self._request(message, sender, options, timeout), message.topic, timeout)
 
     def recalling(self, topic: str | Topic[Any], handle: str, cluster: str | None, timeout: float | None) -> Call[None]:
         if not isinstance(handle, str):
@@ -451,8 +455,10 @@ class Publishing(Publisher):
 
         return Call(recall, name, limit)
 
-    async def _request(self, message: Outgoing, options: PublishOptions, timeout: float | None) -> Message:
-        loop, running, sender = asyncio.get_running_loop(), self._running(), self._sender(options)
+    async def _request(
+        self, message: Outgoing, sender: Sender, options: PublishOptions, timeout: float | None
+    ) -> Message:
+        loop, running = asyncio.get_running_loop(), self._running()
         timeout = timeout or running.send_timeout
         requests, end = running.producer(self._cluster_of(options)).requests, loop.time() + timeout
         await requests.ready(message.topic, timeout / 2)

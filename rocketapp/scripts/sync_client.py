@@ -64,6 +64,7 @@ class SyncClient(PublishesSync):
                 loop.stop()
 
     def _through(self) -> Publishing:
+        self._entered()
         return _InItsThread(self._client, self._run)
 
     def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
@@ -120,14 +121,23 @@ class SyncClient(PublishesSync):
             if self._loop is not None:
                 self._run(self._client._end(reading))
 
-    def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        problem = "write `with SyncClient(...) as client:`" if self._loop is None else None
-        if self._loop is not None and not self._loop.is_ours:
+    def _entered(self) -> _LoopThread:
+        """Raises SetupError outside of `with`, and in a forked process."""
+        loop = self._loop
+        if loop is None:
+            raise SetupError(place_of_call(), f"{self!r}: write `with SyncClient(...) as client:`")
+        if not loop.is_ours:
             problem = "its thread is in the process that this one was forked from: make a client here"
-        if self._loop is None or problem is not None:
-            call.close()
             raise SetupError(place_of_call(), f"{self!r}: {problem}")
-        return self._loop.run(call)
+        return loop
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        try:
+            loop = self._entered()
+        except SetupError:
+            call.close()
+            raise
+        return loop.run(call)
 
 
 class _InItsThread(Publishing):

@@ -33,7 +33,6 @@ CASES = (
     Case("equal hashes", "BB", ("Aa", "BB", "Aa"), ("BB",)),
     Case("upper and lower case", "BB", ("bb", "Bb"), ()),
     Case("not ascii", "标签 || été", ("标签", "été", "ete"), ("标签", "été")),
-    Case("single bar belongs to the tag", "a|b", ("a|b", "a", "b"), ("a|b",)),
     Case("unknown alternative", "A|| noExist", ("A", "B"), ("A",)),
 )
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import all_blocks
+from tests.docs.pages import all_blocks, name_of
+from tests.environments.recipes import RECIPES
 from tests.typing.checkers import ROOT, Found, mypy, pyright
 
 pytestmark = pytest.mark.timeout(600)  # ten seconds of CPU, which a busy machine gives late
@@ -22,10 +23,16 @@ CHECKERS: dict[str, Callable[[list[Path]], Found]] = {"mypy": mypy, "pyright": p
 
 @pytest.fixture(scope="module")
 def of_pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Every snippet of the pages as a file: `tutorial_md_18.py`, where it keeps its line numbers."""
+    """Every snippet of the pages as a file: `tutorial_md_18.py`, where it keeps its line numbers.
+
+    What recipes import is not installed here.
+    """
     folder = tmp_path_factory.mktemp("pages")
     files = []
+    recipes = {name_of(page) for page in RECIPES}
     for block in all_blocks("python"):
+        if block.place.rpartition(":")[0] in recipes:
+            continue
         page, _, line = block.place.rpartition(":")
         file = folder / f"{page.replace('/', '_').replace('-', '_').replace('.', '_')}_{line}.py"
         file.write_text("\n" * (int(line) - 1) + block.text)

@@ -18,11 +18,11 @@ from rocketapp.model.snapshot import HandlerStats
 FRESH = 5.0
 """Seconds that a worker's report says something about now; they come every second or faster."""
 _ALWAYS = ("handled", "retried", "dead_lettered", "unmatched")
-_IF_ANY = ("dropped", "filtered")
+_IF_ANY = ("dropped",)
 
 
 def summary_line(stats: HandlerStats) -> str:
-    """What became of the messages: the last line on stdout. `dropped` and `filtered` are there when any was."""
+    """What became of the messages: the last line on stdout. `dropped` is there when any was."""
     counts = {name: getattr(stats, name) for name in (*_ALWAYS, *_IF_ANY)}
     return " ".join(f"{name}={count}" for name, count in counts.items() if count or name in _ALWAYS)
 

@@ -96,7 +96,7 @@ class LineRun(Run):
         self.delivery: InOrderDelivery = delivery
         self.number: int = number
         self.lease: Lease = delivery.lease
-        self.record_of = delivery.record_of
+        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
         self.notes_each: bool = delivery.has_keys
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class HeadsRun(FreeRun):
     def __init__(self, delivery: InOrderDelivery, items: Sequence[Pair], *, is_of_one: bool) -> None:
         super().__init__(items, delivery, is_of_one=is_of_one)
         self.lease: Lease = delivery.lease
-        self.record_of = delivery.record_of
+        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
 
     def started_to(self) -> int:
         """No started message lies above this offset; a thread may take the first one meanwhile."""

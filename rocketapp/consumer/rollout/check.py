@@ -399,7 +399,8 @@ class SubscriptionCheck:
         brokers, before, found = self._member.brokers, self._pulled() or {}, self._differences()
         union = self._union() if found else self._own
         every = {topic: SubscriptionData(topic) for topic in self._own}
-        wide = every if self._unheard() else union
+        is_unheard = self._unheard()
+        wide = every if is_unheard else union
         wider = {} if wide is self._own else {topic: wide[topic] for topic in self._own if topic not in self._fixed}
         brokers.carry({**self._own, **wider} if wider else {})
         after = self._pulled() or {}
@@ -407,7 +408,7 @@ class SubscriptionCheck:
         for queue, owned in self._member.owned.items() if changed else ():
             if queue.topic in changed:
                 owned.pull_anew()
-        if any(self._kinds[name].tries for name in self._unknown()):
+        if is_unheard or any(self._kinds[name].tries for name in self._unknown()):
             # A member that stands still filters by what brokers have heard from us, when it goes on: that must be no
             # less than it wants, which nobody knows.
             union = {topic: data if topic in self._fixed else every.get(topic, data) for topic, data in union.items()}

@@ -191,6 +191,7 @@ def test_routes_as_json_have_every_column() -> None:
         "topic": "orders",
         "tags": [],
         "sql": None,
+        "filter": None,
         "broadcast": False,
         "handler": one.handler_name,
         "place": one.place,
