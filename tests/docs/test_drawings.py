@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from statistics import median
 from xml.etree import ElementTree
 
 import pytest
@@ -59,8 +60,9 @@ def test_the_figures_of_the_page_on_speed_are_those_of_the_run() -> None:
     table = re.findall(r"^\| (.+) \| `(.+)` \| ([\d.]+) \| ([\d,]+) \|$", page, re.MULTILINE)
     assert len(table) > 10
     for label, row, cpu, rate in table:
-        figures = run["consuming"][row][0]
-        assert (cpu, rate) == (f"{figures['cpu_us_per_message']:.1f}", f"{figures['per_second']:,.0f}")
+        rounds = run["consuming"][row]
+        median_cpu, median_rate = (median(one[name] for one in rounds) for name in ("cpu_us_per_message", "per_second"))
+        assert (cpu, rate) == (f"{median_cpu:.1f}", f"{median_rate:,.0f}")
         assert re.search(rf"(?m)^ {re.escape(label.replace('`', ''))} +{re.escape(cpu)}$", page)
     assert f"of {run['count']:,} messages" in page
 
