@@ -20,17 +20,17 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
-from rocketapp.consumer.journal import Note
 from rocketapp.consumer.modes.by_callers import ModeByCallers
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Prompting, Uncommitted
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import QueueLock, lock_for
 from rocketapp.consumer.modes.keys import KeysOfHandler, OrderKeys
+from rocketapp.consumer.modes.lines import HeadsRun, LineRun
 from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.stalls import CALL_PATIENCE, OF_CALL, waits_for_call
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Run, Taker
+from rocketapp.consumer.workers.run import STINT, Pair, Taker
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
@@ -70,113 +70,6 @@ class InOrderMode(ModeByCallers):
         """No span where the lowest unfinished message is the only one that runs."""
         limits = super().limits(config)
         return limits if self.keys is not None else replace(limits, max_span=None)
-
-
-class LineRun(Run):
-    """Messages that are handled one after the other: those of a queue, or of one key."""
-
-    in_order: bool = True
-    is_at_work: bool = False
-    """It is with workers, or its first message rests, or the head of its key is still in another run."""
-    rests: bool = False
-    """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
-    sees_to_first: bool = False
-    """That is the first one of `items`; a message that has failed is not among them."""
-    checked: int = -1
-    """Up to this offset it is counted what dead processes and earlier sessions have done: once for each message."""
-    in_turn: Message | None = None
-    """Its first message, when that is quarantined and has its turn."""
-    timer: asyncio.TimerHandle | None = None
-    formed_by: float | None = None
-    """When the batch of its first message is formed, full or not."""
-
-    def __init__(self, delivery: InOrderDelivery, number: int) -> None:
-        """`number`: where it is found among the lines of its session."""
-        super().__init__(())
-        self.delivery: InOrderDelivery = delivery
-        self.number: int = number
-        self.lease: Lease = delivery.lease
-        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
-        self.notes_each: bool = delivery.has_keys
-
-    def __repr__(self) -> str:
-        return f"<LineRun {self.number}: {len(self.items)} messages>"
-
-    def note(self, note: Note, most: int) -> int:
-        """What comes while a call is suspended is not in the note: it belongs to the next time."""
-        items = self.items
-        try:
-            if self.record_of is None or not items[0][0].handler.runs_here:
-                note.clear()
-            elif not self.notes_each:
-                most = min(most, len(items))
-                note.write(self.record_of(first_of(items[0][1]).offset, last_of(items[most - 1][1]).offset))
-        except IndexError:
-            return 0  # it was given up meanwhile
-        return most
-
-    def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        self.delivery.ended_call(self, taker, item, result, raised)
-
-    def returned(self) -> None:
-        self.delivery.returned(self)
-
-    def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
-        if not self.delivery.is_void:
-            taker.done_all(items)
-
-    def failed(self, error: BaseException) -> None:
-        self.delivery.fail(error)
-
-    @property
-    def tells_that_it_waits(self) -> bool:  # type: ignore[override]
-        return not self.delivery.has_keys
-
-    def waits_for(self, caller: Caller) -> None:
-        if self.waits and self.is_queued:
-            self.delivery.waits_for(caller)
-
-    def waits_no_more(self) -> None:
-        self.delivery.waits_no_more()
-
-
-class HeadsRun(FreeRun):
-    """The heads of different keys: they start independently of one another, under the lease."""
-
-    in_order: bool = True
-    rests: bool = False
-    notes_each: bool = True
-
-    def __init__(self, delivery: InOrderDelivery, items: Sequence[Pair], *, is_of_one: bool) -> None:
-        super().__init__(items, delivery, is_of_one=is_of_one)
-        self.lease: Lease = delivery.lease
-        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
-
-    def started_to(self) -> int:
-        """No started message lies above this offset; a thread may take the first one meanwhile."""
-        try:
-            return int(self.items[0][1].offset) - 1
-        except IndexError:
-            return self.last_offset
-
-    def note(self, note: Note, most: int) -> int:
-        """Each is noted down as it starts."""
-        note.clear()
-        return most
-
-    def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        self.delivery.ended_head(taker, item, result, raised)
-        self.returned()
-
-    def returned(self) -> None:
-        self.delivery.walked(self)
-
-    def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
-        if not self.delivery.is_void:
-            taker.done_all(items)
-
-    def failed(self, error: BaseException) -> None:
-        self.delivery.fail(error)
 
 
 class InOrderDelivery:

@@ -3,7 +3,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -86,7 +86,7 @@ def test_orders_of_the_web_are_settled_and_billed_once(server: None) -> None:
     with subprocess.Popen([sys.executable, "manage.py", "consume"], env=os.environ) as process:
         while bills.count() < 30:
             assert process.poll() is None
-            time.sleep(0.02)
+            threading.Event().wait(0.02)
         process.kill()
     assert bills.count() < 300
     manage("consume", "--exit-when-idle", "20")

@@ -2,6 +2,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -34,7 +35,7 @@ def endpoint(rocketapp_broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         while not (found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text())):
             assert process.poll() is None, log.read_text()
-            time.sleep(0.1)
+            threading.Event().wait(0.1)
         yield found[0]
         process.terminate()
 
@@ -51,7 +52,7 @@ def test_the_query_finds_the_lag_and_no_more_replicas_are_asked_for_than_there_a
     deadline = time.monotonic() + 60
     while not (lag := lag_that_prometheus_would_see(endpoint)):
         assert time.monotonic() < deadline, f"no lag of 8 queues as {NAME} with {WANTED}"
-        time.sleep(0.5)
+        threading.Event().wait(0.5)
     assert 0 < lag <= 100
     queues = json.loads(rocketapp("topic", "show", "orders", "--json"))["queues"]
     assert SPEC["maxReplicaCount"] == len(queues)
