@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rocketapp.model.event import Moving, Observe, QueueBlocked
+from rocketapp.model.event import LoopFailed, Moving, Observe, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 
 Text = str | Callable[[], str]
@@ -50,6 +50,8 @@ class StallReasons:
         """By queue and source."""
         self._told: set[MessageQueue] = set()
         """Queues that were reported as blocked, and not as moving again."""
+        self.corrections: dict[MessageQueue, str] = {}
+        """By queue why its offset was corrected last."""
 
     def blocked(
         self,
@@ -69,6 +71,11 @@ class StallReasons:
         else:
             reasons[source] = _Reason(kind, reason, self._now() + patience)
         self._tell(queue, reasons)
+
+    def corrected(self, queue: MessageQueue, why: str) -> None:
+        """Its broker has nothing at the group's offset: another one takes its place, and the queue goes on."""
+        self.corrections[queue] = why
+        self._observe(LoopFailed(f"pull {queue}", why))
 
     def moving(self, queue: MessageQueue, *, source: str = OF_QUEUE) -> None:
         """The reason of this source is gone; the queue moves again if it was the last one."""

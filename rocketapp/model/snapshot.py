@@ -80,6 +80,8 @@ class QueueSnapshot:
     """When the broker stored the oldest of the unfinished messages, in milliseconds since 1970; None without any."""
     rest: int | None = None
     """Of a popped topic: what the broker had left when it last answered, as of all members; None of a pulled queue."""
+    corrected: str = ""
+    """Why its offset was corrected last, beyond the queue's end or below its first message; empty when it never was."""
 
     @property
     def lag(self) -> int | None:

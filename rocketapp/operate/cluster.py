@@ -15,7 +15,7 @@ from rocketapp.errors import BrokerError, RocketAppError
 from rocketapp.model.event import QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
-from rocketapp.operate.verdict import Finding
+from rocketapp.operate.verdict import Finding, mend_of_offset
 from rocketapp.plugins.log_lines import line_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.requests.assignment import ALL_QUEUES
@@ -89,6 +89,7 @@ class ClusterLook:
         for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
         await asyncio.gather(*(self._of_broker(state, name, some) for name, some in by_broker.items()))
+        state.findings += _beyond_the_end(state)
         if by_broker and not state.members:
             waiting = f", and {_waiting(state.lag)}" if state.lag and not broadcast else ""
             text = f"group {group} has no members: nothing consumes its topics{waiting}"
@@ -164,6 +165,21 @@ def standing(before: GroupState, after: GroupState, seconds: float, *, is_owned:
             mend = "see that every member takes the topic (rocketapp group show) and has the same consumer.allocation"
         text = line_of(QueueBlocked(after.group, one.queue, reason)).text
         yield Finding(text=text, mend=mend, seconds=seconds, needs_person=True)
+
+
+def _beyond_the_end(state: GroupState) -> Iterator[Finding]:
+    """Queues that end before what is committed of them: the store is another one, or has lost its tail.
+
+    A member notices it with its next pull, and commits where it goes on.
+    """
+    for one in state.queues:
+        if one.committed is not None and one.committed > one.end >= 0:
+            text = (
+                f"group {state.group}: {one.queue} is committed up to offset {one.committed}, "
+                f"beyond the broker's end {one.end}"
+            )
+            mend = mend_of_offset(state.group, one.queue.topic)
+            yield Finding(text=text, mend=mend, needs_person=True)
 
 
 def _popped(queue: MessageQueue) -> MessageQueue:

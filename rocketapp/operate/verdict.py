@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketapp.model.event import LoopFailed, QueueBlocked, RollOut
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.operate.view import Now, Seen, Stall, View
 from rocketapp.plugins.log_lines import line_of
 
@@ -49,7 +50,7 @@ def judge(now: Now) -> Verdict:
     late = [(one, finding) for one in now.processes if (finding := _late(one)) is not None]
     views = [one.view for one in now.processes if one.view is not None]
     found = [finding for _, finding in late]
-    found += [*_starts(now), *_unassigned(now, views), *_stalls(now, views), *_changes(views)]
+    found += [*_starts(now), *_unassigned(now, views), *_stalls(now, views), *_corrections(views), *_changes(views)]
     if now.is_draining:
         found.insert(0, Finding(text="draining: handlers that run may finish, and nothing new is started"))
     has_started = bool(now.processes) and all(one.has_started and _has_assigned(one) for one in now.processes)
@@ -120,10 +121,33 @@ def _stalls(now: Now, views: Sequence[View]) -> Iterator[Finding]:
     for stalls in together.values():
         first, longest = min(stalls, key=lambda one: one.queue), max(one.seconds for one in stalls)
         text = line_of(QueueBlocked(first.group, first.queue, first.reason)).text
-        if len(stalls) > 1:
-            text += f" (and {len(stalls) - 1} more of its queues)"
+        text += _and_more(len(stalls))
         mend = mend_of(first.reason, first.queue.topic)
         yield Finding(text=text, mend=mend, seconds=longest, needs_person=longest >= now.patience)
+
+
+def _and_more(count: int) -> str:
+    return f" (and {count - 1} more of its queues)" if count > 1 else ""
+
+
+def _corrections(views: Sequence[View]) -> Iterator[Finding]:
+    """Queues that do not go on where their group was: it goes on by itself, and a person may want the rest."""
+    together: dict[tuple[str, str, str, str], set[MessageQueue]] = {}
+    for group in (group for view in views for group in view.snapshot.groups):
+        for one in (one for one in group.queues if one.corrected):
+            key = group.group, one.queue.topic, one.queue.broker_name, one.corrected
+            together.setdefault(key, set()).add(one.queue)
+    for (group_name, topic, _, why), queues in together.items():
+        text = f"group {group_name}: {min(queues)}: {why}{_and_more(len(queues))}"
+        yield Finding(text=text, mend=mend_of_offset(group_name, topic))
+
+
+def mend_of_offset(group: str, topic: str) -> str:
+    """What a person can do about a committed offset that does not fit its queue."""
+    return (
+        "see whether the broker has lost its store or was replaced; what was passed over is read by "
+        f"rocketapp offset reset {group} {topic} --to first"
+    )
 
 
 def _changes(views: Sequence[View]) -> Iterator[Finding]:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from rocketapp.operate.running import ask
 from tests.faults import effects, restarts, scenarios
 from tests.faults.conftest import Tell
-from tests.peers.clusters import Embedded
+from tests.peers import toolchain
+from tests.peers.clusters import Embedded, free_port
 from tests.peers.java_client import Peer
+from tests.peers.running_app import RunningApp
+from tests.peers.waiting import wait_until
 
+_READER = """
+app = RocketApp("reader")
+
+@app.subscribe("orders")
+async def take(message: Message) -> None:
+    mark("done", text=message.text())
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if scenarios.scale() is scenarios.FULL else 900)]
 
 
@@ -43,3 +57,48 @@ def test_a_kill_repeats_at_most_the_message_in_hand(embedded: Embedded, tmp_path
 
 def test_the_outbox_loses_nothing_and_keeps_the_order_of_keys(embedded: Embedded, tmp_path: Path, tell: Tell) -> None:
     assert tell(effects.outbox(embedded, tmp_path, "postgresql", effects.harm()))["lost"] == 0
+
+
+def test_a_running_member_reads_all_of_an_empty_broker_in_the_place_of_its_own_and_says_so(tmp_path: Path) -> None:
+    broker = Embedded(tmp_path / "broker")
+    address = f"127.0.0.1:{free_port()}"
+    member = RunningApp(tmp_path / "reader", _READER, broker.name_server, "--http", address)
+    try:
+        member.wait_for(
+            lambda: "takes orders" in member.stderr or "orders does not exist" in member.stderr,
+            within=20,
+            what="it has joined",
+        )
+        effects.produce(broker.name_server, "orders", [f"old {number}" for number in range(100)])
+        member.wait_for_count(100, within=60)
+        broker.kill_broker()
+        shutil.rmtree(broker.store)
+        broker.start_again()
+        fresh = [f"new {number}" for number in range(40)]
+        effects.produce(broker.name_server, "orders", fresh)
+        member.wait_for_count(140, within=60)
+        assert sorted(member.texts()[100:]) == sorted(fresh)
+        told = wait_until(
+            lambda: [one for one in ask(address).findings if "beyond the broker's end" in one.text],
+            within=10,
+            what="/ready says it",
+        )
+        assert "orders@broker-a" in told[0].text
+        assert "its records are others" in told[0].text
+        assert "rocketapp offset reset reader orders --to first" in told[0].mend
+        doctor = toolchain.rocketapp_command(
+            "doctor", "app:app", "--http", address, "--name-server", broker.name_server
+        )
+        said = subprocess.run(
+            doctor,
+            cwd=tmp_path / "reader",
+            env={**os.environ, "HANDLER_LOG": str(tmp_path / "doctor.jsonl")},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (said.returncode, told[0].text in said.stdout) == (0, True), said
+    finally:
+        member.discard()
+        broker.stop()

@@ -247,7 +247,7 @@ class Assignment(Owned):
                 if self._moved.done():
                     await self._commit_move()
                 elif correction is not None and not self.is_ending:
-                    self._member.observe(LoopFailed(f"pull {self.queue}", correction.reason))
+                    self._member.stalls.corrected(queue, correction.reason)
                     offset = await starts.by_start(queue) if correction.by_start else correction.offset
                     await self._group.commits.store.commit(queue, offset)
         finally:

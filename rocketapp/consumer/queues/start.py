@@ -157,7 +157,9 @@ class Starts:
         rule = self._rules.get(queue.topic, "first")
         if await self._is_another(queue):
             del self._member.brokers.landmarks[queue]
-            return max(0, await self._member.brokers.min_offset(queue))
+            first = max(0, await self._member.brokers.min_offset(queue))
+            self._member.stalls.corrected(queue, f"its broker has another store: it is read from offset {first} on")
+            return first
         appeared_later = self._known is not None and queue not in self._known
         brokers, since = self._member.brokers, self._joined if appeared_later else None
         if since is None and self._local is not None:

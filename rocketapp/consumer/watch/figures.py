@@ -230,6 +230,7 @@ class Figures:
             lease="none" if (lock := self._leases.lock(queue)) is None else lock.state,
             oldest_ms=None if oldest is None else oldest.stored_ms,
             rest=None if popped is None else popped.rest,
+            corrected=self._member.stalls.corrections.get(queue, ""),
         )
 
     async def idle(self) -> IdleReport:

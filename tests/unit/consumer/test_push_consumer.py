@@ -388,6 +388,7 @@ def test_a_running_member_reads_an_empty_broker_in_the_place_of_the_old_one_from
         await eventually(lambda: sorted(seen[before:]) == sorted(fresh), 30)
         failures = [event.error for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
         assert "its records are others: 20 are read, from its first offset on" in failures[0]
+        assert [one.corrected for one in member.consumer.snapshot().queues if one.queue == queue] == [failures[0]]
         await member.stop()
         await cluster.stop()
 

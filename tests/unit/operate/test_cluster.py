@@ -51,3 +51,22 @@ async def test_what_waits_for_a_group_without_members_is_counted(count: int, say
         state = await ClusterLook(on.cluster.client, 5.0).group("billing", ["orders"])
         (finding,) = state.findings
         assert finding.text == f"group billing has no members: nothing consumes its topics, {says}"
+
+
+@in_virtual_time
+async def test_a_committed_offset_beyond_the_end_is_said_with_both_and_the_mend() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=2)
+        for queue_id in (0, 1):
+            request = CommitRequest("billing", "orders", queue_id, 50)
+            await on.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
+        for _ in range(10):
+            await on.client.send("orders", queue_id=0)
+        state = await ClusterLook(on.cluster.client, 5.0).group("billing", ["orders"])
+        found = [one for one in state.findings if "beyond" in one.text]
+        assert sorted(one.text for one in found) == [
+            f"group billing: orders@broker-a:{queue_id} is committed up to offset 50, beyond the broker's end {end}"
+            for queue_id, end in ((0, 10), (1, 0))
+        ]
+        assert all(one.needs_person for one in found)
+        assert all("rocketapp offset reset billing orders --to first" in one.mend for one in found)

@@ -10,7 +10,7 @@ from rocketapp.model.event import LoopBlocked, LoopFailed, RollOut
 from rocketapp.operate.verdict import judge, mend_of
 from rocketapp.operate.view import Now, Seen
 from rocketapp.plugins.log_lines import line_of
-from tests.unit.operate.views import now_of, seen, snapshot_of, stall, unassigned
+from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall, unassigned
 
 BLOCKED = LoopBlocked(6.0, "app.py:12", "app:settle", is_over=False, stack="settle app.py:12")
 
@@ -148,3 +148,16 @@ def test_a_roll_out_is_told_once_and_leaves_the_app_ready() -> None:
     assert finding.text == line_of(RollOut("shop", text)).text
     assert verdict.is_ready
     assert not finding.needs_person
+
+
+def test_an_offset_that_was_corrected_is_told_with_its_mend_and_leaves_the_app_ready() -> None:
+    why = (
+        "offset 50 is 40 beyond the broker's end 10, and its records are others: 10 are read, from its first offset on"
+    )
+    queues = [queue_at(10, queue_id=number, corrected=why) for number in (0, 1)]
+    one = seen(snapshot=snapshot_of(*queues))
+    verdict = judge(now_of(one, one))
+    (finding,) = verdict.findings
+    assert verdict.is_ready
+    assert finding.text == f"group shop: orders@broker-a:0: {why} (and 1 more of its queues)"
+    assert "rocketapp offset reset shop orders --to first" in finding.mend

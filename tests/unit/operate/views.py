@@ -19,6 +19,7 @@ def queue_at(
     queue_id: int = 0,
     committed: int = 5,
     oldest_ms: int | None = None,
+    corrected: str = "",
 ) -> QueueSnapshot:
     return QueueSnapshot(
         queue=MessageQueue("orders", "broker-a", queue_id),
@@ -30,6 +31,7 @@ def queue_at(
         blocked=still,
         lease="none",
         oldest_ms=oldest_ms,
+        corrected=corrected,
     )
 
 
