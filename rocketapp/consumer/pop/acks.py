@@ -200,14 +200,14 @@ class Invisibility:
         self._changed = asyncio.Event()
         """Set when messages are hidden for another time from now on."""
         self._changes: deque[_Change] = deque()
-        self._running = 0
+        self._running: set[asyncio.Task[None]] = set()
         self._ending: asyncio.Future[None] = self._loop.create_future()
         """Done when the queue is given up."""
         self._until = inf
         """When messages that were not started are left to come again by themselves, once the queue is given up."""
 
     def __repr__(self) -> str:
-        return f"<Invisibility {self._about}: {self._running + len(self._changes)} changes>"
+        return f"<Invisibility {self._about}: {len(self._running) + len(self._changes)} changes>"
 
     def comes_again(self, at: float) -> None:
         """A failed message comes again at this time of the loop."""
@@ -279,20 +279,23 @@ class Invisibility:
                 self._loop.call_later(_AGAIN / 4, partial(self._later, message, seconds, when_hidden, is_untouched))
             return
         self._changes.append(_Change(message, hand_out, seconds, is_last, when_hidden, is_untouched))
-        if self._running < _WIDTH:
-            self._running += 1
-            self._member.tasks.start(self._run(), f"hide messages of {self._about}")
+        if len(self._running) < _WIDTH:
+            running = self._member.tasks.start(self._run(), f"hide messages of {self._about}")
+            self._running.add(running)
+            running.add_done_callback(self._running.discard)
 
     def _later(self, message: Message, seconds: float, when_hidden: WhenHidden | None, is_untouched: bool) -> None:
         if self._queue.has(message):
             self._begin(message, seconds, is_last=True, when_hidden=when_hidden, is_untouched=is_untouched)
 
     async def _run(self) -> None:
-        try:
-            while self._changes:
-                await self._make(self._changes.popleft())
-        finally:
-            self._running -= 1
+        while self._changes:
+            await self._make(self._changes.popleft())
+
+    async def settled(self) -> None:
+        """Wait until the broker has answered every change, or no answer is waited for any more."""
+        while self._running:
+            await asyncio.wait(self._running)
 
     async def _make(self, change: _Change) -> None:
         while not (change.is_untouched and self._ending.done() and self._loop.time() >= self._until):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from functools import partial
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Owned
@@ -25,7 +24,6 @@ from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.pop_queue import PopQueue
-from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 
 _TRY_AGAIN = 1.0
@@ -151,8 +149,8 @@ class PopAssignment(Owned):
         """Finish and acknowledge what was started; the rest is hidden no longer."""
         self._invisibility.end()
         delivery.end()
-        for coming in filter(None, (popper.coming, popper.looking)):
-            coming.answer.add_done_callback(partial(self._answered_late, popper, coming))
+        under_way = [coming for coming in (popper.looking, popper.coming) if coming is not None]
+        self._member.tasks.start(self._give_back_late(popper, under_way), f"give back late answers of {self.queue}")
         drained = self._member.tasks.start(delivery.drained(), f"drain {self.queue}")
         await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
@@ -163,7 +161,18 @@ class PopAssignment(Owned):
         self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean
         delivery.discard()
 
-    def _answered_late(self, popper: Popper, coming: Coming, _: asyncio.Future[Command]) -> None:
-        """A request that was under way, perhaps for longer than the session, has brought messages: not for us."""
-        with contextlib.suppress(RocketAppError, asyncio.CancelledError):
-            self._invisibility.give_back(popper.took(coming))
+    async def _give_back_late(self, popper: Popper, under_way: list[Coming]) -> None:
+        """What these requests bring, perhaps long after the session, is not for us.
+
+        Until the broker has taken it back its address is kept, also while no route names it.
+        """
+        routes, broker_name = self._member.client.routes, self.queue.broker_name
+        routes.hold_broker(broker_name)
+        try:
+            for coming in under_way:
+                await asyncio.wait([coming.answer])
+                with contextlib.suppress(RocketAppError, asyncio.CancelledError):
+                    self._invisibility.give_back(popper.took(coming))
+            await self._invisibility.settled()
+        finally:
+            routes.release_broker(broker_name)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from rocketapp.client.calls import pop
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Pause
 from rocketapp.transport.connection import Connection
@@ -79,6 +80,25 @@ async def test_an_answer_while_a_stop_waits_for_another_topic_is_given_back() ->
     await eventually(lambda: others == [(b"late", 1)], seconds=HELD + 1)
     assert seen == [] and not stopping.done()
     assert await stopping and await other.stop()
+
+
+@in_virtual_time
+async def test_an_answer_of_a_broker_that_no_route_names_any_more_is_given_back() -> None:
+    cluster, seen = PopCluster(brokers=2), Seen()
+    await cluster.start()
+    _, there = cluster.create("topic")
+    member = await cluster.member(popped(seen), config=ConsumerConfig(subscription_check="off")).start()
+    await asyncio.sleep(1)
+    routes = {topic: dict(counts) for topic, counts in cluster.topics.items()}
+    for topic, counts in cluster.topics.items():
+        del counts["broker-b"]
+        member.client.routes.refresh_soon(topic)
+    await eventually(lambda: all(each.queue.broker_name == "broker-a" for each in member.consumer.snapshot().queues))
+    cluster.topics = routes  # the broker has them all the while: only its name was gone
+    cluster.send(there, b"late")
+    await eventually(lambda: seen == [(b"late", 1)], seconds=60)
+    await eventually(lambda: left(cluster) == 0)
+    assert await member.stop()
 
 
 @pytest.mark.parametrize(("version", "counts"), [(493, True), (513, False)])
