@@ -175,4 +175,6 @@ class PopAssignment(Owned):
                     self._invisibility.give_back(popper.took(coming))
             await self._invisibility.settled()
         finally:
+            for coming in under_way:
+                coming.answer.cancel()
             routes.release_broker(broker_name)

@@ -149,8 +149,9 @@ class Starts:
         return start
 
     def _check_ours(self, queue: MessageQueue) -> None:
-        """Whether this member certainly still owns it."""
-        if not self._fencing.is_confirmed(queue.topic, self._now()):
+        """Whether this member certainly still owns it: a start is fenced like any other commit."""
+        is_listed = self._modes.of(queue.topic).needs_lock or self._fencing.is_listed(queue)
+        if not is_listed or not self._fencing.is_confirmed(queue.topic, self._now()):
             raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
 
     async def _by_rule(self, queue: MessageQueue) -> int:

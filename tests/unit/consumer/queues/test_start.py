@@ -1,13 +1,16 @@
-"""A session begins at an offset that was read under its lock."""
+"""A session begins at an offset that was read under its lock; without one a start is committed like anything else."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from rocketapp.client.calls.offsets import Committed
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.start import Starts
+from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.consumer.group.test_leases import QUEUES, Locks, held
 from tests.unit.consumer.members import member_alone
@@ -29,10 +32,24 @@ class Offsets:
         return Committed(self.asked, is_certain=True)
 
 
+class Young(Offsets):
+    """A broker that says 0, and may mean that it knows no offset."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.stored: list[int] = []
+
+    async def committed_for_start(self, queue: MessageQueue) -> Committed:
+        return Committed(0, is_certain=False)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        self.stored.append(offset)
+
+
 class NoStartOfItsOwn:
     """A mode for every topic, which begins where the group's offset says."""
 
-    own_start = None
+    own_start, needs_lock = None, False
 
     def of(self, topic: str) -> NoStartOfItsOwn:
         return self
@@ -64,3 +81,27 @@ async def test_an_offset_whose_answer_came_after_the_time_of_the_lock_is_read_ag
     assert not reading.done()
     lock.grant(loop.time())
     assert await reading == 2
+
+
+@in_virtual_time
+async def test_no_start_is_committed_before_a_list_of_members_names_us_after_its_broker_was_lost() -> None:
+    now, member, store = asyncio.get_running_loop().time, member_alone(), Young()
+    commits, queue = Commits(member, cast(Any, store)), QUEUES[0]
+    starts = Starts(
+        member,
+        cast(Any, NoStartOfItsOwn()),
+        commits=commits,
+        leases=cast(Any, None),
+        attempts=cast(Any, NothingCounted()),
+        local=None,
+    )
+    commits.fencing.confirm(queue.topic, now(), [queue.broker_name])
+    commits.fencing.lost(queue.broker_name, now())
+    with pytest.raises(TransportError, match="may belong to another member"):
+        await starts.fix(queue)
+    assert store.stored == []
+    await asyncio.sleep(1)
+    commits.fencing.beat(now())
+    commits.fencing.confirm(queue.topic, now(), [queue.broker_name])
+    assert await starts.fix(queue) == 0
+    assert store.stored == [0]
