@@ -1,12 +1,16 @@
-"""A disk that can fail: at any call, for a while, or by losing its power.
+"""The worst disk that a store may meet: it fails at any call, for a while, by sectors, or by losing its power.
 
-It keeps what was written apart from what was synced. `killed` is what a killed process leaves;
-`without_power` loses any part of what was not synced: whole writes, single sectors of them, truncations,
-and names that were made since their directory was synced, from some moment on.
+It keeps what was written apart from what was synced. `killed` is what a killed process leaves; `without_power` loses
+any part of what was not synced, in any order: whole writes, single sectors of them, truncations, and names that were
+made, changed or removed since their directory was synced.
+
+A sync that fails drops the dirty pages, as Linux does: they can still be read, a later sync succeeds, and a loss of
+power takes them. A sector that is `bad` cannot be read until it is written.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from random import Random
 
@@ -44,13 +48,24 @@ class Inode:
             self.write(at, data)
 
     def sync(self) -> None:
-        self.synced = bytes(self.data), self.size
+        rest = self._rest()
+        for at, data in self.steps:
+            rest.step(at, data)
+        self.synced = bytes(rest.data), rest.size
         self.steps.clear()
+
+    def fail_sync(self) -> None:
+        """The dirty pages are lost, and nothing is dirty any more. What the journal holds stays: truncations."""
+        self.steps = [(at, data) for at, data in self.steps if data is None]
+
+    def _rest(self) -> Inode:
+        rest = Inode()
+        rest.data, rest.size = bytearray(self.synced[0]), self.synced[1]
+        return rest
 
     def survivor(self, random: Random) -> tuple[bytes, int]:
         """What is left of it after the power is gone."""
-        rest = Inode()
-        rest.data, rest.size = bytearray(self.synced[0]), self.synced[1]
+        rest = self._rest()
         keep = random.choice((0.0, 0.5, 0.9, 1.0))
         for at, data in self.steps:
             if data is None:
@@ -68,14 +83,22 @@ class Inode:
 
 
 class Disk:
-    """Files on that disk. `on_call(number, name, path)` sees each changing call before it is done, and may raise."""
+    """Files on that disk. `on_call(number, name, path)` sees each changing call before it is done, and may raise.
 
-    def __init__(self, on_call: Callable[[int, str, str], None] | None = None) -> None:
+    `sees_reads`: calls that only open or read a file count as well.
+    """
+
+    def __init__(
+        self, on_call: Callable[[int, str, str], None] | None = None, *, sees_reads: bool = False
+    ) -> None:
         self.names_now: dict[str, Inode] = {}
         self.names_synced: dict[str, Inode] = {}
         self.name_steps: list[tuple[str, Callable[[dict[str, Inode]], None]]] = []
         self.calls = 0
         self.on_call = on_call
+        self.sees_reads = sees_reads
+        self.bad: set[tuple[str, int]] = set()
+        """Path and number of each sector that cannot be read."""
         self.ignore_sync: Callable[[str], bool] = lambda path: False
 
     def called(self, name: str, path: str) -> None:
@@ -91,6 +114,8 @@ class Disk:
             self.called("create", path)
             made = inode = Inode()
             self._change_names(path, lambda names: names.__setitem__(path, made))
+        elif self.sees_reads:
+            self.called("open", path)
         return DiskFile(self, path, inode)
 
     def names(self, directory: str) -> list[str]:
@@ -137,9 +162,10 @@ class Disk:
     def without_power(self, random: Random) -> MemoryFiles:
         """What one loss of power leaves now."""
         names = dict(self.names_synced)
-        kept = random.randint(0, len(self.name_steps))
-        for _, change in self.name_steps[:kept]:
-            change(names)
+        keep = random.choice((0.0, 0.5, 0.9, 1.0))
+        for _, change in self.name_steps:
+            if random.random() < keep:
+                change(names)
         return _memory({path: inode.survivor(random) for path, inode in names.items()})
 
     def _change_names(self, path: str, change: Callable[[dict[str, Inode]], None]) -> None:
@@ -154,7 +180,11 @@ class DiskFile:
         self._disk, self._path, self._inode = disk, path, inode
 
     def read(self, size: int, at: int) -> bytes:
-        inode = self._inode
+        inode, disk = self._inode, self._disk
+        if disk.sees_reads:
+            disk.called("read", self._path)
+        if disk.bad and any((self._path, sector) in disk.bad for sector in _sectors(at, size)):
+            raise OSError(errno.EIO, "Input/output error", self._path)
         data = bytes(inode.data[at : at + size])
         return data + bytes(max(0, min(at + size, inode.size) - at - len(data)))
 
@@ -169,6 +199,7 @@ class DiskFile:
             raise
         self._inode.write(at, bytes(data))
         self._inode.steps.append((at, bytes(data)))
+        self._disk.bad.difference_update((self._path, sector) for sector in _sectors(at, len(data)))
 
     def truncate(self, size: int) -> None:
         self._disk.called("truncate", self._path)
@@ -179,12 +210,20 @@ class DiskFile:
         return self._inode.size
 
     def sync(self) -> None:
-        self._disk.called("sync", self._path)
+        try:
+            self._disk.called("sync", self._path)
+        except OSError:
+            self._inode.fail_sync()
+            raise
         if not self._disk.ignore_sync(self._path):
             self._inode.sync()
 
     def close(self) -> None:
         return
+
+
+def _sectors(at: int, size: int) -> range:
+    return range(at // SECTOR, -(-(at + size) // SECTOR))
 
 
 def _memory(contents: dict[str, tuple[bytes, int]]) -> MemoryFiles:
