@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.delays import DelayService
+from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.lock_writer import LockWriter
@@ -80,7 +80,7 @@ class Broker:
     ) -> None:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
         self._pace = pace
-        self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
+        self._flusher = Flusher(core.store, in_thread=in_thread)
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._pulls = PullProcessor(core, HeldPulls(), loop)
@@ -128,7 +128,7 @@ class Broker:
     def table(self) -> dict[int, Process]:
         """Request code -> processor."""
         core = self._core
-        return {
+        table = {
             **SendProcessor(core).table(),
             **SendBackProcessor(core).table(),
             **self._pulls.table(),
@@ -142,6 +142,7 @@ class Broker:
             **GroupProcessor(core).table(),
             **RuntimeProcessor(core, self._loop.time()).table(),
         }
+        return self._flusher.holding(table) if core.config.flush == "sync" else table
 
     def connection_lost(self, connection: Connection) -> None:
         self._pulls.connection_lost(connection)
@@ -188,13 +189,14 @@ class Broker:
         """Start the loops. `address` is the `host:port` at which clients reach the broker."""
         self._core.address = address
         config = self._core.config
-        self._every(config.flush_interval, "flush", self._flush)
+        self._every(config.flush_interval, "flush", self._flusher.flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(config.transaction_check_interval, "transactions", self._transactions.check)
         self._every(self._pace.traffic, "traffic", self._sample)
         self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
         self._tasks.start(self._deliver_delayed(), "broker delays")
+        self._tasks.start(self._flusher.answer(), "broker replies")
 
     def drop_held_pulls(self) -> None:
         """Drop the held pulls without an answer: the server stops."""
@@ -205,8 +207,8 @@ class Broker:
         self._pulls.stop()
         await self._tasks.close()
         await self._lock_writer.close()
-        if self._threads is not None:
-            self._threads.shutdown()
+        self._flusher.close()
+        self._core.store.flush()
         self._saving.save_all()
         self._core.delays.close()
         self._core.store.close()
@@ -231,31 +233,18 @@ class Broker:
         self._clients.expire()
         self._core.locks.sweep(self._loop.time())
 
-    async def _flush(self) -> None:
-        flush = self._core.store.begin_flush()
-        if flush is not None:
-            await self._run(flush.run)
-            self._core.store.end_flush(flush)
-
     async def _save_offsets(self) -> None:
         self._saving.save_names()  # what could not be written when it changed
         if self._core.locks.dirty:
             self._lock_writer.save()
         save = self._saving.offsets_to_save()
         if save is not None:
-            await self._run(save)
+            await self._flusher.log_first(save)
 
     async def _save_delay_offsets(self) -> None:
         save = self._core.delays.to_save()
         if save is not None:
-            await self._run(save)
-
-    async def _run(self, work: Callable[[], None]) -> None:
-        """Run disk work, in the thread if there is one, so that the event loop does not wait for the disk."""
-        if self._threads is None:
-            work()
-        else:
-            await self._loop.run_in_executor(self._threads, work)
+            await self._flusher.run(save)
 
     def _sample(self) -> None:
         self._core.traffic.sample(self._loop.time())

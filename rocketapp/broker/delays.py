@@ -116,7 +116,7 @@ class DelayService:
         None: no such offset exists, or nothing has changed.
         """
         needs, offsets = self._waiting
-        if self._store.flushed_position < needs:
+        if self._store.durable_position < needs:
             return None
         self._waiting = (self._needs, dict(self._offsets))
         if offsets == self._saved:

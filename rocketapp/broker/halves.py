@@ -3,8 +3,8 @@
 A half message waits in RMQ_SYS_TRANS_HALF_TOPIC. Its end is a record in RMQ_SYS_TRANS_OP_HALF_TOPIC that names its
 offset there, so what is open is found again after a restart. Java: TransactionalMessageBridge.
 
-Rule: a commit is stored in the real topic before the end is. A crash between the two makes the broker ask again, and
-the message may come twice; it is never lost.
+Rule: a commit and its end are one write, all or nothing, and the commit comes first. Only a crash where a new file of
+the log begins between them makes the broker ask again: the message may come twice, and is never lost.
 """
 
 from __future__ import annotations
@@ -83,14 +83,15 @@ class HalfMessages:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if half.group != request.group:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        record = None
         if request.decision == TRANSACTION_COMMIT:
             record = self._real(half)
             if record is not None:
                 flags = record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-                self._store.append(record._replace(sys_flag=flags, prepared_offset=half.physical))
+                record = record._replace(sys_flag=flags, prepared_offset=half.physical)
         elif request.decision != TRANSACTION_MASK:  # a rollback has all bits of the mask
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{request.decision} is neither a commit nor a rollback")
-        self._close(half)
+        self._close(half, record)
         if request.decision == TRANSACTION_COMMIT:
             self.on_committed(half.message_id)
 
@@ -107,10 +108,9 @@ class HalfMessages:
         for half in [one for one in waiting if can_ask(one.group)]:
             record = self._real(half)
             if record is None:
-                self._close(half)
+                self._close(half, None)
             elif half.checks >= MOST_CHECKS:
-                self._store.append(record._replace(topic=CHECKS_OVER_TOPIC, queue_id=0))
-                self._close(half)
+                self._close(half, record._replace(topic=CHECKS_OVER_TOPIC, queue_id=0))
             else:
                 half.checks += 1
                 yield half, record
@@ -123,10 +123,12 @@ class HalfMessages:
             self._observe(RecordDamaged(HALF_TOPIC, 0, half.offset, half.physical))
         return record
 
-    def _close(self, half: OpenHalf) -> None:
+    def _close(self, half: OpenHalf, last: Record | None) -> None:
+        """Store the end of a half message, behind the message itself if it goes anywhere."""
         tag = names.encode({names.TAGS: _ENDED_TAG})
         # Without the comma that RocketMQ 5 writes, and can do without: 4.x reads the text as one number.
-        self._store.append(Record(topic=OP_TOPIC, body=b"%d" % half.offset, raw_properties=tag))
+        end = Record(topic=OP_TOPIC, body=b"%d" % half.offset, raw_properties=tag)
+        self._store.append_batch([end] if last is None else [last, end])
         del self._open[half.offset]
 
     def _stored(self) -> Iterator[OpenHalf]:

@@ -9,7 +9,7 @@ The saved form is Apache's consumerOffset.json: `{"offsetTable": {"topic@group":
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp.broker.data_version import DataVersion
@@ -98,6 +98,17 @@ class OffsetTable:
             for key in [key for key in table if key[1] == group]:
                 del table[key]
         self.dirty = True
+
+    def clamp(self, end_of: Callable[[str, int], int]) -> None:
+        """An offset beyond the end of its queue, after a crash, would hide the next messages: it becomes the end.
+
+        end_of: the end of the queue with this topic and id.
+        """
+        for (topic, _), queues in self._offsets.items():
+            for queue_id, offset in queues.items():
+                if offset > (end := end_of(topic, queue_id)):
+                    queues[queue_id] = end
+                    self.dirty = True
 
     def count_change(self, now: float) -> None:
         """Raise the data version, because the next saved state differs from the last one."""

@@ -54,12 +54,17 @@ class RequestDispatch:
         except ProtocolError as error:
             return _refusal(command, Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=str(error)))
         except StoreError as error:
-            code = ResponseCode.SYSTEM_ERROR if error.is_unknown else ResponseCode.SERVICE_NOT_AVAILABLE
-            return _refusal(command, Command.response(command, code, fields={}, remark=str(error)))
+            return not_stored(command, error)
         except Exception as error:
             # A bug in one processor must not affect other requests, so the error becomes the response.
             remark = f"{type(error).__name__}: {error}"
             return _refusal(command, Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark))
+
+
+def not_stored(command: Command, error: StoreError) -> Command:
+    """The answer to a request whose messages or tables the store did not take, or perhaps did not."""
+    code = ResponseCode.SYSTEM_ERROR if error.is_unknown else ResponseCode.SERVICE_NOT_AVAILABLE
+    return _refusal(command, Command.response(command, code, fields={}, remark=str(error)))
 
 
 def _refusal(command: Command, response: Command) -> Command:

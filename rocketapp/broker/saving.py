@@ -85,6 +85,7 @@ class Saving:
                     f"{self._offsets[0].place} is missing although the store has messages: consumer groups begin anew",
                 )
             )
+        self._offsets[1].clamp(store.max_offset)
 
     def load_locks(self, store: MessageStore) -> None:
         """Load the queue locks of the last run.

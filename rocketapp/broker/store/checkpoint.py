@@ -1,7 +1,8 @@
 """The data that was certainly on disk at some moment, so that recovery can begin there.
 
-Two files store it. `checkpoint` is Apache RocketMQ's: store times of the flushed data. At byte 2048 of it,
-which Apache RocketMQ does not read, we add how far the commit log was flushed. Our own
+Two files store it. `checkpoint` is Apache RocketMQ's: store times of the flushed data. At byte 256 of it,
+which Apache RocketMQ does not read, we add how far the commit log was flushed, and the first of those times: a
+different one is Apache RocketMQ's, which has written behind our position then. Both are in one sector. Our own
 `recovery.hint` contains a position up to which the consume queues are complete, and their ends.
 
 Rule: both are hints. Each is written after the data that it promises was synced, has a CRC, and is
@@ -22,10 +23,10 @@ CHECKPOINT, HINT = "checkpoint", "recovery.hint"
 CHECKPOINT_BYTES = 4096
 
 _APACHE = struct.Struct(">qqqqq")
-_OWN = struct.Struct(">4sq")
+_OWN = struct.Struct(">4sqq")
 _CRC = struct.Struct(">I")
-_OWN_AT = 2048
-_MAGIC = b"RAPP"
+_OWN_AT = 256
+_MAGIC = b"RAP2"
 
 
 class Checkpoint:
@@ -36,19 +37,28 @@ class Checkpoint:
         if self._file.size() != CHECKPOINT_BYTES:
             self._file.truncate(CHECKPOINT_BYTES)
         data = self._file.read(CHECKPOINT_BYTES, 0)
-        self._index_ms, self._master_flushed = _APACHE.unpack_from(data)[2:4]
+        self._log_ms, _, self._index_ms, self._master_flushed, _ = _APACHE.unpack_from(data)
         self.flushed = _read_own(data)
-        """The log was synced up to this position; None when that is unknown."""
+        """The log was synced up to this position; None when that is unknown, or Apache RocketMQ has written since."""
+        self.is_apaches: bool = self.flushed is None and data[:16].count(0) < 16 and data[8:16].count(0) < 8
+        """Whether Apache RocketMQ has flushed log and consume queues here since."""
 
     def write(self, log_ms: int, queues_ms: int, flushed: int) -> None:
         """Write the store times of the newest record in the synced log and queues, and the log's synced end."""
-        self._file.write(_APACHE.pack(log_ms, queues_ms, self._index_ms, self._master_flushed, flushed), 0)
-        self.say_flushed(flushed)
+        self._log_ms = log_ms
+        data = bytearray(_OWN_AT)
+        _APACHE.pack_into(data, 0, log_ms, queues_ms, self._index_ms, self._master_flushed, flushed)
+        self._file.write(data + self._own(flushed), 0)
+        self.flushed = flushed
 
     def say_flushed(self, flushed: int) -> None:
-        own = _OWN.pack(_MAGIC, flushed)
-        self._file.write(own + _CRC.pack(zlib.crc32(own)), _OWN_AT)
+        """Write the log's synced end alone."""
+        self._file.write(self._own(flushed), _OWN_AT)
         self.flushed = flushed
+
+    def _own(self, flushed: int) -> bytes:
+        own = _OWN.pack(_MAGIC, flushed, self._log_ms)
+        return own + _CRC.pack(zlib.crc32(own))
 
     def sync(self) -> None:
         self._file.sync()
@@ -59,9 +69,10 @@ class Checkpoint:
 
 def _read_own(data: bytes) -> int | None:
     own = data[_OWN_AT : _OWN_AT + _OWN.size]
-    magic, flushed = _OWN.unpack(own)
+    magic, flushed, log_ms = _OWN.unpack(own)
     (crc,) = _CRC.unpack_from(data, _OWN_AT + _OWN.size)
-    return flushed if magic == _MAGIC and crc == zlib.crc32(own) else None
+    is_ours = magic == _MAGIC and crc == zlib.crc32(own) and log_ms == _APACHE.unpack_from(data)[0]
+    return flushed if is_ours else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,30 @@
 """The commit log: the records of all topics, one after the other, in segments of equal size.
 
-Rule: all bytes after `end` are zero. Incomplete writes, and bytes that recovery does not accept,
-are cut off at once, so that stale bytes can never be taken for records.
+Rule: all bytes after `end` are zero. Incomplete writes are cut off at once, so that stale bytes can never be taken for
+records. What recovery does not accept is put aside in `cut/`, and never deleted.
+
+Only the segment that is written, and a full one that is not synced yet, stay open; others are opened when they are
+read. A second segment is not filled before the one before it was synced, so all but the last two always are.
 """
 
 from __future__ import annotations
 
-from rocketapp.broker.store.files import Bytes, File, Files
+import contextlib
+import errno
+
+from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles
 from rocketapp.broker.store.stored import blank
 from rocketapp.errors import ConfigError, StoreError
 
-DIRECTORY = "commitlog"
+DIRECTORY, ASIDE = "commitlog", "cut"
 BLANK_BYTES = 8
 """Bytes kept free at the end of a segment for the blank record."""
+SECTOR_BYTES = 512
+UNREADABLE = b"\xff"
+"""What a sector reads as that the disk does not give back: no zeros, which would look like the end of the log."""
+
+_OPEN_SEGMENTS = 32
+_CHUNK_BYTES = 1 << 20
 
 
 def segment_name(position: int) -> str:
@@ -20,34 +32,48 @@ def segment_name(position: int) -> str:
 
 
 class CommitLog:
-    """Segments by position. `end` is the position of the next record."""
+    """Segments by position. `end` is the position of the next record, `files_end` the end of the last segment."""
 
     def __init__(self, files: Files, segment_bytes: int) -> None:
         self._files = files
         self._segment_bytes = segment_bytes
-        self._segments: list[File] = []
+        self._reading = OpenFiles(files, most=_OPEN_SEGMENTS)
+        self._tail: File | None = None
+        self._tail_start = -1
+        self._full: list[File] = []
+        """Segments that are full and open, because no flush has covered them yet; all but the last one are synced."""
+        self._was_cut = False
+        """Whether the last segment was cut back since the last roll, which a loss of power may leave half done."""
         self.min_position: int = 0
         self.end: int = 0
-        self._open_segments()
+        self.files_end: int = 0
+        self._find_segments()
 
     def __repr__(self) -> str:
-        return f"<CommitLog {len(self._segments)} segments, {self.min_position} to {self.end}>"
+        return f"<CommitLog {self.min_position} to {self.end}>"
 
-    @property
-    def files_end(self) -> int:
-        """The end of the last segment, whether it is full or not."""
-        return self.min_position + len(self._segments) * self._segment_bytes
+    def segment_start(self, position: int) -> int:
+        """The start of the segment that contains this position."""
+        return position - (position - self.min_position) % self._segment_bytes
 
     def segment_end(self, position: int) -> int:
         """The end of the segment that contains this position."""
-        return position + self._segment_bytes - (position - self.min_position) % self._segment_bytes
+        return self.segment_start(position) + self._segment_bytes
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes of one segment: fewer at its end, none outside the log."""
-        index, at = divmod(position - self.min_position, self._segment_bytes)
-        if not 0 <= index < len(self._segments):
+        """Bytes of one segment: fewer at its end, none outside the log. What the disk does not give is `UNREADABLE`."""
+        if not self.min_position <= position < self.files_end:
             return b""
-        return self._segments[index].read(size, at)
+        at = (position - self.min_position) % self._segment_bytes
+        start = position - at
+        tail = self._tail
+        file = self._reading.get(segment_name(start)) if tail is None or start != self._tail_start else tail
+        try:
+            return file.read(size, at)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return _read_around(file, min(size, self._segment_bytes - at), at)
 
     def fits(self, position: int, size: int) -> bool:
         """Whether a record of this size fits at `position`, which is after `end` in the same segment."""
@@ -57,56 +83,104 @@ class CommitLog:
         """The position of a next record of this size. Begins a new segment if it does not fit into the last one."""
         if size + BLANK_BYTES > self._segment_bytes:
             raise StoreError(f"{size} bytes do not fit into a segment: see broker.segment_bytes")
-        end = self.end
-        if end == self.files_end:
-            self._add_segment()
-        elif end + size + BLANK_BYTES > (limit := self.segment_end(end)):
+        if self._tail is None:
+            self._roll(self.end)
+        elif self.end + size + BLANK_BYTES > (limit := self._tail_start + self._segment_bytes):
             self._roll(limit)
         return self.end
 
     def write(self, data: Bytes) -> None:
         """Append after `place_for`. When it raises StoreError nothing was written, unless it says `is_unknown`."""
-        end = self.end
+        end, tail = self.end, self._tail
+        assert tail is not None
         try:
-            self._segments[-1].write(data, (end - self.min_position) % self._segment_bytes)
+            tail.write(data, end - self._tail_start)
         except OSError as error:
             self._undo(end, error)
         self.end = end + len(data)
 
-    def sync(self) -> None:
-        """Sync the last segment. Earlier ones were synced when they became full."""
-        if self._segments:
-            self._segments[-1].sync()
-
-    def sync_all(self) -> None:
-        for segment in self._segments:
-            segment.sync()
-
-    def current(self) -> File | None:
-        """The segment that is being written; None for an empty log."""
-        return self._segments[-1] if self._segments else None
-
-    def cut(self, position: int) -> None:
-        """Remove everything from `position` on, and sync."""
-        keep = max(1, -(-(position - self.min_position) // self._segment_bytes))
-        while len(self._segments) > keep:
-            self._segments.pop().close()
-            self._files.remove(segment_name(self.files_end))
-            self._files.sync_directory(DIRECTORY)
-        if position < self.files_end:
-            self._zero_from(position)
-            self._segments[-1].sync()
+    def take_back(self, position: int) -> None:
+        """Remove what was appended since this position, durably. After an OSError it is unknown whether it is gone."""
+        while position < self._tail_start:
+            before = (
+                self._full.pop()
+                if self._full
+                else self._files.open(segment_name(self._tail_start - self._segment_bytes))
+            )
+            if self._tail is not None:
+                self._tail.truncate(0)
+                self._tail.truncate(self._segment_bytes)
+                self._tail.close()
+            self._tail, self._tail_start = before, self._tail_start - self._segment_bytes
+        self._zero_from(position)
+        if self._tail is not None:
+            self._tail.sync()
         self.end = position
 
-    def close(self) -> None:
-        for segment in self._segments:
-            segment.close()
-        self._segments.clear()
+    # Flushing. Any thread may sync the files; the other steps belong to the thread that writes.
 
-    def _open_segments(self) -> None:
+    def unsynced(self) -> list[File]:
+        """The files that a flush has to sync, in the order of the log. They stay open until `synced`."""
+        return self._full if self._tail is None else [*self._full, self._tail]
+
+    def synced(self, files: list[File]) -> None:
+        """These files, from `unsynced`, were synced."""
+        while self._full and self._full[0] in files:
+            self._full.pop(0).close()
+
+    def next_segment(self) -> int | None:
+        """The position of a segment to create soon, because the last one is half full; else None."""
+        half = self._tail_start + self._segment_bytes // 2
+        return self.files_end if self.end > half and self._tail_start + self._segment_bytes == self.files_end else None
+
+    def create(self, position: int) -> None:
+        """Create an empty segment, durably. Raises OSError. Any thread may call it; `created` follows."""
+        segment = self._files.open(segment_name(position), create=True)
+        try:
+            segment.truncate(self._segment_bytes)
+            segment.sync()
+        finally:
+            segment.close()
+        self._files.sync_directory(DIRECTORY)
+
+    def created(self, position: int) -> None:
+        if position == self.files_end:
+            self.files_end += self._segment_bytes
+
+    # Recovery.
+
+    def begin(self, end: int, *, synced: int, keeps_rest: bool) -> None:
+        """End the log here, to be continued. What lies behind is put aside if `keeps_rest`; otherwise it is empty.
+
+        What was not synced is written again: after a failed sync its pages may be in memory only.
+        """
+        keep = max(self.segment_end(end - 1), self.min_position + self._segment_bytes)
+        while self.files_end > keep:
+            start = self.files_end - self._segment_bytes
+            self._put_aside(start)
+            self.files_end = start
+        self.end = end
+        if end < self.files_end:
+            start = self.segment_start(end)
+            self._tail, self._tail_start = self._files.open(segment_name(start)), start
+            if keeps_rest:
+                self._copy_aside(end)
+            self._zero_from(end)
+            self._tail.sync()
+        else:
+            self._tail, self._tail_start = None, end
+        self._write_again(max(synced, self.min_position), end)
+
+    def close(self) -> None:
+        for file in self.unsynced():
+            file.close()
+        self._full, self._tail, self.files_end = [], None, self.min_position
+        self._reading.close()
+
+    def _find_segments(self) -> None:
         names = [name for name in self._files.names(DIRECTORY) if len(name) == 20 and name.isdigit()]
         positions = [int(name) for name in names]
-        self.min_position = self.end = positions[0] if positions else 0
+        self.min_position = self.end = self.files_end = positions[0] if positions else 0
         for position in positions:
             path = segment_name(position)
             if position != self.files_end:
@@ -115,55 +189,59 @@ class CommitLog:
                     f"expected the segment that begins at {self.files_end}: restore it, or set broker.segment_bytes "
                     "to the size of the files",
                 )
-            segment = self._files.open(path)
-            self._segments.append(segment)
-            self._check_size(segment, path, is_last=position == positions[-1])
+            self._check_size(path, is_last=position == positions[-1])
+            self.files_end += self._segment_bytes
 
-    def _check_size(self, segment: File, path: str, *, is_last: bool) -> None:
-        size = segment.size()
-        if size == self._segment_bytes:
-            return
-        if size > self._segment_bytes or not is_last:
-            raise ConfigError(
-                self._files.place(path), f"has {size} bytes: set broker.segment_bytes to the size of the files"
-            )
-        segment.truncate(self._segment_bytes)  # a crash came between creating and extending it
+    def _check_size(self, path: str, *, is_last: bool) -> None:
+        segment = self._files.open(path)
+        try:
+            size = segment.size()
+            if size == self._segment_bytes:
+                return
+            if size > self._segment_bytes or not is_last:
+                raise ConfigError(
+                    self._files.place(path), f"has {size} bytes: set broker.segment_bytes to the size of the files"
+                )
+            segment.truncate(self._segment_bytes)  # a crash came between creating and extending it
+        finally:
+            segment.close()
 
     def _roll(self, limit: int) -> None:
-        """Begin a new segment. Sync the old one now, because later syncs concern the last segment only."""
-        end = self.end
-        self._create_segment(limit)
-        segment = self._segments[-1]
+        """Begin the segment at `limit`. The full one is synced by the next flush, or before the next one is full."""
+        end, tail = self.end, self._tail
+        self._sync_before_roll()
+        path = segment_name(limit)
         try:
-            segment.write(blank(limit - end), (end - self.min_position) % self._segment_bytes)
-            segment.sync()
-        except OSError as error:
-            self._files.remove(segment_name(limit))
-            self._undo(end, error)
-        self._segments.append(self._files.open(segment_name(limit)))
-        self.end = limit
-
-    def _add_segment(self) -> None:
-        position = self.files_end
-        self._create_segment(position)
-        self._segments.append(self._files.open(segment_name(position)))
-
-    def _create_segment(self, position: int) -> None:
-        path = segment_name(position)
-        try:
-            segment = self._files.open(path, create=True)
-            try:
-                segment.truncate(self._segment_bytes)
-                segment.sync()
-            finally:
-                segment.close()
-            self._files.sync_directory(DIRECTORY)
+            if limit == self.files_end:
+                self.create(limit)
+                self.created(limit)
+            segment = self._reading.open(path)
         except OSError as error:
             raise StoreError(f"{self._files.place(path)}: {error}") from error
+        if tail is not None:
+            try:
+                tail.write(blank(limit - end), end - self._tail_start)
+            except OSError as error:
+                segment.close()
+                self._undo(end, error)
+            self._full.append(tail)
+        self._tail, self._tail_start, self.end = segment, limit, limit
+
+    def _sync_before_roll(self) -> None:
+        """Sync the segment before the last one, and the last one if it was cut: another follows only a whole one."""
+        try:
+            if self._full:
+                self._full[-1].sync()
+            if self._was_cut and self._tail is not None:
+                self._tail.sync()
+        except OSError as error:
+            raise StoreError(f"sync failed: {error}", True) from error
+        self._was_cut = False
 
     def _undo(self, end: int, error: OSError) -> None:
         """Remove the bytes that a failed write left behind, and raise StoreError."""
-        place = self._files.place(segment_name(self.files_end - self._segment_bytes))
+        place = self._files.place(segment_name(self._tail_start))
+        self._was_cut = True
         try:
             self._zero_from(end)
         except OSError as second:
@@ -172,6 +250,67 @@ class CommitLog:
 
     def _zero_from(self, position: int) -> None:
         """Truncate and extend. Unlike writing zeros this needs no disk space, and it frees what was allocated."""
-        segment = self._segments[-1]
-        segment.truncate((position - self.min_position) % self._segment_bytes)
-        segment.truncate(self._segment_bytes)
+        if self._tail is not None:
+            self._tail.truncate(position - self._tail_start)
+            self._tail.truncate(self._segment_bytes)
+
+    def _put_aside(self, start: int) -> None:
+        """Move a segment out of the log; remove it if nothing was written at its start."""
+        is_empty = not self.read(start, _CHUNK_BYTES).strip(b"\0")
+        self._reading.forget(segment_name(start))
+        if is_empty:
+            self._files.remove(segment_name(start))
+            self._files.sync_directory(DIRECTORY)
+            return
+        self._files.rename(segment_name(start), self._aside(start))
+        self._files.sync_directory(ASIDE)
+        self._files.sync_directory(DIRECTORY)
+
+    def _copy_aside(self, position: int) -> None:
+        copy = self._files.open(self._aside(position), create=True)
+        try:
+            start, limit = position, self.segment_end(position)
+            while position < limit:
+                chunk = self.read(position, min(_CHUNK_BYTES, limit - position))
+                if chunk.strip(b"\0"):
+                    copy.write(chunk.rstrip(b"\0"), position - start)
+                position += len(chunk)
+            copy.sync()
+        finally:
+            copy.close()
+        self._files.sync_directory(ASIDE)
+
+    def _aside(self, position: int) -> str:
+        taken = self._files.names(ASIDE)
+        return next(
+            f"{ASIDE}/{name}" for number in range(len(taken) + 1) if (name := f"{position:020d}.{number}") not in taken
+        )
+
+    def _write_again(self, position: int, end: int) -> None:
+        """Make the log dirty again from this position on, and sync it."""
+        while position < end:
+            start, limit = self.segment_start(position), min(self.segment_end(position), end)
+            file = self._files.open(segment_name(start))
+            try:
+                while position < limit:
+                    size = min(_CHUNK_BYTES, limit - position)
+                    with contextlib.suppress(OSError):  # a bad sector stays one
+                        file.write(file.read(size, position - start), position - start)
+                    position += size
+                file.sync()
+            finally:
+                file.close()
+
+
+def _read_around(file: File, size: int, at: int) -> bytes:
+    """Read what can be read: parts are halved until one sector is left that fails again."""
+    try:
+        return file.read(size, at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    if size <= SECTOR_BYTES and at // SECTOR_BYTES == (at + size - 1) // SECTOR_BYTES:
+        return UNREADABLE * size
+    half = (at + size // 2) // SECTOR_BYTES * SECTOR_BYTES
+    half = half if half > at else at - at % SECTOR_BYTES + SECTOR_BYTES
+    return _read_around(file, half - at, at) + _read_around(file, at + size - half, half)

@@ -11,9 +11,8 @@ that readers skip, as Apache RocketMQ writes them before the first entry of a fi
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
 
-from rocketapp.broker.store.files import File, Files, directory_of
+from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, directory_of
 
 DIRECTORY = "consumequeue"
 ENTRY = struct.Struct(">qiq")
@@ -24,46 +23,53 @@ HOLE = ENTRY.pack(0, 0x7FFFFFFF, 0)
 HOLE_SIZE = 0x7FFFFFFF
 
 _OPEN_FILES = 128
+_PROBED = 3276
+"""Entries behind a missing one that are looked at, to tell a lost page from the end of the queue."""
 
 
-class OpenFiles:
-    """Open consume-queue files. Above the limit the least recently used one is closed."""
+class QueueFiles:
+    """The files of all consume queues, and what of them is not written or not synced."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
-        self._open: OrderedDict[str, File] = OrderedDict()
-        self.unsynced: dict[str, None] = {}
-        """Paths written since the last `take_unsynced`."""
+        self._open = OpenFiles(files, most=_OPEN_FILES)
+        self.unsynced: dict[str, bool] = {}
+        """Paths written since their last sync, and whether the file is new, so that its name has to be synced too."""
+        self.unwritten: dict[ConsumeQueue, None] = {}
+        """Queues that have entries in memory only."""
 
-    def get(self, path: str, *, create: bool = False) -> File:
-        file = self._open.get(path)
-        if file is not None:
-            self._open.move_to_end(path)
-            return file
-        file = self.files.open(path, create=create)
-        if create and file.size() != FILE_BYTES:
+    def get(self, path: str) -> File:
+        return self._open.get(path)
+
+    def write(self, path: str, data: Bytes, at: int) -> None:
+        """Write into a file, which is made if it does not exist."""
+        try:
+            file = self._open.get(path)
+        except FileNotFoundError:
+            self.unsynced[path] = True
+            file = self._open.get(path, create=True)
+        if file.size() != FILE_BYTES:
             file.truncate(FILE_BYTES)
-        if len(self._open) >= _OPEN_FILES:
-            self._open.popitem(last=False)[1].close()
-        self._open[path] = file
-        return file
+        file.write(data, at)
+        self.unsynced.setdefault(path, False)
 
     def remove(self, path: str) -> None:
-        file = self._open.pop(path, None)
-        if file is not None:
-            file.close()
+        self._open.forget(path)
         self.unsynced.pop(path, None)
         self.files.remove(path)
 
-    def take_unsynced(self) -> list[str]:
-        """Paths written since the last call."""
-        paths = list(self.unsynced)
-        self.unsynced.clear()
-        return paths
+    def take_unsynced(self) -> dict[str, bool]:
+        """What was written since the last call."""
+        taken, self.unsynced = self.unsynced, {}
+        return taken
+
+    def put_back(self, unsynced: dict[str, bool]) -> None:
+        """These could not be synced, and the next flush tries again."""
+        for path, is_new in unsynced.items():
+            self.unsynced[path] = is_new or self.unsynced.get(path, False)
 
     def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].close()
+        self._open.close()
 
 
 class ConsumeQueue:
@@ -83,7 +89,7 @@ class ConsumeQueue:
         "topic_bytes",
     )
 
-    def __init__(self, topic: str, queue_id: int, opened: OpenFiles) -> None:
+    def __init__(self, topic: str, queue_id: int, opened: QueueFiles) -> None:
         self.topic: str = topic
         self.queue_id: int = queue_id
         self.topic_bytes: bytes = topic.encode()
@@ -106,6 +112,8 @@ class ConsumeQueue:
 
     def put(self, physical: int, size: int, tags_code: int) -> None:
         """Add the entry of offset `max_offset`."""
+        if not self._unwritten:
+            self._opened.unwritten[self] = None
         self._unwritten += ENTRY.pack(physical, size, tags_code)
         self.last_physical = physical
         self.max_offset += 1
@@ -115,6 +123,7 @@ class ConsumeQueue:
         self._first_file = offset // FILE_ENTRIES
         self._written = self._first_file * FILE_ENTRIES
         self._unwritten += HOLE * (offset - self._written)
+        self._opened.unwritten[self] = None
         self.min_offset = self.max_offset = offset
 
     def entries(self, start: int, count: int) -> bytes:
@@ -143,11 +152,10 @@ class ConsumeQueue:
         while self._unwritten:
             number, first = divmod(self._written, FILE_ENTRIES)
             part = self._unwritten[: (FILE_ENTRIES - first) * ENTRY_BYTES]
-            path = self._path(number)
-            self._opened.get(path, create=True).write(part, first * ENTRY_BYTES)
-            self._opened.unsynced[path] = None
+            self._opened.write(self._path(number), part, first * ENTRY_BYTES)
             self._written += len(part) // ENTRY_BYTES
             del self._unwritten[: len(part)]
+        self._opened.unwritten.pop(self, None)
 
     def open(self, max_offset: int | None = None) -> bool:
         """Open the files of an existing queue; False if a file is missing or has a wrong size.
@@ -165,6 +173,29 @@ class ConsumeQueue:
             whole = False
         self._written = self.max_offset = self.min_offset = first if max_offset is None else max_offset
         return whole
+
+    def open_to_end(self) -> bool:
+        """Open the files of an existing queue and find its end; False if a file is missing or has a wrong size."""
+        if not self.open():
+            return False
+        low, high = self._written, self._written + len(self._names()) * FILE_ENTRIES
+        while low < high:
+            middle = (low + high) // 2
+            if self._stored(middle, 1).strip(b"\0"):
+                low = middle + 1
+            elif found := self._stored(middle, _PROBED).rstrip(
+                b"\0"
+            ):  # a page is lost, and the queue goes on behind it
+                low = middle + -(-len(found) // ENTRY_BYTES)
+            else:
+                high = middle
+        self._written = self.max_offset = self.min_offset = low
+        return True
+
+    def _stored(self, offset: int, count: int) -> bytes:
+        """At most this many entries of one file, also behind the end of the queue."""
+        number, first = divmod(offset, FILE_ENTRIES)
+        return self._opened.get(self._path(number)).read(count * ENTRY_BYTES, first * ENTRY_BYTES)
 
     def keep_below(self, position: int) -> None:
         """Keep the first entries that are below this log position. Called after `open` without `max_offset`."""
@@ -206,7 +237,7 @@ class ConsumeQueue:
                 file = self._opened.get(path)
                 file.truncate(first * ENTRY_BYTES)
                 file.truncate(FILE_BYTES)
-                self._opened.unsynced[path] = None
+                self._opened.unsynced.setdefault(path, False)
 
     def find_min(self, log_min: int) -> None:
         """Set `min_offset`: entries below it are holes, or point to deleted segments."""
@@ -222,6 +253,7 @@ class ConsumeQueue:
 
     def remove(self) -> None:
         """Delete the files of this queue."""
+        self._opened.unwritten.pop(self, None)
         for name in self._opened.files.names(self._directory):
             self._opened.remove(f"{self._directory}/{name}")
         self._opened.files.remove(self._directory)
@@ -233,13 +265,22 @@ class ConsumeQueue:
         return f"{self._directory}/{number * FILE_BYTES:020d}"
 
 
-def sync_written(files: Files, paths: list[str]) -> None:
-    """Sync these consume-queue files and their directories."""
-    for path in paths:
-        file = files.open(path)
+def sync_written(files: Files, written: dict[str, bool]) -> dict[str, bool]:
+    """Sync these files, and the names of new ones; return those that could not even be opened.
+
+    Raises OSError when a sync failed: then pages of that file may be lost.
+    """
+    refused: dict[str, bool] = {}
+    for path, is_new in written.items():
+        try:
+            file = files.open(path)
+        except OSError:
+            refused[path] = is_new
+            continue
         try:
             file.sync()
         finally:
             file.close()
-    for directory in dict.fromkeys(directory_of(path) for path in paths):
+    for directory in dict.fromkeys(directory_of(path) for path, is_new in written.items() if is_new):
         files.sync_directory(directory)
+    return refused

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import os
+import struct
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -59,7 +61,7 @@ class Files(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename atomically; an existing file is replaced."""
+        """Rename atomically; an existing file is replaced, a missing directory is made."""
         ...
 
     def remove(self, path: str) -> None:
@@ -114,13 +116,52 @@ def directory_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
+class OpenFiles:
+    """Open files. Above the limit, or when descriptors are used up, the least recently used one is closed."""
+
+    def __init__(self, files: Files, most: int) -> None:
+        self.files = files
+        self._most = most
+        self._open: OrderedDict[str, File] = OrderedDict()
+
+    def get(self, path: str, *, create: bool = False) -> File:
+        """The open file, which belongs to this object: it may be closed by the next call."""
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        if len(self._open) >= self._most:
+            self._open.popitem(last=False)[1].close()
+        file = self._open[path] = self.open(path, create=create)
+        return file
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """A new open file, which belongs to the caller. One of ours is closed for it when descriptors are used up."""
+        while True:
+            try:
+                return self.files.open(path, create=create)
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._open:
+                    raise
+                self._open.popitem(last=False)[1].close()
+
+    def forget(self, path: str) -> None:
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
 class DirectoryFiles:
     """A real directory, locked for this broker from construction to `close`."""
 
     def __init__(self, path: str) -> None:
         self._root = Path(path)
         self._new_directories: set[Path] = set()
-        self._root.mkdir(parents=True, exist_ok=True)
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _take_lock(self._root)
 
     def __repr__(self) -> str:
@@ -132,10 +173,10 @@ class DirectoryFiles:
             return _OsFile(os.open(full, os.O_RDWR | os.O_CLOEXEC), full)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return _OsFile(os.open(full, flags, 0o644), full)
+            return _OsFile(os.open(full, flags, 0o600), full)
         except FileNotFoundError:
             self._make_directory(full.parent)
-            return _OsFile(os.open(full, flags, 0o644), full)
+            return _OsFile(os.open(full, flags, 0o600), full)
 
     def names(self, directory: str) -> list[str]:
         try:
@@ -144,6 +185,7 @@ class DirectoryFiles:
             return []
 
     def rename(self, old: str, new: str) -> None:
+        self._make_directory(self._full(new).parent)
         self._full(old).replace(self._full(new))
 
     def remove(self, path: str) -> None:
@@ -181,7 +223,7 @@ class DirectoryFiles:
         if directory.is_dir():
             return
         self._make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(mode=0o700, exist_ok=True)
         self._new_directories.add(directory)
 
 
@@ -193,14 +235,25 @@ def _sync_directory(directory: Path) -> None:
         os.close(opened)
 
 
-def _take_lock(root: Path) -> int:
-    """Lock as Apache RocketMQ does (first byte, per process), and per open file against a broker in this process."""
+def _lock_first_byte(opened: int) -> None:
+    """Lock what Apache RocketMQ locks. The lock belongs to the open file: another one of this process is refused too.
+
+    A lock of the process, as Java takes it, would be lost when this process closed any other descriptor of the file.
+    """
     import fcntl
 
-    opened = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    if hasattr(fcntl, "F_OFD_SETLK"):
+        fcntl.fcntl(opened, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+        return
+    fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+
+
+def _take_lock(root: Path) -> int:
+    """Lock the directory, also against a broker in this process, and name this process in the lock file."""
+    opened = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        _lock_first_byte(opened)
     except OSError as error:
         holder = os.pread(opened, 32, 0).decode("ascii", "replace").strip()
         os.close(opened)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint, save_hint
+from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import sync_written
 from rocketapp.broker.store.files import File, Files
 
@@ -16,45 +17,63 @@ from rocketapp.broker.store.files import File, Files
 class Flush:
     """The files to sync. `run` may be called twice, also by two threads; the work is done once."""
 
-    def __init__(
-        self, files: Files, log_file: File | None, log_end: int, checkpoint: Checkpoint, *, log_ms: int, queues_ms: int
-    ) -> None:
-        self.log_end: int = log_end
+    def __init__(self, files: Files, log: CommitLog, checkpoint: Checkpoint, *, log_ms: int, queues_ms: int) -> None:
+        self.log_end: int = log.end
         self.log_ms: int = log_ms
         self.queues_ms: int = queues_ms
-        self._files, self._log_file, self._checkpoint = files, log_file, checkpoint
-        self._paths: list[str] = []
+        self.log_files: list[File] = list(log.unsynced())
+        self._files, self._log, self._checkpoint = files, log, checkpoint
+        self._segment = log.next_segment()
         self._lock = threading.Lock()
         self._is_done = False
+        self.queue_files: dict[str, bool] = {}
+        """Consume-queue files to sync. Afterwards: those that have to wait for the next flush."""
         self.hint: Hint | None = None
+        self.created: int | None = None
+        """The position of a segment that was created for later."""
         self.fatal: OSError | None = None
-        """A sync failed. Whether the written bytes are on disk is unknown."""
+        """Syncing the log failed. Whether the written bytes are on disk is unknown."""
+        self.queues_lost: OSError | None = None
+        """Syncing a consume queue failed. Its entries can be made again from the log."""
         self.problem: OSError | None = None
-        """Writing the hint or the checkpoint failed. It can be tried again."""
+        """Anything else failed. It can be tried again."""
 
-    def include_queues(self, paths: list[str], hint: Hint) -> None:
+    def include_queues(self, written: dict[str, bool], hint: Hint | None) -> None:
         """Sync these consume-queue files too, and then write the hint."""
-        self._paths, self.hint = paths, hint
+        self.queue_files, self.hint = written, hint
         self.queues_ms = self.log_ms
 
     def run(self) -> None:
-        """Do the work. Errors are stored in `fatal` and `problem`."""
+        """Do the work. Errors are stored in `fatal`, `queues_lost` and `problem`."""
         with self._lock:
             if not self._is_done:
-                self._sync()
+                self._sync_log()
+                if self.fatal is None:
+                    self._sync_rest()
                 self._is_done = True
 
-    def _sync(self) -> None:
+    def _sync_log(self) -> None:
         try:
-            if self._log_file is not None:
-                self._log_file.sync()
-            sync_written(self._files, self._paths)
+            for file in self.log_files:
+                file.sync()
         except OSError as error:
             self.fatal = error
-            return
+
+    def _sync_rest(self) -> None:
+        try:
+            self.queue_files = sync_written(self._files, self.queue_files)
+            if self.queue_files:
+                self.hint = None
+        except OSError as error:
+            self.queues_lost, self.hint = error, None
         try:
             if self.hint is not None:
                 save_hint(self._files, self.hint)
             self._checkpoint.write(self.log_ms, self.queues_ms, self.log_end)
+            if self.hint is not None or len(self.log_files) > 1:
+                self._checkpoint.sync()
+            if self._segment is not None:
+                self._log.create(self._segment)
+                self.created = self._segment
         except OSError as error:
             self.problem = error

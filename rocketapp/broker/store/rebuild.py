@@ -7,7 +7,7 @@ next record of the same queue decides which, so that one flipped bit costs one m
 
 from __future__ import annotations
 
-from rocketapp.broker.store.consume_queue import ConsumeQueue, OpenFiles
+from rocketapp.broker.store.consume_queue import ConsumeQueue, QueueFiles
 from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.model.event import Observe, RecordDamaged
 
@@ -21,7 +21,7 @@ _MOST_UNWRITTEN = 16_384
 class QueueRebuild:
     """Called with each record in the order of the log; `finish` decides on doubtful last records."""
 
-    def __init__(self, queues: Queues, opened: OpenFiles, observe: Observe) -> None:
+    def __init__(self, queues: Queues, opened: QueueFiles, observe: Observe) -> None:
         self._queues, self._opened, self._observe = queues, opened, observe
         self._tags_codes = TagsCodes()
         self._doubtful: dict[ConsumeQueue, Stored] = {}

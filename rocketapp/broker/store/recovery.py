@@ -1,9 +1,12 @@
 """Opens a store after a clean stop, a kill, a loss of power, or use by Apache RocketMQ.
 
-The log is read from the position up to which the hint says that the consume queues are complete. Without a
-hint that agrees with log and queues it is read from its beginning, and the queues are rebuilt. The
-first incomplete record ends the log, and the rest is cut off: after a crash a prefix
-survives. Where the log is known to be synced, a bad record is damage, and it is skipped.
+The log is read from the position up to which the consume queues are complete: a hint says it, or, after a clean stop
+of another broker, their ends do. When neither agrees with log and queues, the log is read from its beginning, and the
+queues are rebuilt.
+
+Where the log was synced, a bad record is damage: it costs itself and is skipped. After a crash of ours the first
+incomplete record behind that ends the log, and the rest is put aside: a prefix survives. Everything before the last
+segments was synced, and after a clean stop, or where another broker wrote, whatever is followed by a readable record.
 
 Rule: recovery may be killed at any moment and begun again. It decides from the log alone.
 """
@@ -13,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rocketapp.broker.store.checkpoint import Hint, forget_hint, load_hint
+from rocketapp.broker.store.checkpoint import Checkpoint, Hint, forget_hint, load_hint
 from rocketapp.broker.store.commit_log import CommitLog
-from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, OpenFiles
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, QueueFiles
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.rebuild import QueueRebuild, Queues
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, parse
-from rocketapp.model.event import LogCut, Observe, RecordDamaged, StoreRecovered
+from rocketapp.model.event import LogCut, LoopFailed, Observe, RecordDamaged, StoreRecovered
 from rocketapp.model.names import topic_problem
 from rocketapp.wire.record import MAGIC_V1, MAGIC_V2
 
@@ -37,18 +40,25 @@ class Recovered:
     """Store time of the last record; 0 of an empty log."""
 
 
-def recover(files: Files, log: CommitLog, opened: OpenFiles, *, flushed: int | None, observe: Observe) -> Recovered:
-    """Bring log and queues to the newest consistent state."""
+def recover(
+    files: Files, log: CommitLog, opened: QueueFiles, checkpoint: Checkpoint, *, is_clean: bool, observe: Observe
+) -> Recovered:
+    """Bring log and queues to the newest consistent state. `is_clean`: the last broker has stopped by itself."""
+    flushed = checkpoint.flushed
+    synced = _synced(log, flushed, has_unsynced_segment=flushed is not None and not is_clean)
+    scan = _Scan(log, synced, observe, ends_at_damage=flushed is not None and not is_clean)
     hint = load_hint(files)
     queues = None if hint is None else _trusted(hint, log, opened)
-    is_rebuilt = queues is None or hint is None
-    if queues is None or hint is None:
-        forget_hint(files)
-        queues, start, last_record = _emptied(log, opened), log.min_position, -1
-    else:
+    is_rebuilt = False
+    if hint is not None and queues is not None:
         _forget_others(queues, opened)
         start, last_record = hint.position, hint.last_record
-    scan = _Scan(log, flushed, observe)
+    elif hint is None and is_clean and checkpoint.is_apaches and (ends := _complete(log, opened)) is not None:
+        queues, start, last_record = ends
+    else:
+        forget_hint(files)
+        queues, start, last_record = _emptied(log, opened), log.min_position, -1
+        is_rebuilt = True
     rebuild = QueueRebuild(queues, opened, observe)
     last = _last_stored(log, last_record)
     records = 0
@@ -57,14 +67,39 @@ def recover(files: Files, log: CommitLog, opened: OpenFiles, *, flushed: int | N
         last = stored
         records += 1
     rebuild.finish()
-    _cut_behind(log, scan.end, scan.reason, observe)
+    _begin(log, scan, synced=scan.end if is_clean else synced, observe=observe)
     for queue in queues.values():
         queue.find_min(log.min_position)
     observe(StoreRecovered(scan.end - start, records, is_rebuilt and records > 0))
     return Recovered(queues, -1 if last is None else last.physical, 0 if last is None else last.stored_ms)
 
 
-def queue_ids(opened: OpenFiles) -> Iterator[tuple[str, int]]:
+def _synced(log: CommitLog, flushed: int | None, *, has_unsynced_segment: bool) -> int:
+    """Up to where the log was certainly synced: the flushed position, and all but the last segments."""
+    start = log.files_end
+    while start > log.min_position:
+        start = log.segment_start(start - 1)
+        if log.read(start, HEAD_BYTES).strip(b"\0"):
+            break
+    if has_unsynced_segment and start > log.min_position:
+        start = log.segment_start(start - 1)
+    return max(start, flushed or 0)
+
+
+def _begin(log: CommitLog, scan: _Scan, *, synced: int, observe: Observe) -> None:
+    if scan.reason:
+        observe(LogCut(scan.end, scan.reason))
+    try:
+        log.begin(scan.end, synced=synced, keeps_rest=bool(scan.reason))
+    except OSError as error:
+        if not scan.reason:
+            raise
+        # A full disk does not keep a broker from starting: what was cut off is an unfinished write of a crash.
+        observe(LoopFailed("cut", f"what lies behind {scan.end} cannot be put aside: {error}"))
+        log.begin(scan.end, synced=synced, keeps_rest=False)
+
+
+def queue_ids(opened: QueueFiles) -> Iterator[tuple[str, int]]:
     """The queues that have a directory."""
     for topic in opened.files.names(DIRECTORY):
         for name in opened.files.names(f"{DIRECTORY}/{topic}"):
@@ -72,7 +107,7 @@ def queue_ids(opened: OpenFiles) -> Iterator[tuple[str, int]]:
                 yield topic, int(name)
 
 
-def _trusted(hint: Hint, log: CommitLog, opened: OpenFiles) -> Queues | None:
+def _trusted(hint: Hint, log: CommitLog, opened: QueueFiles) -> Queues | None:
     """The queues as the hint describes them; None if the log or a queue disagrees with it."""
     if not log.min_position <= hint.position <= log.files_end:
         return None
@@ -93,6 +128,31 @@ def _trusted(hint: Hint, log: CommitLog, opened: OpenFiles) -> Queues | None:
     return queues
 
 
+def _complete(log: CommitLog, opened: QueueFiles) -> tuple[Queues, int, int] | None:
+    """The queues as their files are, the position behind their last message, and its record; None if one disagrees."""
+    queues: Queues = {}
+    end, last_record = log.min_position, -1
+    for topic, queue_id in queue_ids(opened):
+        queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, opened)
+        if not queue.open_to_end():
+            return None
+        queue.find_min(log.min_position)
+        if queue.min_offset == queue.max_offset:
+            continue
+        physical, size, _ = queue.entry(queue.max_offset - 1)
+        last = _last_stored(log, physical)
+        if last is None or (last.topic, last.queue_id, last.size) != (topic, queue_id, size):
+            return None
+        if last.queue_offset != queue.max_offset - 1:
+            return None
+        queue.last_physical = physical
+        if physical + size > end:
+            end, last_record = physical + size, physical
+    for queue in queues.values():
+        queue.zero_behind()
+    return (queues, end, last_record) if last_record >= 0 else None
+
+
 def _leads_to(log: CommitLog, last: Stored, position: int) -> bool:
     """Whether only the blank end of a segment, if anything, lies between this record and the position."""
     end = last.physical + last.size
@@ -106,14 +166,14 @@ def _last_stored(log: CommitLog, position: int) -> Stored | None:
     return parse(log.read(position, size), 0, position, check_body=False) if size else None
 
 
-def _forget_others(queues: Queues, opened: OpenFiles) -> None:
+def _forget_others(queues: Queues, opened: QueueFiles) -> None:
     """Delete queues that began after the hint. They are rebuilt from the log."""
     for key in queue_ids(opened):
         if key not in queues:
             ConsumeQueue(*key, opened).remove()
 
 
-def _emptied(log: CommitLog, opened: OpenFiles) -> Queues:
+def _emptied(log: CommitLog, opened: QueueFiles) -> Queues:
     """Every queue, without the entries that the log contains.
 
     Entries that point to deleted segments stay, because they keep the offsets of the queue.
@@ -129,20 +189,13 @@ def _emptied(log: CommitLog, opened: OpenFiles) -> Queues:
     return queues
 
 
-def _cut_behind(log: CommitLog, end: int, reason: str, observe: Observe) -> None:
-    if reason:
-        observe(LogCut(end, reason))
-    log.cut(end)
-    log.sync_all()  # a killed broker may have left unsynced segments, and later syncs concern the last one only
-
-
 class _Scan:
     """Reads the records of a log one after the other."""
 
-    def __init__(self, log: CommitLog, flushed: int | None, observe: Observe) -> None:
-        self._log, self._observe = log, observe
-        self._synced = 0 if flushed is None else flushed
-        self._is_known = flushed is not None
+    def __init__(self, log: CommitLog, synced: int, observe: Observe, *, ends_at_damage: bool) -> None:
+        self._log, self._synced, self._observe = log, synced, observe
+        self._ends_at_damage = ends_at_damage
+        """Whether a bad record behind the synced position is an unfinished write, whatever follows it."""
         self.end = 0
         self.reason = ""
         """Why the log ends before its last byte; empty when nothing unreadable follows."""
@@ -188,7 +241,7 @@ class _Scan:
 
     def _step_over(self, position: int, size: int) -> Stored | int:
         """At a bad record: 0 if it may be an unfinished write, otherwise the record or the bytes to the next one."""
-        if self._is_known and position >= self._synced:
+        if self._ends_at_damage and position >= self._synced:
             self.reason = "an unfinished write"
             return 0
         if size and (stored := self._damaged(position, size)):
@@ -231,7 +284,7 @@ class _Scan:
 
     def _is_torn(self, stored: Stored) -> bool:
         """Whether the properties contain zeros. None are ever written there, so those bytes did not reach the disk."""
-        return self._is_known and stored.physical >= self._synced and 0 in stored.raw_properties
+        return self._ends_at_damage and stored.physical >= self._synced and 0 in stored.raw_properties
 
 
 def _candidates(chunk: bytes) -> Iterator[int]:

@@ -1,23 +1,22 @@
 """The message store: appends to the commit log, keeps the consume queues, reads for pulls.
 
-Rule: when `append` returns, the bytes are with the operating system (or on disk, with
-`flush = "sync"`), and only then do readers see the message. When it raises, readers will never
-see it, unless the error says `is_unknown`. After a failed sync nothing is written any more, because
-it is unknown which pages are on disk.
+Rule: when `append` returns, the bytes are with the operating system, and only then do readers see the message. They
+survive a loss of power when `durable_position` is behind them: who must wait for that waits for the position. When
+`append` raises, readers will never see the message, unless the error says `is_unknown`. After a failed sync nothing is
+written any more, and nothing more becomes durable, because it is unknown which pages are on disk.
 
 One thread uses a store; only `Flush.run` may run in another one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint
 from rocketapp.broker.store.commit_log import CommitLog
-from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, OpenFiles
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, QueueFiles
 from rocketapp.broker.store.files import Files, replace_whole
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
@@ -61,20 +60,28 @@ class MessageStore:
 
     def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe) -> None:
         self._files, self._clock, self._observe = files, clock, observe
-        self._is_sync = config.flush == "sync"
         self._problem: str | None = None
         self._tags_codes = TagsCodes()
-        self._opened = OpenFiles(files)
+        self._opened = QueueFiles(files)
         self._is_closed = False
         self._unwritten = 0
+        self._are_queues_lost = False
         self._log = CommitLog(files, config.segment_bytes)
+        is_clean = ABORT not in files.names("")
         self._checkpoint = self._begin()
-        found = recover(files, self._log, self._opened, flushed=self._checkpoint.flushed, observe=observe)
+        found = recover(
+            files,
+            self._log,
+            self._opened,
+            self._checkpoint,
+            is_clean=is_clean,
+            observe=observe,
+        )
         self._queues: Queues = found.queues
         self._last_record, self._last_ms = found.last_record, found.last_ms
         self._flush: Flush | None = None
         self._flushes = 0
-        self._flushed_end = self._hinted_end = -1
+        self._flushed_end = self._hinted_end = self._seen_end = -1
         self._queues_ms = 0
         self.recovered_end: int = self._log.end
         """The end of the log when it was opened."""
@@ -103,9 +110,10 @@ class MessageStore:
             return
         self.flush()
         self._is_closed = True
+        is_clean = self._problem is None and self._hinted_end == self._log.end
         self._checkpoint.close()
         self._opened.close()
-        if self._problem is None and self._hinted_end == self._log.end:
+        if is_clean:
             self._files.remove(ABORT)
         self._log.close()
         self._problem = self._problem or "the store is closed"
@@ -122,8 +130,6 @@ class MessageStore:
         try:
             data, position = self._encode(record, offset, stored_ms, None)
             self._log.write(data)
-            if self._is_sync:
-                self._sync()
         except StoreError as error:
             self._failed(error)
             raise
@@ -152,8 +158,6 @@ class MessageStore:
                 done.append(Appended(position, len(data), offset, stored_ms))
             if pending:
                 self._log.write(pending)
-            if self._is_sync and done:
-                self._sync()
         except (StoreError, ProtocolError) as error:
             self._take_back(start, error)
             raise
@@ -213,19 +217,11 @@ class MessageStore:
             self._failed(error)
         elif self._log.end != start:
             try:
-                self._log.cut(start)
+                self._log.take_back(start)
             except OSError as second:
                 unknown = StoreError(f"{error}; and cutting it back: {second}", True)
                 self._failed(unknown)
                 raise unknown from second
-
-    def _sync(self) -> None:
-        try:
-            self._log.sync()
-        except OSError as error:
-            raise StoreError(f"sync failed: {error}", True) from error
-        with contextlib.suppress(OSError):  # only a hint
-            self._checkpoint.say_flushed(self._log.end)
 
     def _failed(self, error: StoreError) -> None:
         """Stop writing for good after an error that leaves the disk in an unknown state."""
@@ -245,29 +241,32 @@ class MessageStore:
             flush.run()
             self.end_flush(flush)
 
-    def begin_flush(self, *, everything: bool = False) -> Flush | None:
+    def begin_flush(self, *, everything: bool = False, log_only: bool = False) -> Flush | None:
         """A flush of everything appended so far; None if nothing is new or another flush is under way.
 
-        Call `run` in any thread, then pass it to `end_flush`.
+        Call `run` in any thread, then pass it to `end_flush`. `log_only`: replies wait for it, and the queues do not
+        matter. `everything`: the queues too, and the hint.
         """
         end = self._log.end
-        if self._flush is not None or self._problem is not None or self._hinted_end == end:
+        done = self._flushed_end if log_only else self._hinted_end
+        if self._flush is not None or self._problem is not None or done == end:
             return None
-        flush = Flush(
-            self._files,
-            self._log.current(),
-            end,
-            self._checkpoint,
-            log_ms=self._last_ms,
-            queues_ms=self._queues_ms,
-        )
-        self._flushes += 1
-        is_written = self._write_queues()
-        is_due = self._flushes >= _HINT_FLUSHES or end >= self._hinted_end + _HINT_BYTES or end == self._flushed_end
-        if is_written and (everything or is_due):
-            flush.include_queues(self._opened.take_unsynced(), self._hint())
+        flush = Flush(self._files, self._log, self._checkpoint, log_ms=self._last_ms, queues_ms=self._queues_ms)
+        if not log_only:
+            self._include_queues(flush, everything=everything)
         self._flush = flush
         return flush
+
+    def _include_queues(self, flush: Flush, *, everything: bool) -> None:
+        self._flushes += 1
+        end = flush.log_end
+        is_written = self._write_queues()
+        is_due = self._flushes >= _HINT_FLUSHES or end >= self._hinted_end + _HINT_BYTES or end == self._seen_end
+        self._seen_end = end
+        if is_written and (everything or is_due):
+            # A queue that lost pages is rebuilt at the next start, from the last hint on.
+            hint = None if self._are_queues_lost else self._hint()
+            flush.include_queues(self._opened.take_unsynced(), hint)
 
     def end_flush(self, flush: Flush) -> None:
         """Process the result of a flush."""
@@ -277,7 +276,16 @@ class MessageStore:
         if flush.fatal is not None:
             self._failed(StoreError(f"sync failed: {flush.fatal}", True))
             return
+        self._log.synced(flush.log_files)
         self._flushed_end = flush.log_end
+        if flush.created is not None:
+            self._log.created(flush.created)
+        if flush.queues_lost is not None:
+            self._are_queues_lost = True
+            self._observe(LoopFailed("consume queues", f"sync failed: {flush.queues_lost}"))
+        elif flush.queue_files:
+            self._opened.put_back(flush.queue_files)
+            self._observe(LoopFailed("consume queues", f"{len(flush.queue_files)} files cannot be opened"))
         if flush.problem is not None:
             self._observe(LoopFailed("flush", str(flush.problem)))
         elif flush.hint is not None:
@@ -286,7 +294,7 @@ class MessageStore:
     def _write_queues(self) -> bool:
         """Write consume-queue entries to their files. After an OSError the rest stays in memory for the next call."""
         try:
-            for queue in self._queues.values():
+            for queue in list(self._opened.unwritten):
                 queue.write()
         except OSError as error:
             self._observe(LoopFailed("consume queues", str(error)))
@@ -307,9 +315,9 @@ class MessageStore:
         return self._log.end
 
     @property
-    def flushed_position(self) -> int:
+    def durable_position(self) -> int:
         """Everything below this position survives a loss of power."""
-        return self._log.end if self._is_sync else max(self._flushed_end, 0)
+        return max(self._flushed_end, 0)
 
     @property
     def problem(self) -> str | None:

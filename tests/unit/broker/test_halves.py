@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
+from rocketapp.errors import StoreError
 from rocketapp.model.names import OP_TOPIC
 from rocketapp.wire.layout import TRANSACTION_COMMIT
 from rocketapp.wire.requests.transactions import EndTransaction
-from tests.unit.broker.store.stores import Events, open_store, record
+from tests.unit.broker.store.disk import Disk
+from tests.unit.broker.store.stores import Events, bodies, open_store, record
 
 SENT = 100
 
@@ -51,3 +54,24 @@ def test_an_end_that_is_damaged_leaves_its_transaction_open_and_no_other() -> No
     files.open("commitlog/" + "0" * 20).write(b"\xff", entry[0] + 88)
     assert len(HalfMessages(store, Events(), timeout=6.0)) == 2
     store.close()
+
+
+def test_a_commit_that_is_refused_stores_no_message_however_often_it_comes_again() -> None:
+    """The disk takes every second write of the log, so that of two writes the second one is refused."""
+    disk = Disk()
+    store = open_store(disk)
+    halves = HalfMessages(store, Events(), timeout=6.0)
+    half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
+    commit = EndTransaction("makers", "orders", half.queue_offset, half.physical_offset, TRANSACTION_COMMIT, "A1")
+    writes = iter(range(100))
+
+    def refuse(number: int, name: str, path: str) -> None:
+        if name == "write" and path.startswith("commitlog") and next(writes) < 6 and next(writes) % 2:
+            raise OSError(28, "No space left on device")
+
+    disk.on_call = refuse
+    while len(halves):
+        with contextlib.suppress(StoreError):
+            halves.end(commit)
+    assert len(bodies(store, "orders")) == 1
+    assert not len(HalfMessages(open_store(disk.killed()), Events(), timeout=6.0))

@@ -88,9 +88,7 @@ class Disk:
     `sees_reads`: calls that only open or read a file count as well.
     """
 
-    def __init__(
-        self, on_call: Callable[[int, str, str], None] | None = None, *, sees_reads: bool = False
-    ) -> None:
+    def __init__(self, on_call: Callable[[int, str, str], None] | None = None, *, sees_reads: bool = False) -> None:
         self.names_now: dict[str, Inode] = {}
         self.names_synced: dict[str, Inode] = {}
         self.name_steps: list[tuple[str, Callable[[dict[str, Inode]], None]]] = []

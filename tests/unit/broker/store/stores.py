@@ -92,6 +92,14 @@ def open_store(
     )
 
 
+def commit(store: MessageStore) -> None:
+    """Sync what replies wait for, as a broker does with `flush = "sync"`."""
+    flush = store.begin_flush(log_only=True)
+    if flush is not None:
+        flush.run()
+        store.end_flush(flush)
+
+
 def record(
     body: bytes = b"hello", topic: str = "T", queue_id: int = 0, *, tag: str = "", sys_flag: int = 0, more: bytes = b""
 ) -> Record:

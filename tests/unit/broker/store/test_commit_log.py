@@ -3,9 +3,10 @@ from __future__ import annotations
 import pytest
 
 from rocketapp.broker.store.commit_log import CommitLog, segment_name
-from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.errors import ConfigError, StoreError
 from tests.unit.broker.store.disk import Disk
+from tests.unit.broker.store.stores import Watched
 
 SEGMENT = 1000
 
@@ -14,6 +15,13 @@ def write(log: CommitLog, size: int) -> int:
     position = log.place_for(size)
     log.write(b"r" * size)
     return position
+
+
+def begun(files: MemoryFiles, end: int) -> CommitLog:
+    """A log that is opened again and ends here."""
+    log = CommitLog(files, SEGMENT)
+    log.begin(end, synced=0, keeps_rest=True)
+    return log
 
 
 def test_a_segment_is_a_sparse_file_named_by_its_position() -> None:
@@ -60,15 +68,56 @@ def test_cutting_removes_segments_and_leaves_zeros() -> None:
     for _ in range(5):
         write(log, 600)
     assert len(files.names("commitlog")) == 5
-    log.cut(1300)
+    log = begun(files, 1300)
     assert files.names("commitlog") == ["00000000000000000000", "00000000000000001000"]
     assert log.read(1000, 1000) == b"r" * 300 + bytes(700)
     assert write(log, 600) == 1300
-    log.cut(1000)
+    log = begun(files, 1000)
     assert log.end == 1000
     assert write(log, 600) == 1000
-    log.cut(0)
+    begun(files, 0)
     assert files.names("commitlog") == ["00000000000000000000"]
+
+
+def test_what_is_cut_off_is_put_aside() -> None:
+    files = MemoryFiles()
+    log = CommitLog(files, SEGMENT)
+    for _ in range(3):
+        write(log, 600)
+    begun(files, 1300)
+    begun(files, 1200)
+    files.open(segment_name(1000)).write(b"again", 200)
+    begun(files, 1200)
+    kept = {name: read_whole(files, f"cut/{name}") for name in files.names("cut")}
+    assert kept == {
+        "00000000000000001200.0": b"r" * 100,
+        "00000000000000001200.1": b"again",
+        "00000000000000001300.0": b"r" * 300 + bytes.fromhex("00000190cbd43194"),
+        "00000000000000002000.0": b"r" * 600 + bytes(400),
+    }
+
+
+def test_sectors_that_cannot_be_read_cost_themselves() -> None:
+    disk = Disk()
+    log = CommitLog(disk, 1 << 16)
+    write(log, 9000)
+    disk.bad = {(segment_name(0), 3), (segment_name(0), 9)}
+    data = log.read(100, 8000)
+    assert len(data) == 8000
+    bad = [at for at in range(8000) if data[at : at + 1] == b"\xff"]
+    assert bad == [*range(3 * 512 - 100, 4 * 512 - 100), *range(9 * 512 - 100, 10 * 512 - 100)]
+
+
+def test_few_segments_are_open_at_once() -> None:
+    files = Watched()
+    log = CommitLog(files, SEGMENT)
+    for _ in range(200):
+        write(log, 900)
+        log.synced(list(log.unsynced()[:-1]))
+    assert all(log.read(at, 1) == b"r" for at in range(0, 200_000, SEGMENT))
+    assert len(files.opened) <= 34
+    log.close()
+    assert not files.opened
 
 
 def test_a_log_whose_first_segments_were_deleted_keeps_its_positions() -> None:
@@ -76,7 +125,7 @@ def test_a_log_whose_first_segments_were_deleted_keeps_its_positions() -> None:
     files.open(segment_name(5000), create=True).truncate(SEGMENT)
     log = CommitLog(files, SEGMENT)
     assert (log.min_position, log.end, log.files_end) == (5000, 5000, 6000)
-    log.cut(5000)
+    log.begin(5000, synced=0, keeps_rest=False)
     assert write(log, 600) == 5000
     assert write(log, 600) == 6000
     assert log.read(6000, 1) == b"r"
@@ -104,7 +153,7 @@ def test_other_files_beside_the_segments_are_left_alone() -> None:
     files.open("commitlog/notes.txt", create=True)
     log = CommitLog(files, SEGMENT)
     write(log, 10)
-    log.cut(0)
+    begun(files, 0)
     assert "notes.txt" in files.names("commitlog")
 
 

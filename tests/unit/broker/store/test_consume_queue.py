@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.broker.store.consume_queue import ENTRY, FILE_BYTES, FILE_ENTRIES, HOLE, ConsumeQueue, OpenFiles
+from rocketapp.broker.store.consume_queue import ENTRY, FILE_BYTES, FILE_ENTRIES, HOLE, ConsumeQueue, QueueFiles
 from rocketapp.broker.store.files import MemoryFiles
 from tests.unit.broker.store.disk import Disk
 from tests.unit.broker.store.stores import Watched
@@ -14,7 +14,7 @@ SECOND = "consumequeue/T/0/00000000000006000000"
 
 
 def queue_of(files: MemoryFiles | Disk) -> ConsumeQueue:
-    return ConsumeQueue("T", 0, OpenFiles(files))
+    return ConsumeQueue("T", 0, QueueFiles(files))
 
 
 def put(queue: ConsumeQueue, count: int) -> None:
@@ -155,7 +155,7 @@ def test_what_the_disk_refuses_stays_in_memory() -> None:
 
 def test_few_files_are_open_at_once() -> None:
     files = Watched()
-    opened = OpenFiles(files)
+    opened = QueueFiles(files)
     queues = [ConsumeQueue("T", number, opened) for number in range(300)]
     for queue in queues:
         put(queue, 3)
@@ -163,7 +163,7 @@ def test_few_files_are_open_at_once() -> None:
     assert len(files.opened) <= 128
     assert all(listed(queue, 0, 3) == [0, 1, 2] for queue in queues)
     assert len(opened.take_unsynced()) == 300
-    assert opened.take_unsynced() == []
+    assert opened.take_unsynced() == {}
     opened.close()
     assert not files.opened
 

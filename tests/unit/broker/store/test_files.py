@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,15 +104,35 @@ def test_a_second_broker_on_a_directory_is_refused_by_name_and_process(tmp_path:
     DirectoryFiles(str(tmp_path)).close()
 
 
+def test_a_refused_second_broker_of_this_process_does_not_unlock_the_first(tmp_path: Path) -> None:
+    """Apache RocketMQ asks for the first byte, for its process, as this other process does."""
+    other = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)"
+    first = DirectoryFiles(str(tmp_path))
+    with pytest.raises(ConfigError):
+        DirectoryFiles(str(tmp_path))
+    asked = [sys.executable, "-c", other, str(tmp_path / "lock")]
+    assert subprocess.run(asked, capture_output=True, check=False).returncode == 1
+    first.close()
+    assert subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+
+def test_nobody_else_reads_what_a_store_holds(tmp_path: Path) -> None:
+    files = DirectoryFiles(str(tmp_path / "data"))
+    files.open("config/topics.json", create=True).close()
+    assert {path.stat().st_mode & 0o077 for path in (tmp_path / "data").rglob("*")} == {0}
+    files.close()
+
+
 def test_other_trouble_with_the_lock_is_not_taken_for_another_broker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import fcntl
 
-    def refuse(fd: int, operation: int) -> None:
+    def refuse(*call: object) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    for name in ("fcntl", "flock"):
+        monkeypatch.setattr(fcntl, name, refuse)
     with pytest.raises(OSError, match="No locks available"):
         DirectoryFiles(str(tmp_path))
 

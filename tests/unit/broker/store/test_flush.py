@@ -31,10 +31,10 @@ def test_a_flush_runs_in_another_thread_while_messages_come_in() -> None:
     thread.start()
     store.append(record(b"meanwhile"))
     thread.join()
-    assert store.flushed_position == 0
+    assert store.durable_position == 0
     store.end_flush(flush)
     store.end_flush(flush)
-    assert store.flushed_position == flush.log_end < store.end_position
+    assert store.durable_position == flush.log_end < store.end_position
     assert bodies(open_store(disk.without_power(Random(1))))[0] == b"before"
 
 

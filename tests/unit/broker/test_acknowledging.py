@@ -1,0 +1,120 @@
+"""With `flush = "sync"` a reply says that its message survives a loss of power. One sync serves many replies."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from random import Random
+
+import pytest
+
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.requests.offsets import CommitRequest
+from tests.unit.broker.asking import Running
+from tests.unit.broker.store.disk import Disk
+from tests.unit.scripted import in_virtual_time
+
+
+async def on(disk: Disk | MemoryFiles, **options: object) -> Running:
+    running = Running(disk, **options)  # type: ignore[arg-type]
+    await running.start()
+    return running
+
+
+@in_virtual_time
+async def test_what_was_answered_survives_a_loss_of_power() -> None:
+    disk = Disk()
+    broker = await on(disk, flush="sync")
+    client = await broker.client()
+    for number in range(5):
+        assert (await client.send("orders", b"%d" % number, queue_id=0)).code == ResponseCode.SUCCESS
+        again = await on(disk.without_power(Random(number)))
+        found = await (await again.client()).messages("orders")
+        assert [message.body for message in found] == [b"%d" % each for each in range(number + 1)]
+        await again.broker.stop()
+    await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_one_sync_serves_all_that_wait_and_replies_keep_their_order() -> None:
+    disk = Disk()
+    broker = await on(disk, flush="sync")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    syncs: list[str] = []
+    disk.on_call = lambda number, name, path: syncs.append(path) if name == "sync" and "commitlog" in path else None
+    sends = [asyncio.ensure_future(client.send("orders", b"%d" % number, queue_id=0)) for number in range(50)]
+    answered: list[int] = []
+    for number, send in enumerate(sends):
+        send.add_done_callback(lambda _, number=number: answered.append(number))  # type: ignore[misc]
+    await asyncio.wait(sends)
+    await asyncio.sleep(0)
+    assert answered == list(range(50))
+    assert 1 <= len(syncs) <= 5
+    await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_a_failed_sync_is_answered_as_unknown_and_then_nothing_is_taken() -> None:
+    disk = Disk()
+    broker = await on(disk, flush="sync")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+
+    def fail(number: int, name: str, path: str) -> None:
+        if name == "sync" and path.startswith("commitlog"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk.on_call = fail
+    answer = await client.send("orders", queue_id=0)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "perhaps stored" in (answer.remark or "")
+    assert (answer.fields or {}).keys() >= {"MSG_REGION", "TRACE_ON"}
+    disk.on_call = None
+    assert (await client.send("orders", queue_id=0)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    await broker.broker.stop()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+@in_virtual_time
+async def test_no_loss_of_power_leaves_an_offset_above_its_queue(is_stopped: bool) -> None:
+    """Offsets are written after the log that they describe."""
+    for seed in range(12):
+        disk = Disk()
+        broker = await on(disk, flush_interval=1000.0)
+        client = await broker.client()
+        for number in range(3):
+            await client.send("orders", b"%d" % number, queue_id=0)
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 3).to_fields())
+        await asyncio.sleep(5.5)
+        if is_stopped:
+            for number in range(2):
+                await client.send("orders", b"%d" % number, queue_id=0)
+            await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 5).to_fields())
+            await broker.broker.stop()
+        again = await on(disk.without_power(Random(seed)))
+        client = await again.client()
+        query = {"consumerGroup": "billing", "topic": "orders", "queueId": "0"}
+        answer = await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, query)
+        assert answer.fields == {"offset": "5" if is_stopped else "3"}
+        end = await client.ask(RequestCode.GET_MAX_OFFSET, {"topic": "orders", "queueId": "0"})
+        assert end.fields == answer.fields
+        await again.broker.stop()
+        if not is_stopped:
+            await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_an_offset_above_the_end_of_its_queue_hides_no_new_message() -> None:
+    files = MemoryFiles()
+    broker = await on(files)
+    client = await broker.client()
+    for _ in range(2):
+        await client.send("orders", queue_id=0)
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 5).to_fields())
+    await broker.restart()
+    client = await broker.client()
+    query = {"consumerGroup": "billing", "topic": "orders", "queueId": "0"}
+    assert (await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, query)).fields == {"offset": "2"}
+    await broker.broker.stop()
