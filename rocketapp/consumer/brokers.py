@@ -26,7 +26,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import TAGS, SubscriptionData
 from rocketapp.state import replicas
-from rocketapp.state.start_position import Landmark
+from rocketapp.state.queue_identity import Landmark
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode

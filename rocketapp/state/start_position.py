@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import NamedTuple
 
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import Start
+from rocketapp.state.queue_identity import Landmark
 
 
 class Edge(Enum):
@@ -44,14 +44,6 @@ def start_at(topic: str, start: Start, *, joined: float | None) -> StartAt:
         wanted = start.timestamp()
         return int((wanted if since is None else min(wanted, since)) * 1000)
     return Edge.MAX if since is None else int(since * 1000)
-
-
-class Landmark(NamedTuple):
-    """One record that this process has pulled. By it a queue is known again."""
-
-    offset: int
-    stored_ms: int
-    key: str
 
 
 @dataclass(frozen=True, slots=True)

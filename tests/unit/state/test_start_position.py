@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.subscription import Start
-from rocketapp.state.start_position import Edge, Landmark, StartAt, beyond_the_end, correct, start_at
+from rocketapp.state.queue_identity import Landmark
+from rocketapp.state.start_position import Edge, StartAt, beyond_the_end, correct, start_at
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.start_position import Landmark
+from rocketapp.state.queue_identity import Landmark
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record, decode_records, encode_record

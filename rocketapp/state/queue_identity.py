@@ -1,0 +1,44 @@
+"""Whether a queue is still the one that was read: the last record that was read is looked for again.
+
+A topic that was created again, a cluster that was moved, an unclean failover and an empty broker of the same name all
+leave a queue of the same name with other messages. A position in the old queue means nothing in the new one, whether
+it lies below its end or above it.
+
+Whoever keeps a position keeps a landmark beside it, and reads without a filter what the queue holds there now before it
+goes on.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class Landmark(NamedTuple):
+    """One record that was read. By it a queue is known again."""
+
+    offset: int
+    stored_ms: int
+    key: str
+
+
+class Identity(Enum):
+    """What the broker's records say."""
+
+    SAME = "same"
+    """The record is there."""
+    GONE = "gone"
+    """The record was deleted, and what follows it was stored no earlier: the queue grew older."""
+    OTHER = "other"
+    """Another queue: the place has another record, what follows was stored earlier, or the queue ends below."""
+
+
+def recognise(known: Landmark, found: Landmark | None, *, end: int) -> Identity:
+    """`found`: the queue's first record at the known offset or behind it, None for none. `end`: its next offset."""
+    if found == known:
+        return Identity.SAME
+    if found is None:
+        is_older = end > known.offset
+    else:
+        is_older = found.offset > known.offset and found.stored_ms >= known.stored_ms
+    return Identity.GONE if is_older else Identity.OTHER
