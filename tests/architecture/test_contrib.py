@@ -8,7 +8,8 @@ import tomllib
 from tests.architecture.source import PACKAGE
 
 CONTRIB = PACKAGE.parent / "contrib"
-PUBLIC = {"rocketapp", "rocketapp.errors", "rocketapp.plugin", "rocketapp.testing"}
+PUBLIC = {"rocketapp", "rocketapp.errors", "rocketapp.plugin", "rocketapp.testing", "rocketapp.state.queue_identity"}
+"""The last is public for whoever keeps positions in queues elsewhere: a checkpoint, a table."""
 CODEC = "rocketapp.wire"
 """The codec is public for readers of the protocol outside of rocketapp, such as a data source of Spark."""
 

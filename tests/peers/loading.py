@@ -49,6 +49,16 @@ class Loader:
         reply = self._connection.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, timeout=60)
         assert reply.code == 0, reply.remark
 
+    def delete_topic(self, topic: str, name_server: str = "") -> None:
+        """Delete it at the broker, and at a name server that is another process."""
+        reply = self._connection.call(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}, timeout=60)
+        assert reply.code == 0, reply.remark
+        if name_server not in ("", self._connection.address):
+            asking = Connection(name_server, Access(), timeout=60)
+            reply = asking.call(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic}, timeout=60)
+            asking.close()
+            assert reply.code == 0, reply.remark
+
     def configure(self, properties: str) -> None:
         """Change properties of a running broker."""
         reply = self._connection.call(RequestCode.UPDATE_BROKER_CONFIG, None, properties.encode(), timeout=60)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from pyspark_rocketmq.offsets import Queue
@@ -18,7 +19,7 @@ from rocketapp import BrokerError, NoRouteError, RocketAppError, TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueueRequest, SearchOffsetRequest
-from rocketapp.wire.requests.routes import RouteRequest, decode_route, decode_topic_list
+from rocketapp.wire.requests.routes import RouteRequest, decode_cluster_info, decode_route, decode_topic_list
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ _DEFAULT_TOPIC = "TBW102"
 """Brokers that create topics by themselves have it: a new topic gets queues where it has some."""
 _NEW_QUEUES = 4
 """Most queues of a topic that a send creates."""
+_SUCCESS = frozenset({ResponseCode.SUCCESS})
 TRANSIENT = frozenset(
     {
         ResponseCode.SYSTEM_BUSY,
@@ -127,13 +129,15 @@ class Cluster:
             default = self._ask_route(topic, as_of=_DEFAULT_TOPIC)[1]
         return [queue for queue in default if queue.queue_id < _NEW_QUEUES]
 
-    def max_offsets(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+    def max_offsets(self, queues: Iterable[Queue], away: set[str] | None = None) -> dict[Queue, int]:
         """By queue the offset that its next message will get."""
-        return self._offsets(RequestCode.GET_MAX_OFFSET, {queue: self._queue_fields(queue) for queue in queues})
+        fields = {queue: QueueRequest(self.wire_name(queue.topic), queue.queue_id).to_fields() for queue in queues}
+        return _offsets(self.ask_brokers(RequestCode.GET_MAX_OFFSET, fields, away))
 
-    def min_offsets(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+    def min_offsets(self, queues: Iterable[Queue], away: set[str] | None = None) -> dict[Queue, int]:
         """By queue the offset of its first message."""
-        return self._offsets(RequestCode.GET_MIN_OFFSET, {queue: self._queue_fields(queue) for queue in queues})
+        fields = {queue: QueueRequest(self.wire_name(queue.topic), queue.queue_id).to_fields() for queue in queues}
+        return _offsets(self.ask_brokers(RequestCode.GET_MIN_OFFSET, fields, away))
 
     def offsets_at(self, times: Mapping[Queue, int]) -> dict[Queue, int]:
         """By queue the offset of the first message stored at that time (ms since 1970) or later, or the end."""
@@ -141,7 +145,7 @@ class Cluster:
             queue: SearchOffsetRequest(self.wire_name(queue.topic), queue.queue_id, ms).to_fields()
             for queue, ms in times.items()
         }
-        return self._offsets(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+        return _offsets(self.ask_brokers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields))
 
     def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
         """Move the offsets of a group."""
@@ -149,7 +153,7 @@ class Cluster:
             queue: CommitRequest(self.wire_name(group), self.wire_name(queue.topic), queue.queue_id, offset).to_fields()
             for queue, offset in offsets.items()
         }
-        self._ask_brokers(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        self.ask_brokers(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 
     def wire_name(self, name: str) -> str:
         """Topic or group as brokers know it."""
@@ -183,9 +187,15 @@ class Cluster:
     def has_replica(self, broker: str, broker_id: int) -> bool:
         return broker_id in self._addresses.get(broker, {})
 
-    def retrying(self, attempt: Callable[[], T]) -> T:
+    def master_of(self, broker: str) -> str | None:
+        """The address at which name servers know the master of a broker, whatever its topics."""
+        reply = self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO, None)
+        known = {data.broker_name: data.addresses for data in decode_cluster_info(reply.body)}
+        return known.get(broker, {}).get(MASTER)
+
+    def retrying(self, attempt: Callable[[], T], *, retries: int | None = None) -> T:
         """Call until it succeeds or the attempts are used up; routes are asked again before each."""
-        for left in range(self._reach.retries, -1, -1):
+        for left in range(self._reach.retries if retries is None else retries, -1, -1):
             try:
                 return attempt()
             except (TransportError, BrokerError, NoRouteError) as error:
@@ -228,14 +238,15 @@ class Cluster:
         problem: RocketAppError | None = None
         for _ in servers:
             try:
-                return self._ask(servers[self._next_name_server % len(servers)], code, fields)
+                return self.ask(servers[self._next_name_server % len(servers)], code, fields)
             except TransportError as error:
                 problem = error
                 self._next_name_server += 1
         assert problem is not None
         raise problem
 
-    def _ask(self, address: str, code: RequestCode, fields: Mapping[str, str] | None) -> Command:
+    def ask(self, address: str, code: RequestCode, fields: Mapping[str, str] | None) -> Command:
+        """The answer of one server. Raises BrokerError when it is not one of success."""
         connection = CONNECTIONS.take(address, self._reach.access, timeout=self._reach.timeout)
         try:
             reply = connection.call(code, fields, timeout=self._reach.timeout)
@@ -245,33 +256,48 @@ class Cluster:
         CONNECTIONS.give_back(connection)
         return checked(reply, address)
 
-    def _queue_fields(self, queue: Queue) -> dict[str, str]:
-        return QueueRequest(self.wire_name(queue.topic), queue.queue_id).to_fields()
+    def ask_brokers(
+        self,
+        code: RequestCode,
+        fields: Mapping[Queue, Mapping[str, str]],
+        away: set[str] | None = None,
+        good: Collection[int] = _SUCCESS,
+    ) -> dict[Queue, Command]:
+        """Ask about each queue at its broker, many questions at once. `good`: the codes of answers.
 
-    def _offsets(self, code: RequestCode, fields: Mapping[Queue, Mapping[str, str]]) -> dict[Queue, int]:
-        replies = self._ask_brokers(code, fields)
-        return {queue: OffsetResponse.from_fields(reply.fields).offset for queue, reply in replies.items()}
-
-    def _ask_brokers(self, code: RequestCode, fields: Mapping[Queue, Mapping[str, str]]) -> dict[Queue, Command]:
-        """Ask about each queue at its broker, many questions at once."""
+        `away`: brokers that did not answer last time, kept up to date here. Their queues are left out, and they are
+        tried once. Without it, a broker that does not answer is an error.
+        """
         found: dict[Queue, Command] = {}
         by_broker: dict[str, list[Queue]] = {}
         for queue in fields:
             by_broker.setdefault(queue.broker, []).append(queue)
         for broker, queues in by_broker.items():
-            for first in range(0, len(queues), _AT_ONCE):
-                some = {queue: fields[queue] for queue in queues[first : first + _AT_ONCE]}
-                found |= self.retrying(lambda broker=broker, some=some: self._ask_one(broker, code, some))  # type: ignore[misc]
+            retries = 0 if away and broker in away else None
+            try:
+                for first in range(0, len(queues), _AT_ONCE):
+                    some = {queue: fields[queue] for queue in queues[first : first + _AT_ONCE]}
+                    found |= self.retrying(partial(self._ask_one, broker, code, some, good), retries=retries)
+            except (TransportError, NoRouteError, BrokerError) as error:
+                if away is None or (isinstance(error, BrokerError) and error.code not in TRANSIENT):
+                    raise
+                away.add(broker)
+                self.forget_routes()
+            else:
+                if away:
+                    away.discard(broker)
         return found
 
-    def _ask_one(self, broker: str, code: RequestCode, some: Mapping[Queue, Mapping[str, str]]) -> dict[Queue, Command]:
+    def _ask_one(
+        self, broker: str, code: RequestCode, some: Mapping[Queue, Mapping[str, str]], good: Collection[int]
+    ) -> dict[Queue, Command]:
         connection = self.connect(next(iter(some)).topic, broker)
         try:
             asked = {connection.send(code, fields): queue for queue, fields in some.items()}
             found = {}
             while connection.in_flight:
                 reply = connection.receive(self._reach.timeout)
-                found[asked[reply.opaque]] = checked(reply, connection.address)
+                found[asked[reply.opaque]] = checked(reply, connection.address, good)
         except BaseException:
             connection.close()
             raise
@@ -279,8 +305,12 @@ class Cluster:
         return found
 
 
-def checked(reply: Command, address: str) -> Command:
-    """The reply, if it is one of success. Raises BrokerError."""
-    if reply.code != ResponseCode.SUCCESS:
+def _offsets(replies: Mapping[Queue, Command]) -> dict[Queue, int]:
+    return {queue: OffsetResponse.from_fields(reply.fields).offset for queue, reply in replies.items()}
+
+
+def checked(reply: Command, address: str, good: Collection[int] = _SUCCESS) -> Command:
+    """The reply, if its code is a good one. Raises BrokerError."""
+    if reply.code not in good:
         raise BrokerError(reply.code, reply.remark or "", address)
     return reply

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pyspark_rocketmq import option_table
 from pyspark_rocketmq.columns import BY_NAME, PLAIN, PROPERTIES
-from pyspark_rocketmq.offsets import Queue, from_tree
+from pyspark_rocketmq.offsets import Queue, from_json, from_tree, whole
 from pyspark_rocketmq.problems import OptionError
 
 EARLIEST, LATEST = -2, -1
@@ -63,6 +63,14 @@ class Topics:
     pattern: str = ""
     assigned: tuple[Queue, ...] = ()
 
+    def have(self, queue: Queue) -> bool:
+        """Whether this queue is read, if it exists."""
+        return queue in self.assigned or self.has_topic(queue.topic)
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether all queues of this topic are read."""
+        return bool(re.fullmatch(self.pattern, topic)) if self.pattern else topic in self.names
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
@@ -100,6 +108,8 @@ class Pulls:
     depth: int
     fail_on_data_loss: bool
     from_replica: bool
+    waits: bool
+    """Whether a broker that is away is waited for, however long."""
 
     @property
     def is_filtered(self) -> bool:
@@ -152,7 +162,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         start=_edge(found, "starting", LATEST if streaming else EARLIEST),
         end=Edge(default=LATEST) if streaming else _edge(found, "ending", LATEST),
         limits=_limits(found) if streaming else Limits(),
-        pulls=_pulls(found),
+        pulls=_pulls(found, waits=streaming),
         columns=_columns(found),
         min_partitions=found["minPartitions"],
         max_records=found["maxRecordsPerPartition"],
@@ -255,7 +265,7 @@ def _edge(found: Mapping[str, Any], name: str, default: int) -> Edge:
     if found[by_time] is not None:
         return Edge(default=default, time=found[by_time], fail_on_miss=strict)
     if found[times] is not None:
-        return Edge(default=default, times=from_tree(found[times], f"option {times}"), fail_on_miss=strict)
+        return Edge(default=default, times=from_tree(found[times], f"option {times}", whole), fail_on_miss=strict)
     text = found[by_offset]
     if text is None:
         return Edge(default=default)
@@ -272,9 +282,8 @@ def _offsets(option: str, text: str) -> dict[Queue, int]:
         data = option_table.structure(text)
     except Exception:
         raise OptionError(f"option {option}={text[:80]!r}: give earliest, latest or JSON") from None
-    if isinstance(data, dict) and set(data) == {"t", "v"}:
-        data = data["t"]
-    offsets = from_tree(data, f"option {option}")
+    is_progress = isinstance(data, dict) and {"t", "v"} <= set(data)
+    offsets = from_json(data).next if is_progress else from_tree(data, f"option {option}", whole)
     wrong = [queue for queue, offset in offsets.items() if offset < EARLIEST]
     if wrong:
         raise OptionError(f"option {option}: {wrong[0]} is {offsets[wrong[0]]}; -2 is earliest and -1 is latest")
@@ -293,7 +302,7 @@ def _limits(found: Mapping[str, Any]) -> Limits:
     )
 
 
-def _pulls(found: Mapping[str, Any]) -> Pulls:
+def _pulls(found: Mapping[str, Any], *, waits: bool) -> Pulls:
     if found["sql"] and found["tags"] != "*":
         raise OptionError("give one of tags and sql")
     if found["consumerGroup"] and found["groupIdPrefix"] != option_table.PREFIX:
@@ -313,6 +322,7 @@ def _pulls(found: Mapping[str, Any]) -> Pulls:
         depth=found["pullDepth"],
         fail_on_data_loss=found["failOnDataLoss"],
         from_replica=found["fromReplica"] == "advice",
+        waits=waits,
     )
 
 

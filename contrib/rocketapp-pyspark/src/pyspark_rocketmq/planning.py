@@ -5,7 +5,7 @@ Positions are the offsets that are read next, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -134,48 +134,35 @@ def within_bytes(start: Positions, end: Positions, most: int, sizes: Mapping[Que
     return limited(start, end, max(1, int(sum(backlog.values()) * most / total)))
 
 
-_VANISHED = "the cluster does not have this queue any more"
-
-
-def _ends_before(end: int, position: int) -> str:
-    return f"the queue ends at {end}, the stream stands at {position}"
-
-
 class Advance(NamedTuple):
     """What a stream reads next, and what it found wrong on the way."""
 
     end: dict[Queue, int]
-    lost: list[tuple[Queue, str]]
+    lost: list[DataLossError]
 
 
-def advance(start: Positions, bounds: Mapping[Queue, Bounds]) -> Advance:
-    """The newest end of a stream that stands at `start`, when the cluster has these queues now.
+def advance(start: Positions, bounds: Mapping[Queue, Bounds], lost: Mapping[Queue, DataLossError]) -> Advance:
+    """The newest end of a stream that stands at `start`, when these queues answer now.
 
-    A new queue enters at its first message and is read from the next batch on, so that its start is kept with the
-    positions. A queue that vanished keeps its position; it may come back. `lost` names queues whose messages are gone.
+    A queue that does not answer keeps its position. A new queue enters at its first message and is read from the next
+    batch on, so that its start is kept with the positions; so does one that is not the queue it was. `lost`: queues
+    that their broker denies, and those that are not what they were.
     """
-    end, lost = dict(start), []
-    for queue, position in start.items():
-        if queue not in bounds:
-            lost.append((queue, _VANISHED))
+    end, problems = dict(start), [*lost.values()]
+    for queue, (first, following) in bounds.items():
+        if queue not in start or queue in lost:
+            end[queue] = first
             continue
-        first, following = bounds[queue]
+        position, end[queue] = start[queue], following
         if following < position:
-            lost.append((queue, _ends_before(following, position)))
+            problem = f"the queue ends at {following}, the stream stands at {position}"
+            problems.append(DataLossError(str(queue), problem))
         elif position < first:
-            lost.append((queue, f"the queue begins at {first}, the stream stands at {position}"))
-        end[queue] = following
-    end |= {queue: bounds[queue].first for queue in bounds if queue not in start}
-    return Advance(end, lost)
-
-
-def gone(start: Positions, end: Positions) -> Iterator[tuple[Queue, str]]:
-    """The queues that an end lacks or where it lies before the start, and what that means."""
-    for queue, position in start.items():
-        if queue not in end:
-            yield queue, _VANISHED
-        elif end[queue] < position:
-            yield queue, _ends_before(end[queue], position)
+            problem = (
+                f"the queue begins at {first}, the stream stands at {position}: {first - position} are deleted unread"
+            )
+            problems.append(DataLossError(str(queue), problem))
+    return Advance(end, problems)
 
 
 def backlog_of(start: Positions, end: Positions) -> int:

@@ -9,15 +9,21 @@ class OptionError(RocketAppError, ValueError):
     """An option is unknown, missing, malformed or does not fit the others."""
 
 
-class DataLossError(RocketAppError):
-    """Messages that were asked for are not there any more, or not yet again."""
+SKIPPED = "such messages are skipped"
 
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(place, problem)
-        self.place, self.problem = place, problem
+
+class DataLossError(RocketAppError):
+    """Messages that were asked for are not there any more, or not yet again.
+
+    `otherwise`: what happens when the query may go on.
+    """
+
+    def __init__(self, place: str, problem: str, otherwise: str = SKIPPED) -> None:
+        super().__init__(place, problem, otherwise)
+        self.place, self.problem, self.otherwise = place, problem, otherwise
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.problem}. With failOnDataLoss=false such messages are skipped"
+        return f"{self.place}: {self.problem}. With failOnDataLoss=false {self.otherwise}"
 
 
 class RecordError(RocketAppError):

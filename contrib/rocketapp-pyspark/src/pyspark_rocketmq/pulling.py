@@ -6,34 +6,85 @@ what the broker answers about offsets that are not there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from pyspark_rocketmq.cluster import CONNECTIONS, MASTER, TRANSIENT, Cluster
+from pyspark_rocketmq.cluster import CONNECTIONS, MASTER, TRANSIENT, Cluster, checked
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import Pulls, Reach
 from pyspark_rocketmq.planning import Range
-from pyspark_rocketmq.problems import DataLossError
+from pyspark_rocketmq.problems import SKIPPED, DataLossError
 from pyspark_rocketmq.remoting import Connection
 from pyspark_rocketmq.window import Due, Pull, Window
-from rocketapp import BrokerError, NoRouteError, TransportError
+from rocketapp import BrokerError, NoRouteError, RocketAppError, TransportError
+from rocketapp.state.queue_identity import Identity, Landmark, recognise
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.record import decode_records
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest, PullResponse
 
+_log = logging.getLogger("pyspark_rocketmq")
+_ANSWERS = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+"""What a broker says to a pull of a queue that it has."""
+_REMINDER = 60.0
+"""Seconds between two lines about a broker that is waited for."""
+BEGUN_ANEW = "it is read from its first message"
 
-def mean_bytes(cluster: Cluster, reach: Reach, pulls: Pulls, queue: Queue, offset: int) -> float:
-    """The mean bytes of an offset of this queue, by one pull from there on; 0 when it finds nothing."""
-    connection = cluster.connect(queue.topic, queue.broker)
+
+def mean_bytes(cluster: Cluster, pulls: Pulls, offsets: Mapping[Queue, int], away: set[str]) -> dict[Queue, float]:
+    """By queue the mean bytes of an offset, by one pull from there on; 0 when it finds nothing."""
+    replies = _pull_each(cluster, pulls, offsets, pulls.batch, away)
+    return {
+        queue: len(reply.body) / max(1, PullResponse.from_fields(reply.fields).next_offset - offsets[queue])
+        for queue, reply in replies.items()
+    }
+
+
+def landmarks(
+    cluster: Cluster, pulls: Pulls, offsets: Mapping[Queue, int], away: set[str]
+) -> dict[Queue, Landmark | None]:
+    """By queue its first record at that offset or behind it, whatever filters say; None for none."""
+    replies = _pull_each(cluster, _unfiltered(pulls), offsets, 1, away)
+    return {queue: _landmark(reply, offsets[queue]) for queue, reply in replies.items()}
+
+
+def denial(cluster: Cluster, pulls: Pulls, queue: Queue) -> str:
+    """What a living broker says against a queue; empty while the broker is away, and when it has the queue."""
     try:
-        fields = _request(cluster, pulls, queue, offset, pulls.batch)
-        reply = connection.call(RequestCode.PULL_MESSAGE, fields, timeout=reach.timeout)
-    except BaseException:
-        connection.close()
-        raise
-    CONNECTIONS.give_back(connection)
-    if reply.code != ResponseCode.SUCCESS:
-        return 0.0
-    return len(reply.body) / max(1, PullResponse.from_fields(reply.fields).next_offset - offset)
+        address = cluster.master_of(queue.broker)
+        if address is not None:
+            cluster.ask(address, RequestCode.PULL_MESSAGE, _request(cluster, pulls, queue, 0, 1))
+    except BrokerError as error:
+        return "" if error.code in _ANSWERS | TRANSIENT else error.remark
+    except RocketAppError:
+        pass
+    return ""
+
+
+def _pull_each(
+    cluster: Cluster, pulls: Pulls, offsets: Mapping[Queue, int], count: int, away: set[str]
+) -> dict[Queue, Command]:
+    fields = {queue: _request(cluster, pulls, queue, offset, count) for queue, offset in offsets.items()}
+    return cluster.ask_brokers(RequestCode.PULL_MESSAGE, fields, away, _ANSWERS)
+
+
+def _unfiltered(pulls: Pulls) -> Pulls:
+    return replace(pulls, expression="*", expression_type="TAG")
+
+
+def _landmark(reply: Command, offset: int) -> Landmark | None:
+    found = decode_records(reply.body, None) if reply.code == ResponseCode.SUCCESS else []
+    marks = (Landmark(one.offset, one.stored_ms, one.message_id) for one in found)
+    return next((mark for mark in marks if mark.offset >= offset), None)
 
 
 def _request(cluster: Cluster, pulls: Pulls, queue: Queue, offset: int, count: int) -> dict[str, str]:
@@ -57,9 +108,13 @@ def _request(cluster: Cluster, pulls: Pulls, queue: Queue, offset: int, count: i
 class RangePuller:
     """The messages of one range."""
 
-    def __init__(self, cluster: Cluster, reach: Reach, pulls: Pulls, part: Range) -> None:
+    def __init__(
+        self, cluster: Cluster, reach: Reach, pulls: Pulls, part: Range, landmark: Landmark | None = None
+    ) -> None:
+        """`landmark`: a record that the queue had when the range was planned. Each connection looks for it first."""
         queue, start, end = part
         self._cluster, self._reach, self._pulls, self._queue, self._end = cluster, reach, pulls, queue, end
+        self._landmark = landmark
         self._window = Window(start, end, depth=pulls.depth, batch=pulls.batch, filtered=pulls.is_filtered)
         self._broker_id = self._advised = MASTER
         self._follows = pulls.from_replica
@@ -67,7 +122,7 @@ class RangePuller:
 
     def replies(self) -> Iterator[Due]:
         """The records in order. Raises DataLossError, and what the last attempt raised when none makes progress."""
-        attempts = self._reach.retries
+        attempts, told = self._reach.retries, -_REMINDER
         while not self._window.is_done:
             before = self._window.expected
             try:
@@ -76,8 +131,14 @@ class RangePuller:
                 if isinstance(error, BrokerError) and error.code not in TRANSIENT:
                     raise
                 attempts = self._reach.retries if self._window.expected > before else attempts - 1
-                if attempts < 0:
+                if attempts < 0 and not self._pulls.waits:
                     raise
+                if attempts < 0 and time.monotonic() - told >= _REMINDER:
+                    told = time.monotonic()
+                    if problem := denial(self._cluster, self._pulls, self._queue):
+                        self._lost(Pull(before, 1), self._end, problem)
+                        return
+                    _log.warning("%s is waited for at offset %d: %s", self._queue, self._window.expected, error)
                 self._cluster.pause()
                 self._cluster.forget_routes()
                 self._advised = MASTER
@@ -92,6 +153,8 @@ class RangePuller:
         connection = self._cluster.connect(self._queue.topic, self._queue.broker, self._broker_id)
         try:
             sent: dict[int, Pull] = {}
+            self._recognise(connection)
+            yield from window.due()
             while not window.is_done:
                 if self._advised == self._broker_id:
                     sent |= self._send(connection, window.to_send())
@@ -116,15 +179,21 @@ class RangePuller:
         opaques = connection.send_all((RequestCode.PULL_MESSAGE, fields, b"") for fields in requests)
         return dict(zip(opaques, pulls, strict=True))
 
+    def _recognise(self, connection: Connection) -> None:
+        """Nothing more is read of a queue that was replaced since the range was planned."""
+        known = self._landmark
+        if known is None or self._broker_id != MASTER:
+            return
+        fields = _request(self._cluster, _unfiltered(self._pulls), self._queue, known.offset, 1)
+        reply = checked(
+            connection.call(RequestCode.PULL_MESSAGE, fields, timeout=self._reach.timeout), connection.address, _ANSWERS
+        )
+        end = PullResponse.from_fields(reply.fields).max_offset
+        if recognise(known, _landmark(reply, known.offset), end=end) is Identity.OTHER:
+            self._lost(Pull(self._window.expected, 1), self._end, "another queue has taken its place")
+
     def _take(self, pull: Pull, reply: Command, address: str) -> None:
-        code = reply.code
-        if code not in (
-            ResponseCode.SUCCESS,
-            ResponseCode.PULL_NOT_FOUND,
-            ResponseCode.PULL_RETRY_IMMEDIATELY,
-            ResponseCode.PULL_OFFSET_MOVED,
-        ):
-            raise BrokerError(code, reply.remark or "", address)
+        code = checked(reply, address, _ANSWERS).code
         answer = PullResponse.from_fields(reply.fields)
         if self._follows and self._cluster.has_replica(self._queue.broker, answer.suggested_broker_id):
             self._advised = answer.suggested_broker_id
@@ -153,6 +222,8 @@ class RangePuller:
 
     def _lost(self, pull: Pull, until: int, problem: str) -> None:
         """The messages from the pull on are gone up to `until`: an error, or a hole."""
+        lost = DataLossError(str(self._queue), f"messages from offset {pull.offset} are gone: {problem}")
         if self._pulls.fail_on_data_loss:
-            raise DataLossError(str(self._queue), f"messages from offset {pull.offset} are gone: {problem}")
+            raise lost
+        _log.warning("%s: %s; %s", lost.place, lost.problem, SKIPPED)
         self._window.arrived(pull, max(pull.offset + 1, min(until, self._end)), b"")

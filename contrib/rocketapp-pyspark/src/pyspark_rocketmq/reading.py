@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_rocketmq.cluster import Cluster
 from pyspark_rocketmq.decoding import Rows
+from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import Range, split
 from pyspark_rocketmq.pulling import RangePuller
 from pyspark_rocketmq.pushdown import Wanted, wanted_of
 from pyspark_rocketmq.resolving import batch_ranges
+from rocketapp.state.queue_identity import Landmark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,9 +25,9 @@ if TYPE_CHECKING:
 class RangePartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, part: Range) -> None:
+    def __init__(self, part: Range, landmark: Landmark | None = None) -> None:
         super().__init__(part)
-        self.part = part
+        self.part, self.landmark = part, landmark
 
 
 def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -32,7 +35,7 @@ def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[
     if not isinstance(partition, RangePartition):
         return
     rows = Rows(partition.part.queue, options.columns, tags=options.pulls.tags)
-    puller = RangePuller(Cluster(options.reach), options.reach, options.pulls, partition.part)
+    puller = RangePuller(Cluster(options.reach), options.reach, options.pulls, partition.part, partition.landmark)
     for data, low, high in puller.replies():
         rows.add(data, low, high)
         if rows.are_enough:
@@ -46,10 +49,12 @@ def _batch_of(rows: Rows) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def partitions_of(options: ReadOptions, whole: list[Range]) -> list[InputPartition]:
-    """One task per range, large ones cut."""
+def partitions_of(
+    options: ReadOptions, whole: list[Range], last: Mapping[Queue, Landmark] = MappingProxyType({})
+) -> list[InputPartition]:
+    """One task per range, large ones cut. `last`: records by which tasks know the queues again."""
     parts = split(whole, min_parts=options.min_partitions, max_records=options.max_records)
-    return [RangePartition(part) for part in parts]
+    return [RangePartition(part, last.get(part.queue)) for part in parts]
 
 
 class BatchReader(DataSourceReader):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import partial
 
@@ -21,35 +20,32 @@ def queues_of(cluster: Cluster, topics: Topics, *, missing_ok: bool = False) -> 
     Raises NoRouteError for an unknown topic and OptionError for an assigned queue that does not exist; with
     `missing_ok` these are left out.
     """
-    readable = partial(_if_known, cluster) if missing_ok else cluster.readable
-    if topics.assigned:
-        present = {queue for topic in {queue.topic for queue in topics.assigned} for queue in readable(topic)}
-        absent = [queue for queue in topics.assigned if queue not in present]
-        if absent and not missing_ok:
-            raise OptionError(f"option assign: {absent[0]} does not exist or may not be read")
-        return sorted(present.intersection(topics.assigned))
-    if topics.pattern:
-        pattern = re.compile(topics.pattern)
-        return sorted(
-            queue for topic in cluster.topics() if pattern.fullmatch(topic) for queue in _if_known(cluster, topic)
-        )
-    return sorted(queue for topic in topics.names for queue in readable(topic))
+    named = {queue.topic for queue in topics.assigned}.union(topics.names)
+    known = filter(topics.has_topic, cluster.topics()) if topics.pattern else named
+    # A topic of the list may vanish before its route is asked for.
+    readable = partial(_if_known, cluster) if topics.pattern or missing_ok else cluster.readable
+    found = [queue for topic in known for queue in readable(topic) if topics.have(queue)]
+    absent = set(topics.assigned).difference(found)
+    if absent and not missing_ok:
+        raise OptionError(f"option assign: {min(absent)} does not exist or may not be read")
+    return sorted(found)
 
 
 def _if_known(cluster: Cluster, topic: str) -> list[Queue]:
-    """A topic may vanish between the list and its route."""
     try:
         return cluster.readable(topic)
     except NoRouteError:
         return []
 
 
-def bounds_of(cluster: Cluster, queues: Iterable[Queue]) -> dict[Queue, Bounds]:
-    """What each queue holds now. The first offsets are asked last: they only grow."""
-    queues = list(queues)
-    following = cluster.max_offsets(queues)
-    first = cluster.min_offsets(queues)
-    return {queue: Bounds(max(0, first[queue]), following[queue]) for queue in queues}
+def bounds_of(cluster: Cluster, queues: Iterable[Queue], away: set[str] | None = None) -> dict[Queue, Bounds]:
+    """What each queue holds now. The first offsets are asked last: they only grow.
+
+    `away`: the names of brokers that do not answer, whose queues are left out; without it they are an error.
+    """
+    following = cluster.max_offsets(queues, away)
+    first = cluster.min_offsets(following, away)
+    return {queue: Bounds(max(0, offset), following[queue]) for queue, offset in first.items()}
 
 
 def positions(

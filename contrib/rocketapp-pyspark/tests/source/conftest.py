@@ -114,6 +114,7 @@ class Scripted:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.replica, self.has_master = "", True
+        self.routes = self._route
         self.connections = 0
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -141,7 +142,7 @@ class Scripted:
                 for request in frames.feed(data):
                     self.requests.append(request)
                     reply = (
-                        self._route(request)
+                        self.routes(request)
                         if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
                         else self._answer(request)
                     )

@@ -1,40 +1,52 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.offsets import Queue, from_json, from_tree, to_json
+from pyspark_rocketmq.offsets import Offsets, Queue, from_json, from_tree, to_json, whole
 from pyspark_rocketmq.options import EARLIEST, LATEST, Edge
 from pyspark_rocketmq.planning import Bounds, Range, advance, limited, ranges, resolve, split
 from pyspark_rocketmq.problems import DataLossError, OptionError
+from rocketapp.state.queue_identity import Landmark
 
 A, B, C = Queue("t", "b", 0), Queue("t", "b", 1), Queue("t", "b", 10)
 queues = st.builds(Queue, st.sampled_from(["t", "s"]), st.sampled_from(["a", "b"]), st.integers(0, 20))
 position_maps = st.dictionaries(queues, st.integers(0, 2**40), max_size=12)
 
 
-@given(position_maps)
-def test_positions_have_one_text_form_and_come_back(positions: dict[Queue, int]) -> None:
+landmark = st.builds(Landmark, st.integers(0, 2**40), st.integers(0, 2**40), st.text(max_size=5))
+
+
+@given(position_maps, st.data())
+def test_positions_have_one_text_form_and_come_back(positions: dict[Queue, int], data: st.DataObject) -> None:
+    last = {queue: data.draw(landmark) for queue in positions if data.draw(st.booleans())}
     backwards = dict(reversed(list(positions.items())))
-    assert str(to_json(positions)) == str(to_json(backwards))
-    assert from_json(to_json(positions)) == positions
+    text = json.dumps(to_json(positions, last))
+    assert text == json.dumps(to_json(backwards, last))
+    assert from_json(json.loads(text)) == Offsets(positions, last)
+
+
+def test_a_checkpoint_of_the_first_version_is_read() -> None:
+    assert from_json({"t": {"t": {"b": {"0": 7}}}, "v": 1}) == Offsets({A: 7}, {})
 
 
 def test_the_text_form_is_sorted_by_number() -> None:
-    assert to_json({C: 3, B: 2, A: 1}) == {"t": {"t": {"b": {"0": 1, "1": 2, "10": 3}}}, "v": 1}
+    assert to_json({C: 3, B: 2, A: 1}) == {"t": {"t": {"b": {"0": 1, "1": 2, "10": 3}}}, "v": 2}
     assert list(to_json({C: 3, B: 2})["t"]["t"]["b"]) == ["1", "10"]
 
 
 @pytest.mark.parametrize("data", [{"t": 1}, {"t": {"b": [1]}}, {"t": {"b": {"x": 1}}}, {"t": {"b": {"0": "1"}}}, [], 5])
 def test_malformed_positions_are_refused(data: object) -> None:
     with pytest.raises(OptionError, match="place"):
-        from_tree(data, "place")
+        from_tree(data, "place", whole)
 
 
 def test_offsets_of_another_version_are_refused() -> None:
     with pytest.raises(OptionError, match="version"):
-        from_json({"v": 2, "t": {}})
+        from_json({"v": 3, "t": {}})
 
 
 BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 0)}
@@ -135,23 +147,28 @@ def test_larger_backlogs_get_larger_shares() -> None:
 
 
 def test_a_stream_moves_to_the_end_of_its_queues_and_takes_in_new_ones_at_their_first_message() -> None:
-    found = advance({A: 20}, {A: Bounds(10, 100), B: Bounds(3, 9)})
+    found = advance({A: 20}, {A: Bounds(10, 100), B: Bounds(3, 9)}, {})
     assert found.end == {A: 100, B: 3}
     assert found.lost == []
 
 
 @pytest.mark.parametrize(
     ("bounds", "end", "problem"),
-    [
-        ({}, 20, "does not have this queue"),
-        ({A: Bounds(0, 5)}, 5, "ends at 5"),
-        ({A: Bounds(30, 50)}, 50, "begins at 30"),
-    ],
-    ids=["vanished", "shorter", "expired"],
+    [(Bounds(0, 5), 5, "ends at 5"), (Bounds(30, 50), 50, "10 are deleted unread")],
+    ids=["shorter", "expired"],
 )
-def test_messages_that_are_gone_are_told(bounds: dict[Queue, Bounds], end: int, problem: str) -> None:
-    found = advance({A: 20}, bounds)
+def test_messages_that_are_gone_are_told(bounds: Bounds, end: int, problem: str) -> None:
+    found = advance({A: 20}, {A: bounds}, {})
     assert found.end == {A: end}
-    ((queue, text),) = found.lost
-    assert queue == A
-    assert problem in text
+    (lost,) = found.lost
+    assert lost.place == str(A)
+    assert problem in lost.problem
+
+
+def test_a_queue_that_does_not_answer_keeps_its_position_and_is_not_lost() -> None:
+    assert advance({A: 20, B: 5}, {B: Bounds(0, 9)}, {}) == ({A: 20, B: 9}, [])
+
+
+def test_a_queue_that_is_another_one_is_read_from_its_first_message() -> None:
+    other = DataLossError(str(A), "it is another queue")
+    assert advance({A: 20}, {A: Bounds(3, 90)}, {A: other}) == ({A: 3}, [other])
