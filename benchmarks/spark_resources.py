@@ -29,10 +29,10 @@ import pyarrow.parquet as pq
 from benchmarks.spark_read import QUEUES, fill
 from benchmarks.spark_sink import AT_ONCE, PATIENCE, WRITERS, rows_in, wait
 from rocketapp import RocketApp
-from rocketapp_pyspark.operating import store_of
-from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_lake.operating import store_of
+from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.store import TARGET_FILE_SIZE, Compacts
 from rocketapp_pyspark.session import Spark
-from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts
 from tests.peers.clusters import Apache
 from tests.peers.loading import Loader, Sent
 
@@ -52,7 +52,8 @@ async def run_app(table: Path, name_server: str, written_by: str, flush: float) 
     os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = name_server
     app: Any = RocketApp("bench")
     group = f"bench-{written_by}-{table.name}"
-    app.sink(TOPIC, table=table, group=group, flush_seconds=flush, max_buffer_bytes=BUFFER, written_by=written_by)
+    options = {"format": "parquet", "written_by": written_by, "flush_seconds": flush, "max_buffer_bytes": BUFFER}
+    app.sink(TOPIC, table=table, group=group, **options)
     async with app:
         print(f"{time.perf_counter() - began:.2f}", flush=True)
         await asyncio.to_thread(sys.stdin.readline)

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 from benchmarks.processes import cpu_of
 from benchmarks.spark_read import QUEUES, TOPIC, fill, without_spark
 from rocketapp import RocketApp
-from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_lake.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
 from tests.peers.clusters import Apache
@@ -78,14 +78,20 @@ class Commits(logging.Handler):
 async def run_app(table: Path, name_server: str, flush_seconds: float, written_by: str) -> None:
     """Reads the topic when a line comes on its standard input, and ends at the next one."""
     os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = name_server
-    commits, log = Commits(), logging.getLogger("rocketapp.spark")
+    commits, log = Commits(), logging.getLogger("rocketapp.lake")
     log.addHandler(commits)
     log.setLevel("INFO")
     app: Any = RocketApp("bench")
     for topic, flush in ((WARM, 2.0), (TOPIC, flush_seconds)):
         group = f"bench-{topic}-{written_by}"
-        options = {"group": group, "flush_seconds": flush, "flush_rows": BATCH, "written_by": written_by}
-        app.sink(topic, table=table / topic, **options)
+        options = {
+            "group": group,
+            "flush_seconds": flush,
+            "flush_rows": BATCH,
+            "format": "parquet",
+            "written_by": written_by,
+        }
+        app.sink(topic, table=table / topic, format="parquet", **options)
     app.pause(TOPIC)
     async with app:
         await asyncio.to_thread(sys.stdin.readline)

@@ -95,12 +95,13 @@ _WAITING = (
     "tests/faults/test_faults",
     "tests/conformance/",
     "tests/faults/test_embedded_faults",
-    "contrib/rocketapp-pyspark/tests/sink/test_kills",
+    "contrib/rocketapp-lake/tests/sink/test_kills",
     "tests/unit/cli/",
 )
 """Rooms that mostly wait, the longest first: for brokers, for processes that start and for time that passes."""
 _LONG = (
     "contrib/rocketapp-pyspark/",
+    "contrib/rocketapp-lake/",
     "tests/simulation/test_seeds",
     "tests/simulation/",
     "tests/templates/",
@@ -136,10 +137,7 @@ _ONE_BY_ONE = tuple(
 _WITH_SPARK = (
     "contrib/rocketapp-pyspark/tests/source/",
     "contrib/rocketapp-pyspark/tests/pipeline/test_pages",
-    *(
-        f"contrib/rocketapp-pyspark/tests/sink/test_{name}.py"
-        for name in ("columns", "delta", "iceberg", "jdbc", "readers", "sink", "start", "writing")
-    ),
+    "contrib/rocketapp-pyspark/tests/sink/",
 )
 """They share one session of Spark, or one broker that it reads."""
 
@@ -150,7 +148,7 @@ _PROCESSES = {
 }
 """Fixtures that start processes."""
 _FAULTS = (
-    "contrib/rocketapp-pyspark/tests/sink/test_kills",
+    "contrib/rocketapp-lake/tests/sink/test_kills",
     "tests/faults/test_embedded_faults",
     "tests/faults/test_faults",
     "tests/unit/broker/store/test_kill",
@@ -158,8 +156,8 @@ _FAULTS = (
 """Tests that kill processes and count what was lost."""
 _COMMANDS = ("crashes", "every_command", "forks", "replay_ends", "same_words", "send_tail", "service_manager", "stop")
 _WITH_PROCESSES = (
+    "contrib/rocketapp-lake/tests/sink/test_imports",
     "contrib/rocketapp-pyspark/tests/pipeline/test_template",
-    "contrib/rocketapp-pyspark/tests/sink/test_imports",
     "contrib/rocketapp-pyspark/tests/source/test_archive",
     "contrib/rocketapp-redis/tests/test_plugin",
     "tests/conformance/",

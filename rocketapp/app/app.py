@@ -40,7 +40,7 @@ def _mend(name: str) -> str:
     from difflib import get_close_matches
 
     if name == "sink":
-        return ": it comes with pip install 'rocketapp[spark]'"
+        return ": it comes with pip install 'rocketapp[lake]'"
     close = get_close_matches(name, [known for known in dir(RocketApp) if not known.startswith("_")], n=1)
     return f": did you mean {close[0]}?" if close else ""
 

@@ -136,7 +136,8 @@ def _sources(template: str, source: Source) -> dict[str, str]:
     """What the template asks about distributions."""
     lines = {"rocketapp": source.line()}
     if template == "pipeline":
-        lines["rocketapp_pyspark"] = companion("rocketapp-pyspark", source).line()
+        for name in ("lake", "pyspark"):
+            lines[f"rocketapp_{name}"] = companion(f"rocketapp-{name}", source).line()
     return lines
 
 

@@ -145,6 +145,6 @@ def test_llms_txt_names_every_page_and_each_is_there(site: Site) -> None:
 
 
 def test_the_distributions_beside_are_on_the_site(site: Site) -> None:
-    for name in ("pyspark", "redis", "sqlalchemy"):
+    for name in ("lake", "pyspark", "redis", "sqlalchemy"):
         assert f"rocketapp-{name}" in site.text(f"contrib/rocketapp-{name}/README.html")
     assert "docs/index.html" in site.text("index.html")

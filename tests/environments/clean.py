@@ -24,6 +24,7 @@ FOLDERS = {
 """Name of a distribution -> where its pyproject.toml is."""
 CODE = {
     "rocketapp": {"rocketapp": "rocketapp", "templates": "rocketapp/_templates"},
+    "rocketapp-lake": {"src/rocketapp_lake": "rocketapp_lake"},
     "rocketapp-pyspark": {f"src/{name}": name for name in ("rocketapp_pyspark", "pyspark_rocketmq")},
     "rocketapp-redis": {"src/rocketapp_redis": "rocketapp_redis"},
     "rocketapp-sqlalchemy": {"src/rocketapp_sqlalchemy": "rocketapp_sqlalchemy"},

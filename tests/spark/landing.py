@@ -25,7 +25,7 @@ from tests.peers.clusters import Apache
 from tests.peers.waiting import wait_until
 from tests.spark.cluster import TOPIC, fill
 
-APP = Path(__file__).parents[2] / "contrib" / "rocketapp-pyspark" / "tests" / "sink" / "kills.py"
+APP = Path(__file__).parents[2] / "contrib" / "rocketapp-lake" / "tests" / "sink" / "kills.py"
 COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset"]
 BATCH = 20_000
 PATIENCE = 900.0

@@ -18,14 +18,14 @@ from tests.peers.toolchain import CACHE, ROOT
 
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 MODES = ("classic", "connect")
-CONTRIB = ROOT / "contrib" / "rocketapp-pyspark"
+LAKE, CONTRIB = (ROOT / "contrib" / name for name in ("rocketapp-lake", "rocketapp-pyspark"))
 SOURCE = ("source",)
-SINK = ("sink/test_start.py", "sink/test_writing.py", "sink/test_readers.py")
+SINK = ("sink/test_start.py", "sink/test_written_by_spark.py", "sink/test_readers.py")
 """With a session in the process of the app: these run in classic mode alone."""
 _FREE = ("pyspark", "py4j", "protobuf", "googleapis-common-protos", "opentelemetry-proto")
 """What each version of Spark chooses itself, against the project's constraints."""
 _BESIDE = (
-    *("deltalake", "pyiceberg[sql-sqlite]", "duckdb", "lz4", "zstandard", "psutil"),
+    *("pyiceberg[sql-sqlite]", "duckdb", "lz4", "zstandard", "psutil"),
     *("pytest", "pytest-asyncio", "pytest-rerunfailures", "pytest-timeout", "hypothesis"),
 )
 
@@ -62,16 +62,16 @@ def environment(version: str) -> Path:
 
 
 def requirements() -> list[str]:
-    """What the project and its Spark distribution need, without Spark and without each other."""
+    """What the project and its distributions need, without Spark and without each other."""
     found = []
-    for folder in (ROOT, CONTRIB):
+    for folder in (ROOT, LAKE, CONTRIB):
         found += tomllib.loads((folder / "pyproject.toml").read_text())["project"]["dependencies"]
-    return [one for one in found if re.split(r"[><=\[~! ]", one)[0] not in ("pyspark", "rocketapp")]
+    return [one for one in found if re.split(r"[><=\[~! ]", one)[0] not in ("pyspark", "rocketapp", "rocketapp-lake")]
 
 
 def tests(python: Path, mode: str, more: Sequence[str], log: Path) -> int:
     """Run them, with what they say in `log`; the exit code of pytest."""
-    paths = os.pathsep.join(map(str, (ROOT, CONTRIB / "src")))
+    paths = os.pathsep.join(map(str, (ROOT, LAKE / "src", CONTRIB / "src")))
     mine = [str(CONTRIB / "tests" / name) for name in (SOURCE if mode == "connect" else SOURCE + SINK)]
     where = ("-c", "pyproject.toml", "--rootdir", ".")
     how = ("-q", *where, "-W", "default", "-o", "timeout=600", "-p", "no:cacheprovider")

@@ -1,7 +1,7 @@
 """`python -m tests.templates`: from an empty folder and a wheel to projects whose tests pass and that run, with times.
 
-It builds wheels of rocketapp and rocketapp-pyspark, and fetches what they need, as a new user's pip would. Then
-the plugin is installed into the app.
+It builds wheels of rocketapp, rocketapp-lake and rocketapp-pyspark, and fetches what they need, as a new user's pip
+would. Then the plugin is installed into the app.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def main() -> int:
         parser.error(f"no template is called {', '.join(sorted(strange))}")
     with TemporaryDirectory(prefix="rocketapp-templates-") as temporary:
         folder = Path(temporary)
-        wheel = build(folder / "wheels", ["rocketapp", "rocketapp-pyspark"])["rocketapp"]
+        wheel = build(folder / "wheels", ["rocketapp", "rocketapp-lake", "rocketapp-pyspark"])["rocketapp"]
         print(f"{wheel.name}: {wheel.stat().st_size // 1024} KiB")
         walks = {template: Walk(folder / template, wheel, template) for template in wanted}
         try:

@@ -54,7 +54,8 @@ def test_files_hold_the_folders_name_where_rocketapp_came_from_and_no_mark_of_th
     assert {".rocketapp/", ".rocketapp.replay-*"} <= set(texts[project / ".gitignore"].splitlines())
     named = tomllib.loads((project / "pyproject.toml").read_text())["project"]["name"]
     assert named == (f"rocketapp-{NAME}" if template == "plugin" else NAME)
-    beside = [f"-e {(ROOT / 'contrib/rocketapp-pyspark').as_uri()}"] if template == "pipeline" else []
+    names = ("lake", "pyspark") if template == "pipeline" else ()
+    beside = [f"-e {(ROOT / 'contrib' / f'rocketapp-{name}').as_uri()}" for name in names]
     assert texts[project / "requirements.txt"].splitlines()[1:] == [f"-e {ROOT.as_uri()}", *beside]
 
 

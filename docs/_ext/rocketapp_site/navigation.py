@@ -114,18 +114,22 @@ TREES: Mapping[str, Sequence[Group]] = {
         Group(
             "",
             (
+                "contrib/rocketapp-lake/README",
                 "contrib/rocketapp-pyspark/README",
                 "contrib/rocketapp-sqlalchemy/README",
                 "contrib/rocketapp-redis/README",
             ),
         ),
     ),
-    "contrib/rocketapp-pyspark/README": (
+    "contrib/rocketapp-lake/README": (
         Group(
             "",
-            tuple(f"contrib/rocketapp-pyspark/{name}" for name in ("TUTORIAL", "HOW-TO", "SINK", "COMMITS", "CLUSTER")),
-            others="contrib/rocketapp-pyspark/",
+            tuple(f"contrib/rocketapp-lake/{name}" for name in ("TUTORIAL", "HOW-TO", "SINK", "COMMITS")),
+            others="contrib/rocketapp-lake/",
         ),
+    ),
+    "contrib/rocketapp-pyspark/README": (
+        Group("", ("contrib/rocketapp-pyspark/CLUSTER",), others="contrib/rocketapp-pyspark/"),
     ),
 }
 """Page -> what stands below it."""

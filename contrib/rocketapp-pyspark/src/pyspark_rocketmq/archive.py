@@ -1,7 +1,7 @@
 """`python -m pyspark_rocketmq.archive FILE.zip`: the data source as one file, for `spark-submit --py-files`.
 
-It holds this package and rocketapp, which are pure Python. What they import beside Spark (pyarrow, numpy, msgspec) is
-compiled, so it has to be installed where executors run.
+It holds this package, rocketapp-lake and rocketapp, which are pure Python. What they import beside Spark (pyarrow,
+numpy, msgspec) is compiled, so it has to be installed where executors run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-PACKAGES = ("pyspark_rocketmq", "rocketapp")
+PACKAGES = ("pyspark_rocketmq", "rocketapp_lake", "rocketapp")
 _WHEN = (1980, 1, 1, 0, 0, 0)
 """The time of every entry: equal sources make equal archives."""
 

@@ -17,11 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_rocketmq import records
 from pyspark_rocketmq.columns import BY_NAME, PROPERTIES
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
-from pyspark_rocketmq.records import Entries, Records, texts
 from rocketapp import Message
 from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties as names
@@ -29,6 +27,8 @@ from rocketapp.wire.compression import COMPRESSED
 from rocketapp.wire.layout import BORN_IPV6, FIXED, INNER_BATCH, MAGIC_V1, NEED_UNWRAP, PORT, STORE_IPV6
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import decode_records
+from rocketapp_lake import raw_records as records
+from rocketapp_lake.raw_records import Entries, Records, texts
 
 _UNUSUAL = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
 _CUT = struct.Struct(">ii28xi")

@@ -6,16 +6,15 @@ So a sink needs one driver, one url and one way to log in. The calls block.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 
 from rocketapp import RocketAppError
-from rocketapp_pyspark.errors import SinkError
+from rocketapp_lake.errors import SinkError
+from rocketapp_lake.formats import JdbcOptions
 from rocketapp_pyspark.session import Spark
 
 if TYPE_CHECKING:
@@ -25,33 +24,6 @@ LONGEST_ANSWER = 300
 """Seconds that one statement may take. A database that is cut off would keep its sink waiting for ever otherwise."""
 FROZEN = "30s"
 """How long PostgreSQL lets a transaction stand still: one of a process that is stopped keeps all others waiting."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JdbcOptions:
-    """What `app.sink` takes for `format="jdbc"`."""
-
-    url: str = field(repr=False)
-    """`jdbc:...`, as the driver takes it."""
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.url, str) or not self.url.startswith("jdbc:"):
-            raise ValueError("url= begins with jdbc:, as in jdbc:postgresql://127.0.0.1/shop")
-        for name, value in (("user", self.user), ("password", self.password)):
-            if value is not None and not isinstance(value, str):
-                raise ValueError(f"{name}= is a text")
-
-    @property
-    def place(self) -> str:
-        """The url without what may be a secret: its parameters, and what lies before an `@`."""
-        return re.sub(r"^(jdbc:[^:]*:).*@", r"\1...@", re.split(r"[?;]", self.url)[0])
-
-    def masked(self, text: str) -> str:
-        """The same without secrets, in which drivers repeat what they were given."""
-        text = text.replace(self.url, self.place)
-        return text.replace(self.password, "***") if self.password else text
 
 
 class DatabaseError(RocketAppError):

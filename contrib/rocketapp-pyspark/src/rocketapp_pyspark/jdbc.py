@@ -23,18 +23,18 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 
+from rocketapp_lake.errors import FencedError, SinkError
+from rocketapp_lake.lanes import Lane
+from rocketapp_lake.records import Commit, Head, decode, encode, to_json
+from rocketapp_lake.store import Staged
 from rocketapp_pyspark.database import Connection, Database, DatabaseError
-from rocketapp_pyspark.errors import FencedError, SinkError
-from rocketapp_pyspark.lanes import Lane
-from rocketapp_pyspark.records import Commit, Head, decode, encode, to_json
 from rocketapp_pyspark.session import cause_of
-from rocketapp_pyspark.store import Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-log = logging.getLogger("rocketapp.spark")
+log = logging.getLogger("rocketapp.lake")
 
 COMMITS, POSITIONS = "rmq_commits", "rmq_positions"
 PART = 4000
@@ -52,7 +52,7 @@ _STAGE = re.compile(r"rmq_stg_(\d+)_(.+)")
 
 
 class JdbcStore:
-    """One sink in one table (rocketapp_pyspark.store.Store)."""
+    """One sink in one table (rocketapp_lake.store.Store)."""
 
     def __init__(self, table: str, sink: str, database: Database) -> None:
         """`table`: its name, with or without `schema.` in front."""
@@ -105,7 +105,7 @@ class JdbcStore:
             raise DatabaseError(f"{there} rows of {rows.num_rows} are in {stage}: they are loaded again", "")
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """For `evolution="add"` (rocketapp_pyspark.store.Growing)."""
+        """For `evolution="add"` (rocketapp_lake.store.Growing)."""
         loading = Loading(self._database, columns.empty_table())
         with self._database.connected() as connection:
             if not connection.has(self._schema, self._table):

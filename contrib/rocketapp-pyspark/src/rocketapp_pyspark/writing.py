@@ -1,45 +1,47 @@
-"""The rows of a batch as Parquet files: by Spark, or by Arrow alone."""
+"""Spark as the writer of the tables of sinks (rocketapp_lake.writing.BatchWriter)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rocketapp_pyspark.errors import SinkError
-from rocketapp_pyspark.session import Spark
-from rocketapp_pyspark.staging import Write
+from rocketapp.plugin import Surface
+from rocketapp_lake.staging import Write
+from rocketapp_lake.writing import arranged, files_of, partition_column
+from rocketapp_pyspark.session import Spark, is_there
+from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-FILE_BYTES = 128 * 1024 * 1024
-"""Bytes of rows in memory that make another file."""
 
+class SparkWriter:
+    """One session for all sinks of an app."""
 
-STORED = "_rmq_store_ts"
-_PATTERNS = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
+    def __init__(self, spark: Spark) -> None:
+        self.spark = spark
 
+    @classmethod
+    def of(cls, surface: Surface) -> SparkWriter:
+        """Of an app that starts. Raises ConfigError for settings that cannot work."""
+        return cls(spark_of(surface.options(SparkConfig)))
 
-def partition_column(partition_by: str) -> str:
-    """Its name begins with a letter: readers pass over directories that begin with `_`."""
-    return f"rmq_{partition_by}"
+    def start(self) -> None:
+        if not is_there():
+            check_java(os.environ)
+        self.spark.start_soon()
 
+    def write(self, partition_by: str | None, sort_by: Sequence[str]) -> Write:
+        return by_spark(self.spark, partition_by, sort_by)
 
-def partitioned(rows: pa.Table, partition_by: str) -> pa.Table:
-    """With the column of the partition, in UTC: `2026-11-22` or `2026-11-22-05`.
-
-    The producer's clock would not do: one that is wrong makes a partition for each message.
-    """
-    if STORED not in rows.column_names:
-        raise SinkError(f"partition_by={partition_by!r} needs the column {STORED}: the function of the sink removed it")
-    value = pc.strftime(rows[STORED], _PATTERNS[partition_by])
-    return rows.append_column(partition_column(partition_by), value)
+    def stop(self) -> None:
+        self.spark.stop()
 
 
 def by_spark(spark: Spark, partition_by: str | None = None, sort_by: Sequence[str] = ()) -> Write:
@@ -47,13 +49,13 @@ def by_spark(spark: Spark, partition_by: str | None = None, sort_by: Sequence[st
     known: dict[str, StructType] = {}
 
     def write(rows: pa.Table, directory: Path) -> None:
-        rows = _arranged(rows, partition_by, sort_by)
+        rows = arranged(rows, partition_by, sort_by)
         session = spark.session()
         coming = directory.with_name("in.parquet")
         pq.write_table(rows, coming, compression="lz4")
         # With a schema Spark has no job to run to find it.
         frame = session.read.schema(_schema(session, rows, known)).parquet(str(coming))
-        frame = frame.coalesce(_files(rows))
+        frame = frame.coalesce(files_of(rows))
         if sort_by:
             # In the order of the partitions first, as the writer would sort them itself otherwise.
             before = [] if partition_by is None else [partition_column(partition_by)]
@@ -65,49 +67,6 @@ def by_spark(spark: Spark, partition_by: str | None = None, sort_by: Sequence[st
         coming.unlink()
 
     return write
-
-
-def by_arrow(partition_by: str | None = None, sort_by: Sequence[str] = ()) -> Write:
-    """Arrow writes the files in this process: no session is started, and rows are not handed to another one."""
-
-    def write(rows: pa.Table, directory: Path) -> None:
-        rows = _arranged(rows, partition_by, sort_by)
-        # Spark writes every column as one that may be empty: with both, the files of a table are alike.
-        rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
-        if sort_by:
-            rows = rows.sort_by([(column, "ascending") for column in sort_by])
-        if partition_by is None:
-            _write_files(rows, directory)
-            return
-        column = partition_column(partition_by)
-        for value in pc.unique(rows[column]).to_pylist():
-            part = rows.filter(pc.equal(rows[column], value)).drop_columns([column])
-            _write_files(part, directory / f"{column}={value}")
-
-    return write
-
-
-def _write_files(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir(parents=True)
-    each = -(-rows.num_rows // _files(rows))
-    for number, start in enumerate(range(0, rows.num_rows, each)):
-        # Without Arrow's own schema readers see plain columns, as in files of Spark.
-        place = directory / f"part-{number:05d}.snappy.parquet"
-        pq.write_table(rows.slice(start, each), place, store_schema=False)
-
-
-def _arranged(rows: pa.Table, partition_by: str | None, sort_by: Sequence[str]) -> pa.Table:
-    """With the column of the partition. Raises SinkError for rows that lack a column."""
-    if partition_by is not None:
-        rows = partitioned(rows, partition_by)
-    missing = [column for column in sort_by if column not in rows.column_names]
-    if missing:
-        raise SinkError(f"sort_by={missing[0]!r}: the rows have the columns {', '.join(rows.column_names)}")
-    return rows
-
-
-def _files(rows: pa.Table) -> int:
-    return max(1, int(rows.nbytes) // FILE_BYTES)
 
 
 def _schema(session: SparkSession, rows: pa.Table, known: dict[str, StructType]) -> StructType:

@@ -1,4 +1,4 @@
-"""The pages of this distribution, and a reader who walks one of them."""
+"""The pages of this distribution and of the lake, and a reader who walks one of them."""
 
 from __future__ import annotations
 
@@ -10,29 +10,21 @@ import sys
 import types
 from pathlib import Path
 
-from sink_shop import by_arrow
-
-from rocketapp_pyspark.formats import TableOptions, register_format
-from rocketapp_pyspark.parquet import ParquetStore
-from rocketapp_pyspark.session import Spark
-
 FOLDER = Path(__file__).parents[2]
-PAGES = sorted(FOLDER.glob("*.md"))
+LAKE = FOLDER.parent / "rocketapp-lake"
+PAGES = sorted([*FOLDER.glob("*.md"), *LAKE.glob("*.md")])
 
 
-def plain(about: TableOptions, spark: Spark) -> ParquetStore:
-    """The Parquet directory without Spark, which starts slowly."""
-    return ParquetStore(Path(about.folder, about.table), about.sink, write=by_arrow)
-
-
-register_format("plain", plain)
+def text_of(page: str) -> str:
+    """Of a page of this distribution, or of the lake's."""
+    return next(folder / page for folder in (LAKE, FOLDER) if (folder / page).exists()).read_text()
 
 
 def blocks(page: str, language: str) -> dict[tuple[str, int], str]:
     """The fenced blocks of a page, by heading and number below it."""
     found = dict[tuple[str, int], str]()
     heading, number, fence, body = "", 0, None, list[str]()
-    for line in (FOLDER / page).read_text().splitlines(keepends=True):
+    for line in text_of(page).splitlines(keepends=True):
         if fence is not None and line.startswith("```"):
             if fence == language:
                 found[heading, number] = "".join(body)
@@ -65,13 +57,12 @@ class Walk:
         """Python blocks that have not run yet."""
 
     def runs(self, heading: str, number: int = 0) -> types.ModuleType:
-        """A Python block, as a module. Its sinks write soon, and without Spark."""
+        """A Python block, as a module. Its sinks write soon."""
         self.left.discard((heading, number))
         text = self._blocks[heading, number].replace("127.0.0.1:9876", self._name_server)
         if "import sink" in text:
             text = re.sub(r"flush_seconds=2", "flush_seconds=0.3", text)
             text = re.sub(r"schema=(\w+)\)", r"schema=\1, flush_seconds=0.3)", text)
-            text = text.replace("schema=", "format='plain', schema=")
         if "SparkSession" in text:
             # The session of the tests was started in another folder.
             text = text.replace('"lake/', f'"{self._folder}/lake/')

@@ -11,16 +11,17 @@ from typing import Any
 
 import click
 import pytest
-from page_walk import FOLDER, PAGES, blocks, commands
+from page_walk import FOLDER, PAGES, blocks, commands, text_of
 
 from pyspark_rocketmq import columns, outgoing
 from pyspark_rocketmq.option_table import OPTIONS, Option
 from rocketapp import RocketApp
 from rocketapp.cli.main import cli
-from rocketapp_pyspark import SinkOptions, SparkConfig
-from rocketapp_pyspark.commands import command as sink_command
-from rocketapp_pyspark.declared import MOST_BAD, Sink
-from rocketapp_pyspark.formats import BUILT_IN
+from rocketapp_lake import LakeConfig, SinkOptions
+from rocketapp_lake.commands import command as sink_command
+from rocketapp_lake.declared import MOST_BAD, Sink
+from rocketapp_lake.formats import BUILT_IN
+from rocketapp_pyspark import SparkConfig
 
 Table = list[list[str]]
 MIB = 1024 * 1024
@@ -29,7 +30,7 @@ MIB = 1024 * 1024
 def tables(page: str, header: str) -> Iterator[Table]:
     """The cells of every table with this header."""
     found: Table | None = None
-    for line in (FOLDER / page).read_text().splitlines():
+    for line in text_of(page).splitlines():
         if line == header:
             found = []
         elif found is not None and line.startswith("| ") and not line.startswith("| ---"):
@@ -83,9 +84,10 @@ def test_type_checkers_know_the_same_arguments() -> None:
     assert set(SinkOptions.__annotations__) == set(arguments())
 
 
-def test_the_settings_are_on_the_page_with_what_they_mean() -> None:
-    (table,) = tables("SINK.md", "| Key | Default | Means |")
-    declared = [(field, field.metadata["rocketapp.option"]) for field in dataclasses.fields(SparkConfig)]
+@pytest.mark.parametrize(("page", "config"), [("SINK.md", LakeConfig), (str(FOLDER / "README.md"), SparkConfig)])
+def test_the_settings_are_on_the_page_with_what_they_mean(page: str, config: Any) -> None:
+    (table,) = tables(page, "| Key | Default | Means |")
+    declared = [(field, field.metadata["rocketapp.option"]) for field in dataclasses.fields(config)]
     assert table == [
         [f"`{field.name}`", f"`{field.default}`" if field.default else "none", info.meaning] for field, info in declared
     ]
@@ -121,7 +123,7 @@ def default_of(option: Option) -> str:
 
 
 def test_every_option_of_the_data_source_is_on_its_page_with_its_default() -> None:
-    listed = [row for table in tables("README.md", "| Option | Default | Means |") for row in table]
+    listed = [row for table in tables(str(FOLDER / "README.md"), "| Option | Default | Means |") for row in table]
     found = dict[str, set[str]]()
     for cell, default, _ in listed:
         names = re.findall(r"`([\w.]+)`", cell)
@@ -137,16 +139,16 @@ def test_the_columns_of_the_data_source_are_on_its_page() -> None:
     page = (FOLDER / "README.md").read_text()
     (read,) = re.findall(r"^Columns: (.*?)\. Compressed", page, re.MULTILINE | re.DOTALL)
     assert re.findall(r"`(\w+)`", read) == [*columns.PLAIN, "properties"]
-    (written,) = tables("README.md", "| Column | Type | Means |")
+    (written,) = tables(str(FOLDER / "README.md"), "| Column | Type | Means |")
     assert {name for cell, _, _ in written for name in re.findall(r"`(\w+)`", cell)} == set(outgoing.COLUMNS)
 
 
 # All pages.
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_commands_are_such_and_links_lead_somewhere(page: Path) -> None:
-    for _, line in commands(page.name):
+    for _, line in commands(str(page)):
         words = shlex.split(line, comments=True)
         if words[0] == "rocketapp":
             parse(words[1:])

@@ -17,19 +17,19 @@ import pytest
 from click.testing import CliRunner
 from pieces import items
 from pyspark.sql import SparkSession
-from sink_shop import spark_plugin, until
+from sink_shop import lake_plugin, until
 
 from rocketapp import RocketApp, SetupError
-from rocketapp_pyspark.batches import Batch
-from rocketapp_pyspark.commands import command
-from rocketapp_pyspark.committer import Attempt
-from rocketapp_pyspark.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.batches import Batch
+from rocketapp_lake.commands import command
+from rocketapp_lake.committer import Attempt
+from rocketapp_lake.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.errors import FencedError, SinkError
+from rocketapp_lake.records import Commit, Head
+from rocketapp_lake.store import Staged
 from rocketapp_pyspark.database import Database, DatabaseError, JdbcOptions
-from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.jdbc import JdbcStore
-from rocketapp_pyspark.records import Commit, Head
 from rocketapp_pyspark.session import Spark
-from rocketapp_pyspark.store import Staged
 
 pytestmark = pytest.mark.timeout(300)
 _numbers = itertools.count()
@@ -264,7 +264,7 @@ async def test_a_text_with_a_nul_which_postgresql_cannot_hold_is_a_bad_row(
     monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
-    app: Any = RocketApp("shop", plugins=spark_plugin())
+    app: Any = RocketApp("shop", plugins=lake_plugin())
     place = {"url": shop.options.url, "user": postgres.USER, "password": postgres.PASSWORD}
     app.sink("notes", table="orders", format="jdbc", schema=Note, bad_rows="column", flush_seconds=0.2, **place)
     async with app:

@@ -12,11 +12,11 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
 
-from rocketapp_pyspark.conformance import OTHER, put
-from rocketapp_pyspark.delta import DeltaStore
-from rocketapp_pyspark.iceberg import IcebergStore
+from rocketapp_lake.conformance import OTHER, put
+from rocketapp_lake.delta import DeltaStore
+from rocketapp_lake.iceberg import IcebergStore
+from rocketapp_lake.store import Store
 from rocketapp_pyspark.session import Spark
-from rocketapp_pyspark.store import Store
 from rocketapp_pyspark.writing import by_spark
 
 if TYPE_CHECKING:

@@ -92,12 +92,12 @@ def test_a_jdk_is_found_where_spark_looks_for_it(name: str, tmp_path: Path) -> N
 async def test_an_app_whose_sink_needs_spark_does_not_start_without_a_jdk(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketapp_pyspark.plugin.is_there", lambda: False)  # other tests leave a session
+    monkeypatch.setattr("rocketapp_pyspark.writing.is_there", lambda: False)  # other tests leave a session
     monkeypatch.setenv("JAVA_HOME", "/opt/none")
     with pytest.raises(ConfigError, match="/opt/none has no bin/java"):
-        async with shop.app(format="parquet"):
+        async with shop.app(format="parquet", written_by="spark"):
             pass
-    async with shop.app(format="parquet", written_by="arrow") as app:
+    async with shop.app(format="parquet") as app:
         await shop.send(app, [1])
         await shop.has(1)
 

@@ -15,7 +15,7 @@ import msgspec
 from dependency_injector import containers, providers
 
 from rocketapp import RocketApp
-from rocketapp_pyspark import sink
+from rocketapp_lake import sink
 
 from .model import ORDERS, REVENUE, Order, Revenue
 
@@ -59,7 +59,7 @@ parts = Parts()
 app = RocketApp("shop", version="1.0", container=parts)
 
 # A batch is written every three seconds, so that there is something to see. 30 s, the default, costs a tenth of it.
-sink(app, ORDERS.name, table=TABLE, schema=Order, flush_seconds=3)
+sink(app, ORDERS.name, table=TABLE, format="parquet", written_by="spark", schema=Order, flush_seconds=3)
 
 
 @app.subscribe(REVENUE, start="first")

@@ -7,6 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+SHOWN = ("rocketapp.lake", "rocketapp.spark")
+"""Those whose every line is shown."""
+
 
 class Screen:
     """Shows what it is told, the log of the sink, and the warnings of rocketapp. All of the log goes into a file."""
@@ -19,7 +22,7 @@ class Screen:
         file = logging.FileHandler(log)
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         shown = _Shown(self)
-        shown.addFilter(lambda record: record.levelno >= logging.WARNING or record.name == "rocketapp.spark")
+        shown.addFilter(lambda record: record.levelno >= logging.WARNING or record.name in SHOWN)
         for handler in (file, shown):
             logger.addHandler(handler)
 

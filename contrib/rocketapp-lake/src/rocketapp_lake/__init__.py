@@ -1,0 +1,41 @@
+"""A sink for topics: batches of messages land in a table, each message once."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketapp_lake.errors import FencedError, GapError, SinkError
+    from rocketapp_lake.formats import register_format
+    from rocketapp_lake.plugin import LakePlugin
+    from rocketapp_lake.settings import LakeConfig
+    from rocketapp_lake.typed import SinkOptions, sink
+
+_HOMES = {
+    "FencedError": "errors",
+    "GapError": "errors",
+    "LakeConfig": "settings",
+    "LakePlugin": "plugin",
+    "SinkError": "errors",
+    "SinkOptions": "typed",
+    "register_format": "formats",
+    "sink": "typed",
+}
+__all__ = [
+    "FencedError",
+    "GapError",
+    "LakeConfig",
+    "LakePlugin",
+    "SinkError",
+    "SinkOptions",
+    "register_format",
+    "sink",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when it is used: every app with the plugin imports this package, and executors of Spark do."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

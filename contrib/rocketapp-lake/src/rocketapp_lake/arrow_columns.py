@@ -1,0 +1,111 @@
+"""Columns that are given themselves, by a pyarrow schema or by Spark DDL → a type that bodies are decoded as."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from operator import attrgetter
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+
+from rocketapp_lake.columns import Columns
+
+_INTEGERS = {
+    pa.int8(): (-(2**7), 2**7 - 1),
+    pa.int16(): (-(2**15), 2**15 - 1),
+    pa.int32(): (-(2**31), 2**31 - 1),
+    pa.int64(): (-(2**63), 2**63 - 1),
+    pa.uint8(): (0, 2**8 - 1),
+    pa.uint16(): (0, 2**16 - 1),
+    pa.uint32(): (0, 2**32 - 1),
+}
+
+
+def arrow_columns(schema: pa.Schema) -> Columns:
+    """Raises TypeError for a column that no body fills.
+
+    A field that may not be empty has to be in each body. The columns themselves may be: of tables that grow, old rows
+    lack what is new.
+    """
+    names = [f"f{number}" for number in range(len(schema))]
+    get = attrgetter(*names) if names else tuple
+    return Columns(
+        kind=_struct("Row", list(schema)),
+        schema=pa.schema([pa.field(column.name, column.type) for column in schema]),
+        values=get if len(names) != 1 else lambda value: (get(value),),
+        plain=[_plain(column.type) for column in schema],
+    )
+
+
+def _struct(name: str, fields: list[pa.Field]) -> type[msgspec.Struct]:
+    """Its attributes are numbered: columns may have names that no attribute has."""
+    if len({field.name for field in fields}) < len(fields):
+        raise TypeError("two columns have the same name")
+    members: list[Any] = []
+    for number, field in enumerate(fields):
+        kind = _kind(field.type, field.name)
+        members.append((f"f{number}", kind | None, None) if field.nullable else (f"f{number}", kind))
+    rename = {f"f{number}": field.name for number, field in enumerate(fields)}
+    return msgspec.defstruct(name, members, rename=rename, kw_only=True)
+
+
+def _kind(about: pa.DataType, name: str) -> Any:
+    if about in _INTEGERS:
+        least, most = _INTEGERS[about]
+        return Annotated[int, msgspec.Meta(ge=least, le=most)]
+    for is_one, kind in _KINDS:
+        if is_one(about):
+            return kind
+    if pa.types.is_list(about) or pa.types.is_large_list(about):
+        return list[_inside(about.value_field, name)]  # type: ignore[misc]  # made at run time
+    if pa.types.is_map(about):
+        return dict[_kind(about.key_type, name), _inside(about.item_field, name)]  # type: ignore[misc]
+    if pa.types.is_struct(about):
+        return _struct(name, [about.field(number) for number in range(about.num_fields)])
+    raise TypeError(f"column {name!r} is {about}: no body fills it")
+
+
+def _inside(field: pa.Field, name: str) -> Any:
+    kind = _kind(field.type, name)
+    return kind | None if field.nullable else kind
+
+
+_KINDS: list[tuple[Any, Any]] = [
+    (pa.types.is_boolean, bool),
+    (pa.types.is_uint64, Annotated[int, msgspec.Meta(ge=0)]),
+    (pa.types.is_floating, float),
+    (pa.types.is_string, str),
+    (pa.types.is_large_string, str),
+    (pa.types.is_binary, bytes),
+    (pa.types.is_large_binary, bytes),
+    (pa.types.is_timestamp, datetime.datetime),
+    (pa.types.is_date, datetime.date),
+    (pa.types.is_decimal, decimal.Decimal),
+]
+
+
+def _plain(about: pa.DataType) -> Any:
+    """What makes of a decoded value one that Arrow takes; None where it takes all of them."""
+    if pa.types.is_struct(about):
+        inside = [(about.field(number).name, _plain(about.field(number).type)) for number in range(about.num_fields)]
+        return lambda value: (
+            None
+            if value is None
+            else {
+                name: getattr(value, f"f{number}") if plain is None else plain(getattr(value, f"f{number}"))
+                for number, (name, plain) in enumerate(inside)
+            }
+        )
+    if pa.types.is_list(about) or pa.types.is_large_list(about):
+        item = _plain(about.value_type)
+        return None if item is None else lambda value: None if value is None else [item(one) for one in value]
+    if pa.types.is_map(about):
+        item = _plain(about.item_type) or _same
+        return lambda value: None if value is None else [(key, item(one)) for key, one in value.items()]
+    return None
+
+
+def _same(value: Any) -> Any:
+    return value

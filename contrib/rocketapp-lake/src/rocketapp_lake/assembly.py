@@ -1,0 +1,109 @@
+"""What one sink of a running app consists of, put together from what was declared."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from rocketapp import SetupError
+from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
+from rocketapp.plugin import Sink as SinkMode
+from rocketapp_lake.aside import Aside, BadTable, BadTopic, Guard, Outlet
+from rocketapp_lake.buffer import Buffer
+from rocketapp_lake.compaction import Compaction
+from rocketapp_lake.counts import Counts
+from rocketapp_lake.declared import Sink
+from rocketapp_lake.formats import known
+from rocketapp_lake.pacing import LARGEST, Pace
+from rocketapp_lake.store import Compacts, Growing, Store
+from rocketapp_lake.worker import Worker
+from rocketapp_lake.writer import Writer
+from rocketapp_lake.writing import BatchWriter
+
+DRAIN_SHARE = 0.8
+"""Of `app.drain_timeout`: what is left is for the offsets and the locks."""
+BUFFER_SHARE = 2
+"""A sink holds at most this part of `consumer.cache_max_bytes`, as one topic does."""
+QUEUE_BATCHES = 2
+"""Batches that one queue may pull ahead: one is written while the next one is gathered."""
+
+
+def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, tasks: Tasks) -> tuple[Writer, SinkMode]:
+    """The writer of a sink, and how its topic is consumed.
+
+    Raises SetupError for a type that no codec of the app reads, and a store that cannot do what is asked.
+    """
+    format, bad_name = known()[sink.format], f"{sink.name}/bad"
+    about = sink.about(format)
+    store, bad_store = format.new_store(about, batch_writer), None
+    if sink.bad_rows == "table":
+        bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=bad_name, partition_by=None, sort_by=())
+        bad_store = format.new_store(bad, batch_writer)
+    if sink.evolution == "add" and not isinstance(store, Growing):
+        raise SetupError(sink.place, f'evolution="add": format={sink.format!r} has no add_columns')
+    try:
+        rows = sink.rows(surface.reader, refuses_nul=format.refuses_nul(about))
+    except (TypeError, ValueError) as error:
+        raise SetupError(sink.place, str(error)) from None
+
+    def aside(worker: Worker) -> Aside:
+        outlet: Outlet
+        if bad_store is None:
+            outlet = BadTopic(surface.publish, sink.bad_topic, sink.cluster, sink.name)
+        else:
+            outlet = BadTable(bad_store, bad_name, worker, wall_clock)
+        return Aside(rows, worker, Guard(sink.most_bad), outlet)
+
+    held = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE
+    if sink.max_buffer_bytes is not None:
+        held = min(held, sink.max_buffer_bytes)
+    most, counts = max(1, held // QUEUE_BATCHES), Counts()
+    limits = replace(sink.limits, bytes=min(sink.limits.bytes, most))
+    writer = Writer(
+        sink.name,
+        store,
+        to_table=rows.table,
+        aside=aside if sink.sets_aside else None,
+        evolution=sink.evolution,
+        compaction=_compaction(sink, [store] if bad_store is None else [store, bad_store], tasks, counts),
+        pace=Pace(limits, most),
+        buffer=Buffer(held, asyncio.get_running_loop().time),
+        counts=counts,
+        retries=sink.retries,
+        bad_rows=lambda: rows.bad_count,
+        on_offset_reset=sink.on_offset_reset,
+        drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
+        tasks=tasks,
+        wall_clock=wall_clock,
+    )
+    return writer, SinkMode(
+        new_writer=writer.new_queue,
+        records=True,
+        locked=True,
+        begin=writer.begin,
+        max_messages=QUEUE_BATCHES * limits.rows * LARGEST,
+        max_bytes=QUEUE_BATCHES * min(limits.bytes * LARGEST, most),
+        is_full=writer.buffer.is_full,
+    )
+
+
+def wall_clock() -> float:
+    """Seconds since 1970."""
+    return datetime.now(UTC).timestamp()
+
+
+def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> Compaction | None:
+    """Raises SetupError for tables that cannot be compacted."""
+    if sink.compact_every is None:
+        return None
+    tables = [store for store in stores if isinstance(store, Compacts)]
+    if len(tables) < len(stores):
+        instead = known()[sink.format].compaction
+        raise SetupError(
+            sink.place, f"compact_every={sink.compact_every:g} does nothing with format={sink.format!r}: {instead}"
+        )
+    target = sink.target_file_size
+    return Compaction(sink.name, tables, every=sink.compact_every, target_file_size=target, tasks=tasks, counts=counts)

@@ -1,0 +1,232 @@
+"""What every store has to show. For authors of stores: inherit from the suite in a test module of pytest.
+
+    from rocketapp_lake.conformance import StoreSuite
+
+    class TestMine(StoreSuite):
+        @pytest.fixture
+        def table(self, tmp_path):
+            return MyTable(tmp_path)
+
+`table.store(sink)` opens a store on the same table, as another process would; `table.rows()` reads, without it, what a
+reader of the table sees, as dictionaries. Rows have the columns `id` (int64) and `text` (string).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pytest
+
+from rocketapp_lake.errors import FencedError, SinkError
+from rocketapp_lake.evolution import fingerprint
+from rocketapp_lake.lanes import Lane, Span, advanced
+from rocketapp_lake.records import Commit, Head, Kind
+from rocketapp_lake.store import Growing, Staged, Store
+
+LANE, OTHER = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
+
+
+class Table(Protocol):
+    """One table under test."""
+
+    def store(self, sink: str) -> Store: ...
+
+    def rows(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+def rows_of(*numbers: int) -> pa.Table:
+    return pa.table({"id": pa.array(numbers, pa.int64()), "text": pa.array([f"row {number}" for number in numbers])})
+
+
+def commit_of(head: Head, batch: str, spans: Mapping[Lane, Span], *, sink: str = "one", rows: int = 0) -> Commit:
+    return Commit(
+        sink=sink,
+        sequence=head.sequence + 1,
+        batch=batch,
+        spans=spans,
+        vector=advanced(head.vector, spans),
+        schema='{"id": "int64", "text": "string"}',
+        rows=rows,
+        made_at=1.0,
+    )
+
+
+def put(store: Store, batch: str, *numbers: int, lane: Lane = LANE, sink: str = "one") -> Commit:
+    """Rows whose offsets are their numbers, in one commit on top of what is there."""
+    staged = store.stage(batch, rows_of(*numbers)) if numbers else None
+    span = Span(min(numbers), max(numbers) + 1) if numbers else Span(0, 1)
+    commit = commit_of(store.load(), batch, {lane: span}, sink=sink, rows=len(numbers))
+    store.publish(commit, staged)
+    return commit
+
+
+class StoreSuite:
+    """Inherit from it, and give it a fixture `table`."""
+
+    def seen(self, table: Table) -> list[int]:
+        """The ids that a reader sees, in order, each as often as it is there."""
+        return sorted(row["id"] for row in table.rows())
+
+    def test_a_new_table_stands_at_nothing(self, table: Table) -> None:
+        assert table.store("one").load() == Head()
+        assert table.store("one").who_committed(1) is None
+
+    def test_rows_and_positions_are_there_together(self, table: Table) -> None:
+        commit = put(table.store("one"), "a", 0, 1)
+        assert self.seen(table) == [0, 1]
+        head = table.store("one").load()
+        assert (head.sequence, head.batch, dict(head.vector)) == (1, "a", {LANE: 2})
+        assert head.schema == commit.schema
+        assert table.store("one").who_committed(1) == "a"
+
+    def test_what_is_staged_is_not_visible(self, table: Table) -> None:
+        table.store("one").stage("a", rows_of(0))
+        assert self.seen(table) == []
+        assert table.store("one").load() == Head()
+
+    def test_commits_add_up(self, table: Table) -> None:
+        store = table.store("one")
+        put(store, "a", 0, 1)
+        put(store, "b", 5, lane=OTHER)
+        put(table.store("one"), "c", 2)
+        assert self.seen(table) == [0, 1, 2, 5]
+        assert dict(table.store("one").load().vector) == {LANE: 3, OTHER: 6}
+
+    def test_a_commit_without_rows_moves_the_positions(self, table: Table) -> None:
+        put(table.store("one"), "a")
+        assert self.seen(table) == []
+        assert dict(table.store("one").load().vector) == {LANE: 1}
+
+    def test_the_second_of_two_owners_is_fenced_and_leaves_nothing(self, table: Table) -> None:
+        first, second = table.store("one"), table.store("one")
+        head = second.load()
+        staged = second.stage("b", rows_of(0))
+        put(first, "a", 0)
+        with pytest.raises(FencedError):
+            second.publish(commit_of(head, "b", {LANE: Span(0, 1)}, rows=1), staged)
+        assert self.seen(table) == [0]
+        assert table.store("one").who_committed(1) == "a"
+
+    def test_a_fenced_owner_publishes_what_it_staged_behind_the_other(self, table: Table) -> None:
+        first, second = table.store("one"), table.store("one")
+        staged = second.stage("b", rows_of(7))
+        put(first, "a", 0)
+        second.publish(commit_of(second.load(), "b", {OTHER: Span(7, 8)}, rows=1), staged)
+        assert self.seen(table) == [0, 7]
+
+    def test_a_number_above_the_next_one_is_refused(self, table: Table) -> None:
+        store = table.store("one")
+        put(store, "a", 0)
+        staged = store.stage("b", rows_of(1))
+        with pytest.raises(FencedError):
+            store.publish(commit_of(Head(sequence=5), "b", {LANE: Span(1, 2)}, rows=1), staged)
+        assert self.seen(table) == [0]
+
+    def test_of_many_owners_at_once_one_wins_each_number(self, table: Table) -> None:
+        stores = [table.store("one") for _ in range(4)]
+        staged = [store.stage(f"batch{number}", rows_of(number)) for number, store in enumerate(stores)]
+        with ThreadPoolExecutor(len(stores)) as pool:
+            wins = list(pool.map(self._publish_first, stores, staged))
+        (winner,) = [number for number, won in enumerate(wins) if won]
+        assert self.seen(table) == [winner]
+        assert table.store("one").who_committed(1) == f"batch{winner}"
+
+    def _publish_first(self, store: Store, staged: Staged) -> bool:
+        try:
+            store.publish(commit_of(Head(), staged.batch, {LANE: Span(0, 9)}, rows=1), staged)
+        except FencedError:
+            return False
+        return True
+
+    def test_sinks_of_one_table_do_not_know_each_other(self, table: Table) -> None:
+        put(table.store("one"), "a", 0)
+        put(table.store("two/with: odd name"), "b", 1, sink="two/with: odd name")
+        assert self.seen(table) == [0, 1]
+        assert table.store("two/with: odd name").load().sequence == table.store("one").load().sequence == 1
+
+    @pytest.mark.parametrize("kind", ["rebase", "epoch"])
+    def test_positions_can_be_set_back_by_a_commit_without_rows(self, table: Table, kind: Kind) -> None:
+        put(table.store("one"), "a", 0, 1)
+        put(table.store("one"), "b", 5, lane=OTHER)
+        head = table.store("one").load()
+        commit = replace(commit_of(head, "c", {}), vector={LANE: 0, OTHER: 9}, kind=kind)
+        table.store("one").publish(commit, None)
+        assert dict(table.store("one").load().vector) == {LANE: 0, OTHER: 9}
+        assert table.store("one").who_committed(3) == "c"
+        put(table.store("one"), "d", 0, 1)
+        assert self.seen(table) == [0, 0, 1, 1, 5]
+        assert dict(table.store("one").load().vector) == {LANE: 2, OTHER: 9}
+
+    def test_sweeping_removes_what_was_never_published_and_nothing_else(self, table: Table) -> None:
+        store = table.store("one")
+        put(store, "a", 0)
+        store.stage("b", rows_of(1))
+        assert store.sweep(3600.0) == 0
+        assert store.sweep(0.0) == 1
+        assert self.seen(table) == [0]
+        put(store, "c", 2)
+        assert self.seen(table) == [0, 2]
+
+    def test_a_batch_that_is_staged_again_is_there_once(self, table: Table) -> None:
+        store = table.store("one")
+        store.stage("a", rows_of(0))
+        put(store, "a", 0)
+        assert self.seen(table) == [0]
+
+
+class GrowingSuite:
+    """For stores with `add_columns`: inherit from it beside StoreSuite, with the same fixture `table`.
+
+    `table.rows()` gives None for a column that a row does not have.
+    """
+
+    MORE = pa.schema([pa.field("note", pa.string())])
+
+    def test_rows_with_a_new_column_and_rows_without_it_are_in_one_table(self, table: Table) -> None:
+        store = table.store("one")
+        put(store, "a", 0)
+        self.add(store)
+        self.put_more(store, "b", 1)
+        put(table.store("one"), "c", 2)
+        assert {row["id"]: row.get("note") for row in table.rows()} == {0: None, 1: "note 1", 2: None}
+
+    def test_a_column_is_added_once_by_any_process(self, table: Table) -> None:
+        put(table.store("one"), "a", 0)
+        for _ in range(2):
+            self.add(table.store("one"))
+        self.put_more(table.store("one"), "b", 1)
+        assert {row["id"]: row.get("note") for row in table.rows()} == {0: None, 1: "note 1"}
+
+    def test_columns_for_a_table_that_does_not_exist_yet_do_no_harm(self, table: Table) -> None:
+        self.add(table.store("one"))
+        self.put_more(table.store("one"), "a", 1)
+        assert [row["note"] for row in table.rows()] == ["note 1"]
+
+    def test_adding_columns_moves_no_position(self, table: Table) -> None:
+        put(table.store("one"), "a", 0)
+        head = table.store("one").load()
+        self.add(table.store("one"))
+        assert table.store("one").load() == head
+        put(table.store("one"), "b", 1)
+
+    def test_a_column_that_is_there_with_another_type_is_refused(self, table: Table) -> None:
+        store = table.store("two")
+        rows = rows_of(0).append_column("note", pa.array([5], pa.int64()))
+        commit = commit_of(store.load(), "a", {LANE: Span(0, 1)}, sink="two", rows=1)
+        store.publish(replace(commit, schema=fingerprint(rows.schema)), store.stage("a", rows))
+        with pytest.raises(SinkError):
+            self.add(table.store("one"))
+        assert table.store("two").load().sequence == 1
+
+    def add(self, store: Store) -> None:
+        assert isinstance(store, Growing)
+        store.add_columns(self.MORE)
+
+    def put_more(self, store: Store, batch: str, number: int) -> None:
+        rows = rows_of(number).append_column("note", pa.array([f"note {number}"]))
+        commit = commit_of(store.load(), batch, {LANE: Span(number, number + 1)}, rows=1)
+        store.publish(commit, store.stage(batch, rows))

@@ -1,0 +1,168 @@
+"""What a sink says of itself: a line of the log per commit, and counters that are read when metrics are collected.
+
+A few additions per batch; nothing per message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rocketapp.plugin import AppSnapshot, Metric, StoredRecords
+from rocketapp_lake.batches import Batch
+from rocketapp_lake.buffer import Buffer
+from rocketapp_lake.committer import Done
+from rocketapp_lake.lanes import Lane, lane_of
+from rocketapp_lake.pacing import Pace
+
+log = logging.getLogger("rocketapp.lake")
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of one sink, since its app has started."""
+
+    rows: int = 0
+    bytes: int = 0
+    commits: int = 0
+    seconds: float = 0.0
+    """That commits took, with all that they wrote."""
+    failures: int = 0
+    """Attempts to commit that failed."""
+    bad_rows: int = 0
+    fenced: int = 0
+    """Races that were lost."""
+    trimmed: int = 0
+    """Messages that were in the table before."""
+    swept: int = 0
+    """Batches that were staged, never published, and removed."""
+    compacted: int = 0
+    """Small files that were put together."""
+    positions: dict[Lane, int] = field(default_factory=dict)
+    """Where the table stands in the queues that this process has."""
+
+    def committed(self, name: str, batch: Batch[StoredRecords], done: Done, seconds: float, bad: int) -> None:
+        """A batch is in the table."""
+        if done.batch:
+            self.commits += 1
+            self.rows += done.rows
+            self.bytes += done.bytes
+            self.bad_rows += bad
+        self.seconds += seconds
+        self.fenced += done.fenced
+        self.trimmed += done.trimmed
+        vector = done.head.vector
+        self.positions |= {lane: vector[lane] for lane in self.positions if lane in vector}
+        _tell(name, batch, done, seconds)
+
+
+class Watched(Protocol):
+    """A sink, as its metrics see it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def counts(self) -> Counts: ...
+
+    @property
+    def buffer(self) -> Buffer: ...
+
+    @property
+    def pace(self) -> Pace: ...
+
+
+Read = Callable[[Watched], float]
+_COUNTERS: Sequence[tuple[str, str, str, Read]] = (
+    ("rows", "{row}", "Rows that were committed.", lambda sink: sink.counts.rows),
+    ("written", "By", "Bytes of the files that were committed.", lambda sink: sink.counts.bytes),
+    ("commits", "{commit}", "Commits of batches.", lambda sink: sink.counts.commits),
+    ("commit.time", "s", "Time that commits took, writing included.", lambda sink: sink.counts.seconds),
+    ("failures", "{attempt}", "Attempts to commit that failed.", lambda sink: sink.counts.failures),
+    ("bad_rows", "{row}", "Bodies that could not be decoded.", lambda sink: sink.counts.bad_rows),
+    ("fences_lost", "{race}", "Races with another owner that were lost.", lambda sink: sink.counts.fenced),
+    ("replays_trimmed", "{message}", "Messages that were in the table before.", lambda sink: sink.counts.trimmed),
+    ("orphans_swept", "{batch}", "Batches that were never published, and removed.", lambda sink: sink.counts.swept),
+    ("compacted", "{file}", "Small files that were put together.", lambda sink: sink.counts.compacted),
+    ("paused", "s", "Time in which a full buffer stopped the pulls.", lambda sink: sink.buffer.paused),
+)
+_GAUGES: Sequence[tuple[str, str, str, Read]] = (
+    ("buffer.usage", "By", "Bytes of records that are held.", lambda sink: sink.buffer.held),
+    ("buffer.limit", "By", "Bytes at which pulls stop: max_buffer_bytes.", lambda sink: sink.buffer.limit),
+    ("batch.factor", "1", "How many times its flush limits a batch may have.", lambda sink: sink.pace.factor),
+)
+
+
+def metrics_of(sinks: Sequence[Watched], now: AppSnapshot) -> list[Metric]:
+    """All of them, for all sinks of an app."""
+    found = []
+    for kind, reads in (("counter", _COUNTERS), ("gauge", _GAUGES)):
+        for name, unit, meaning, read in reads:
+            samples = tuple(({"rocketapp.sink": sink.name}, read(sink)) for sink in sinks)
+            found.append(_metric(name, kind, unit, meaning, samples))
+    lag = tuple(sample for sink in sinks for sample in _lags(sink, now))
+    meaning = "Messages between the table and the end of the queue, when the broker last answered a pull."
+    return [*found, _metric("lag", "gauge", "{message}", meaning, lag)]
+
+
+Samples = tuple[tuple[Mapping[str, str], float], ...]
+
+
+def _metric(name: str, kind: str, unit: str, meaning: str, samples: Samples) -> Metric:
+    is_counter = kind == "counter"
+    return Metric(
+        name=f"rocketapp.sink.{name}",
+        kind="counter" if is_counter else "gauge",
+        unit=unit,
+        meaning=meaning,
+        samples=samples,
+    )
+
+
+def _lags(sink: Watched, now: AppSnapshot) -> Samples:
+    ends = {lane_of(one.queue): one.end for group in now.groups for one in group.queues}
+    return tuple(
+        (
+            {
+                "rocketapp.sink": sink.name,
+                "messaging.destination.name": lane.topic,
+                "messaging.destination.partition.id": f"{lane.broker}:{lane.queue}",
+            },
+            max(0, end - position),
+        )
+        for lane, position in sorted(sink.counts.positions.items())
+        if (end := ends.get(lane)) is not None
+    )
+
+
+def _tell(name: str, batch: Batch[StoredRecords], done: Done, seconds: float) -> None:
+    made, wrote, published = done.seconds
+    log.info(
+        "sink %s: commit %d of %d rows, %d bytes, %.2f s (rows %.2f, files %.2f, commit %.2f), cut by %s, batch %s%s",
+        name,
+        done.head.sequence,
+        done.rows,
+        done.bytes,
+        seconds,
+        *done.seconds,
+        batch.reason,
+        done.batch or "(none)",
+        f"; {done.trimmed} messages were there before, {done.fenced} races lost" if done.trimmed or done.fenced else "",
+        extra={
+            "sink": name,
+            "sequence": done.head.sequence,
+            "batch": done.batch,
+            "rows": done.rows,
+            "bytes": done.bytes,
+            "seconds": seconds,
+            "rows_seconds": made,
+            "files_seconds": wrote,
+            "commit_seconds": published,
+            "reason": batch.reason,
+            "trimmed": done.trimmed,
+            "fenced": done.fenced,
+            "spans": {str(lane): list(span) for lane, span in batch.spans.items()},
+        },
+    )

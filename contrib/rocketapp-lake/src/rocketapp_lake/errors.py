@@ -1,0 +1,37 @@
+"""What can go wrong with a sink."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rocketapp import RocketAppError
+from rocketapp_lake.lanes import Lane
+
+
+class SinkError(RocketAppError):
+    """A sink cannot go on as things are. The text says what has to be done."""
+
+
+class FencedError(RocketAppError):
+    """Another owner has published this sequence number; nothing of ours is in the table. Load, and look again."""
+
+
+class GapError(SinkError):
+    """The table lacks what lies below these rows: it was set back, and its queues have to be read again from there."""
+
+    def __init__(self, lane: str, has: int, start: int) -> None:
+        super().__init__(f"{lane}: the table ends before #{has}, and these rows begin at #{start}: they are read again")
+        self.lane = lane
+
+
+class TransformError(RocketAppError):
+    """The user's function has raised."""
+
+
+class TooManyBadRowsError(SinkError):
+    """Too much of some queues cannot be rows: they stop, and the others go on."""
+
+    def __init__(self, lanes: Mapping[Lane, str]) -> None:
+        """`lanes`: those that stop, each with the reason."""
+        super().__init__("; ".join(lanes.values()))
+        self.lanes = lanes

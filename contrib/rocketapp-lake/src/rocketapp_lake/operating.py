@@ -1,0 +1,171 @@
+"""`rocketapp sink compact`, `rebase` and `files`: what an operator does to the table of a sink, beside running apps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from rocketapp_lake.formats import BUILT_IN
+from rocketapp_lake.lanes import Lane
+from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.rebasing import lane_from
+from rocketapp_lake.rebasing import rebase as set_positions
+from rocketapp_lake.showing import database_of, is_delta, is_iceberg, meant, shown, shown_in_database
+from rocketapp_lake.store import TARGET_FILE_SIZE, Compacts, Store
+
+MIB = 1024 * 1024
+TABLE = click.argument("table")
+URL = click.option("--url", help="The database of the table, as jdbc:...; the password is in ROCKETAPP_SINK_PASSWORD.")
+USER = click.option("--user", help="Who logs in there.")
+JARS = click.option("--jars", default="", help="The jar of its JDBC driver.")
+NAME = click.option("--name", default=None, help="One sink; without it, all sinks of the table.")
+
+
+def names_of(table: str, name: str | None) -> list[str]:
+    """The names of the sinks that are meant. Raises UsageError when the table has none, or not this one."""
+    return [one.name for one in shown(table, name)]
+
+
+def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> Store:
+    """The store of a sink, to be looked after. It takes a table that was set back as it is."""
+    if sort_by and (is_delta(table) or is_iceberg(table)):
+        raise click.UsageError("--sort-by is for Parquet directories")
+    if is_iceberg(table):
+        from rocketapp_lake.iceberg import IcebergStore, catalog_of
+
+        return IcebergStore(*catalog_of(table), sink, write=_never, is_set_back=True)
+    if not is_delta(table):
+        return ParquetStore(table, sink, write=_never, sort_by=sort_by)
+    from rocketapp_lake.delta import DeltaStore
+
+    return DeltaStore(table, sink, write=_never, is_set_back=True)
+
+
+@click.command()
+@TABLE
+@NAME
+@click.option(
+    "--target-file-size",
+    type=click.IntRange(min=1),
+    default=TARGET_FILE_SIZE // MIB,
+    show_default=True,
+    help="Mebibytes of the new files, at most. Files of half of it stay as they are.",
+)
+@click.option("--sort-by", multiple=True, metavar="COLUMN", help="Sort the rows of each new file; may be repeated.")
+def compact(table: str, name: str | None, target_file_size: int, sort_by: tuple[str, ...]) -> None:
+    """Put the small files of a Parquet directory or Delta table together. Positions stay as they are."""
+    if not is_iceberg(table) and not Path(table).is_dir():
+        of_database = BUILT_IN["jdbc"].compaction
+        raise click.UsageError(f"{table} is not a directory; if it is a table of a database, {of_database}")
+    for one in names_of(table, name):
+        store = store_of(table, one, sort_by)
+        if not isinstance(store, Compacts):
+            raise click.UsageError(f"{table} is an Iceberg table: {BUILT_IN['iceberg'].compaction}")
+        done = store.compact(target_file_size * MIB)
+        if done.before:
+            click.echo(f"{one}: {done.before} files are {done.after} now, of {done.bytes} bytes")
+        else:
+            click.echo(f"{one}: nothing to put together")
+
+
+@click.command()
+@TABLE
+@NAME
+@click.option(
+    "--to",
+    "positions",
+    multiple=True,
+    required=True,
+    metavar="QUEUE=OFFSET",
+    help="Where a queue goes on, as orders@broker-a:0=5000; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@URL
+@USER
+@JARS
+def rebase(
+    *,
+    table: str,
+    name: str | None,
+    positions: tuple[str, ...],
+    dry_run: bool,
+    url: str | None,
+    user: str | None,
+    jars: str,
+) -> None:
+    """Set where queues of a sink go on, by a commit of its own; queues that are not named stay.
+
+    Set back, messages are stored again; set forward, those between are left out. Running apps notice it.
+    """
+    to = _positions(positions)
+    if url is None:
+        _rebase(table, names_of(table, name), store_of, to, dry_run=dry_run)
+        return
+    with database_of(url, user, jars) as database:
+        from rocketapp_pyspark.jdbc import JdbcStore
+
+        names = [one.name for one in meant(table, shown_in_database(table, database)[0], name)]
+        _rebase(table, names, lambda path, sink: JdbcStore(path, sink, database), to, dry_run=dry_run)
+
+
+def _rebase(
+    table: str,
+    names: Sequence[str],
+    open_store: Callable[[str, str], Store],
+    to: Mapping[Lane, int],
+    *,
+    dry_run: bool,
+) -> None:
+    if len(names) > 1:
+        raise click.UsageError(f"{table} has several sinks: say --name with one of {', '.join(names)}")
+    (sink,), now = names, datetime.now(UTC).timestamp()
+    for path, one in ((f"{table}_bad", f"{sink}/bad"), (table, sink)):
+        store = open_store(path, one)
+        head = store.load()
+        if not head.sequence:
+            continue  # bad rows have no table of their own
+        click.echo(f"{one}:")
+        for lane, offset in sorted(to.items()):
+            has = f"#{head.vector[lane]}" if lane in head.vector else "not known"
+            click.echo(f"  {lane}  {has} -> #{offset}")
+        if not dry_run:
+            set_to = set_positions(store, one, to, made_at=now)
+            click.echo(f"  commit {set_to.sequence}")
+    if dry_run:
+        click.echo("nothing was changed: --dry-run")
+
+
+def _positions(given: tuple[str, ...]) -> dict[Lane, int]:
+    found = {}
+    for text in given:
+        queue, _, offset = text.rpartition("=")
+        if not offset.isdigit():
+            raise click.BadParameter(f"{text!r}: write QUEUE=OFFSET, as orders@broker-a:0=5000", param_hint="--to")
+        try:
+            lane, number = lane_from(queue), int(offset)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--to") from None
+        if lane in found or number >= 2**63:
+            why = f"{lane} is named twice" if lane in found else f"{lane}: no queue is as long as {offset[:20]}"
+            raise click.BadParameter(why, param_hint="--to")
+        found[lane] = number
+    return found
+
+
+@click.command()
+@TABLE
+@NAME
+def files(table: str, name: str | None) -> None:
+    """The files of a Parquet directory that hold each row once, one a line, whatever runs meanwhile."""
+    if is_delta(table) or is_iceberg(table):
+        raise click.UsageError(f"{table} is a Delta or Iceberg table, which says itself which files it has")
+    for one in names_of(table, name):
+        for file in ParquetStore.files_of(table, one):
+            click.echo(file)
+
+
+def _never(rows: object, directory: Path) -> None:
+    raise AssertionError(f"{directory}: the commands write nothing of their own")

@@ -1,0 +1,147 @@
+"""The plugin: `app.sink(...)`, and one writer per sink."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rocketapp import RocketApp, SetupError
+from rocketapp.plugin import (
+    AppSnapshot,
+    Metric,
+    ReadMetrics,
+    Subscription,
+    Surface,
+    Tasks,
+    hookimpl,
+)
+from rocketapp.plugin import Sink as SinkMode
+from rocketapp_lake.settings import LakeConfig
+from rocketapp_lake.worker import Worker
+
+if TYPE_CHECKING:
+    # Arrow takes a while to import: an app without a sink does without it.
+    from rocketapp_lake.declared import Sink
+    from rocketapp_lake.rows import Transform
+    from rocketapp_lake.writer import Writer
+    from rocketapp_lake.writing import BatchWriter
+
+
+class LakePlugin:
+    """One per app."""
+
+    def __init__(self) -> None:
+        self._sinks: dict[tuple[str, str, str], Sink] = {}
+        """By cluster, topic and group."""
+        self._writers: list[Writer] = []
+        self._watched: list[Writer] = []
+        """All of this run, those that are closed too."""
+        self._surface: Surface | None = None
+        self._batch_writers: dict[str, BatchWriter] = {}
+        """By name, without Arrow."""
+        self._tasks: Tasks | None = None
+
+    @hookimpl
+    def options(self) -> tuple[str, type[LakeConfig]]:
+        return "lake", LakeConfig
+
+    @hookimpl
+    def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
+        return {"sink": partial(self._declare, app)}
+
+    @hookimpl
+    def app_setup(self, app: Surface) -> None:
+        """The start of a run: what the hooks after it need."""
+        self._surface, self._writers, self._watched = app, [], []
+
+    @hookimpl
+    def metrics(self) -> ReadMetrics | None:
+        """Figures of all sinks. They stay when these are closed: the last export comes after that."""
+        return self._metrics if self._sinks else None
+
+    def _metrics(self, now: AppSnapshot) -> Sequence[Metric]:
+        from rocketapp_lake.counts import metrics_of
+
+        return metrics_of(self._watched, now)
+
+    @hookimpl
+    def sink(self, subscription: Subscription) -> SinkMode | None:
+        declared = self._sinks.get((subscription.cluster, subscription.topic, subscription.group))
+        if declared is None or self._surface is None:
+            return None
+        from rocketapp_lake.assembly import assembled
+        from rocketapp_lake.formats import known
+        from rocketapp_lake.writing import batch_writer
+
+        surface = self._surface
+        name = declared.written_by(known()[declared.format], surface.options(LakeConfig).writer)
+        if name != "arrow" and name not in self._batch_writers:
+            self._batch_writers[name] = batch_writer(name, surface)
+        if self._tasks is None:
+            self._tasks = Tasks(surface.observe)
+        writer, mode = assembled(declared, surface, self._batch_writers.get(name), self._tasks)
+        self._writers.append(writer)
+        self._watched.append(writer)
+        return mode
+
+    @hookimpl
+    def app_startup(self) -> None:
+        for one in self._batch_writers.values():
+            one.start()
+
+    @hookimpl
+    async def app_shutdown(self) -> None:
+        tasks, writers, batch_writers = self._tasks, self._writers, self._batch_writers
+        self._tasks, self._writers, self._batch_writers = None, [], {}
+        for writer in writers:
+            writer.close()
+        if tasks is not None:
+            await tasks.close()
+        for name, one in batch_writers.items():
+            worker = Worker(f"{name} stop")
+            await worker.run(one.stop)
+            worker.stop()
+
+    def _declare(self, app: RocketApp, topic: str, **options: Any) -> Callable[[Transform], Transform]:
+        """`app.sink(...)`: see `rocketapp_lake.sink`."""
+        from rocketapp_lake.declared import Sink, caller_of, handler_of, held
+
+        caller = caller_of(sys._getframe(1))
+        place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        sink = Sink.of(app.name, topic, options, place)
+        self._check(app, sink)
+        try:
+            about = held(topic, sink.schema)
+            subscribe = app.subscribe(about, group=sink.group, tags=sink.tags, start=sink.start, cluster=sink.cluster)
+            subscribe(handler_of(sink.name, caller))
+        except SetupError as error:
+            raise SetupError(place, error.problem) from None
+        self._sinks[sink.key] = sink
+        return sink.decorate
+
+    def _check(self, app: RocketApp, sink: Sink) -> None:
+        from rocketapp_lake.declared import problem_of
+        from rocketapp_lake.formats import known
+
+        problem = problem_of(sink, known())
+        if problem is None:
+            try:
+                sink.columns()
+            except TypeError as error:
+                problem = f"schema={sink.schema!r}: {error}"
+        if problem is None and sink.bad_rows == "topic":
+            try:
+                app.publisher(sink.bad_topic, bytes)
+            except SetupError as error:
+                problem = f"bad_rows_topic={sink.bad_topic!r}: {error.problem}"
+        for other in self._sinks.values():
+            if problem is not None:
+                break
+            if (other.name, other.full_table) == (sink.name, sink.full_table):
+                problem = f"the sink at {other.place} has the same name and table: give one of them another name="
+            elif other.key == sink.key:
+                problem = f"the sink at {other.place} has the same topic and group: give one of them another group="
+        if problem is not None:
+            raise SetupError(sink.place, problem)

@@ -1,0 +1,106 @@
+"""What a store keeps of each commit, beside the rows. Values alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rocketapp_lake.lanes import Lane, Span, Vector
+
+FORMAT = 1
+Kind = Literal["append", "compact", "rebase", "epoch"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """One commit of one sink: published with its rows, or not at all."""
+
+    sink: str
+    """The name of the sink. Sequence and vector are its own, whatever else is in the table."""
+    sequence: int
+    """1 for the first one of the sink, and one more each time."""
+    batch: str
+    """A random name of the batch, by which its owner knows its own commit again."""
+    spans: Mapping[Lane, Span]
+    """What it adds."""
+    vector: Vector
+    """Where the sink stands with it."""
+    schema: str = ""
+    """The columns of the rows; empty for a commit without rows."""
+    rows: int = 0
+    made_at: float = 0.0
+    """Seconds since 1970, by the clock of the owner."""
+    kind: Kind = "append"
+    """It adds rows, puts files together, sets positions for an operator, or for a queue that began anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """Where a sink stands: its newest commit."""
+
+    sequence: int = 0
+    """0: it has none."""
+    batch: str = ""
+    """Empty when the table does not have that commit any more."""
+    vector: Vector = field(default_factory=dict)
+    schema: str = ""
+    """Of the newest commit that had rows."""
+
+
+def encode(commit: Commit) -> dict[str, Any]:
+    """As plain values for JSON."""
+    return {
+        "format": FORMAT,
+        "sink": commit.sink,
+        "sequence": commit.sequence,
+        "batch": commit.batch,
+        "spans": _nested({lane: list(span) for lane, span in commit.spans.items()}),
+        "vector": _nested(commit.vector),
+        "schema": commit.schema,
+        "rows": commit.rows,
+        "made_at": commit.made_at,
+        "kind": commit.kind,
+    }
+
+
+def decode(values: Mapping[str, Any]) -> Commit:
+    """The reverse. Raises ValueError for another format, and for what is not a commit."""
+    if values.get("format") != FORMAT:
+        raise ValueError(f"format {values.get('format')!r} of a commit is unknown: a newer version wrote it")
+    try:
+        return Commit(
+            sink=values["sink"],
+            sequence=values["sequence"],
+            batch=values["batch"],
+            spans={lane: Span(*span) for lane, span in _flat(values["spans"]).items()},
+            vector=_flat(values["vector"]),
+            schema=values["schema"],
+            rows=values["rows"],
+            made_at=values["made_at"],
+            kind=values.get("kind", "append"),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"not a commit: {error!r}") from None
+
+
+def to_json(values: Mapping[str, Any]) -> bytes:
+    """In one canonical form."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _nested(by_lane: Mapping[Lane, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for lane, value in by_lane.items():
+        found.setdefault(lane.topic, {}).setdefault(lane.broker, {})[str(lane.queue)] = value
+    return found
+
+
+def _flat(nested: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[Lane, Any]:
+    return {
+        Lane(topic, broker, int(queue)): value
+        for topic, brokers in nested.items()
+        for broker, queues in brokers.items()
+        for queue, value in queues.items()
+    }

@@ -1,0 +1,335 @@
+"""A batch of messages → an Arrow table with the coordinates of each row, and the rows that are bad."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from traceback import extract_tb
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rocketapp import Message, RocketAppError
+from rocketapp.plugin import StoredRecords
+from rocketapp.wire.properties import KEYS, TAGS, keys_of
+from rocketapp_lake.batches import Batch
+from rocketapp_lake.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
+from rocketapp_lake.errors import SinkError, TransformError
+from rocketapp_lake.lanes import Lane
+from rocketapp_lake.raw_records import QUEUE_OFFSET, STORED, Entries, Records, texts
+
+BadRows = Literal["fail", "column", "table", "topic"]
+SET_ASIDE = ("table", "topic")
+"""The kinds of `BadRows` that keep bad rows out of the table."""
+Transform = Callable[[pa.Table], "pa.Table | None"]
+"""The user's function of a sink: it takes the rows of a batch, and returns those to store."""
+Read = Callable[[Message], Any]
+"""A message → its payload. Raises ValueError with the reason for a bad row."""
+
+_PORTION = 1024 * 1024
+"""Bytes of records from which columns are made at once."""
+_NO_ARRAY = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow raises for a value that its column does not hold."""
+
+
+class BadRow(NamedTuple):
+    """A message that cannot be a row."""
+
+    lane: Lane
+    message: Message
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a batch holds."""
+
+    table: pa.Table
+    """The rows of the table, before the user's function."""
+    aside: Sequence[BadRow]
+    """The bad rows that are not in it, in offset order by lane."""
+
+
+class Rows:
+    """Makes the rows of one sink."""
+
+    def __init__(
+        self,
+        columns: Columns | None,
+        read: Read | None,
+        bad_rows: BadRows,
+        transform: Callable[[], Transform | None],
+        *,
+        refuses_nul: bool = False,
+    ) -> None:
+        """`columns`: of the declared type, or None for the bodies themselves, which `read` is not needed for.
+
+        `transform` gives the user's function, if any. `refuses_nul`: the table cannot hold texts with a NUL.
+        """
+        self._refuses_nul = refuses_nul
+        self._columns, self._read, self._bad_rows, self._transform = columns, read, bad_rows, transform
+        own = PLAIN if columns is None else columns.schema
+        problem = PROBLEM if bad_rows == "column" else ()
+        self._own = own
+        self.schema = pa.schema([*own, *problem, *COORDINATES])
+        """Before the user's function."""
+        self._last: tuple[Batch[StoredRecords], Decoded] | None = None
+        self.bad_count = 0
+        """Bad rows of the batch that was decoded last."""
+
+    def table(self, batch: Batch[StoredRecords]) -> pa.Table | None:
+        """The rows, after the user's function; None when it wants none of them.
+
+        Raises SinkError for a body that cannot be decoded, if bad rows fail.
+        """
+        decoded = self.decoded(batch)
+        if self._bad_rows not in SET_ASIDE:
+            self.forget()
+        transform = self._transform()
+        return decoded.table if transform is None else transformed(transform, decoded.table)
+
+    def decoded(self, batch: Batch[StoredRecords]) -> Decoded:
+        """The rows of a batch. The last batch is kept until `forget`: where bad rows are set aside two ask for it."""
+        if self._last is None or self._last[0] is not batch:
+            self._last = batch, self._decode(batch)
+        return self._last[1]
+
+    def forget(self) -> None:
+        """Let the last batch go."""
+        self._last = None
+
+    def _decode(self, batch: Batch[StoredRecords]) -> Decoded:
+        table = self._bodies(batch)
+        if table is not None:
+            self.bad_count = 0
+            return Decoded(table, ())
+        lanes = [(lane, batch.count(lane)) for lane in batch.pieces]
+        messages = [message for held in batch.pieces.values() for piece in held for message in piece.messages()]
+        problems = dict[int, str]()
+        arrays = self._arrays(self._values(messages, problems), problems)
+        self.bad_count = len(problems)
+        bad = [BadRow(lane, message, problems[number]) for number, lane, message in _located(lanes, messages, problems)]
+        if bad and self._bad_rows == "fail":
+            first = bad[0]
+            raise SinkError(f"{first.lane} #{first.message.offset} cannot be decoded: {first.problem}")
+        if self._bad_rows == "column":
+            said = [problems.get(number) for number in range(len(messages))]
+            raw = [body_of(message) if number in problems else None for number, message in enumerate(messages)]
+            arrays += [pa.array(said, pa.string()), pa.array(raw, pa.binary())]
+        table = pa.Table.from_arrays([*arrays, *_places(lanes, messages)], schema=self.schema)
+        if self._bad_rows == "column" or not bad:
+            return Decoded(table, ())
+        good = pa.array(number not in problems for number in range(len(messages)))
+        return Decoded(table.filter(good), bad)
+
+    def _bodies(self, batch: Batch[StoredRecords]) -> pa.Table | None:
+        """Bodies as they are, column by column; None where they are decoded, or a record or text is not a usual one."""
+        if self._columns is not None or any(piece.are_decoded for held in batch.pieces.values() for piece in held):
+            return None
+        parts = []
+        for lane, held in batch.pieces.items():
+            for pieces in _portions(held):
+                part = self._part(lane, _joined(pieces))
+                if part is None:
+                    return None
+                parts.append(part)
+        return pa.Table.from_batches(parts, self.schema)
+
+    def _part(self, lane: Lane, records: Records) -> pa.RecordBatch | None:
+        entries = Entries(records.properties())
+        tags, keys = (texts(entries.values(name)) for name in (TAGS, KEYS))
+        arrays = [records.bodies(), tags, keys.fill_null("")]
+        if self._refuses_nul and rows_with_nul(arrays, self._own):
+            return None
+        if self._bad_rows == "column":
+            arrays += [pa.nulls(len(records), field.type) for field in PROBLEM]
+        offsets, stored = (pa.array(records.field(field)) for field in (QUEUE_OFFSET, STORED))
+        places = coordinates([(lane, len(records))], offsets, stored)
+        return pa.RecordBatch.from_arrays([*arrays, *places], schema=self.schema)
+
+    def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
+        """The values of each row. Of what cannot be a row the reason is noted down by its number."""
+        read, values = self._reading(), list[Any]()
+        empty = (None,) * len(self._own)
+        for number, message in enumerate(messages):
+            try:
+                values.append(read(message))
+            except (ValueError, RocketAppError) as error:
+                values.append(empty)
+                problems[number] = without_nul(str(error))
+        return values
+
+    def _reading(self) -> Callable[[Message], Any]:
+        if self._columns is None:
+            return lambda message: (message.body, message.tag, _keys(message))
+        assert self._read is not None
+        read, values = self._read, self._columns.values
+        return lambda message: values(read(message))
+
+    def _arrays(self, values: list[Any], problems: dict[int, str]) -> list[pa.Array]:
+        """The columns. A row that has no place in them, such as a number that is too large, is emptied and bad."""
+        columns = list(zip(*values, strict=True)) or [() for _ in self._own]
+        plain = [self._plain(number, column) for number, column in enumerate(columns)]
+        try:
+            arrays = [pa.array(column, field.type) for column, field in zip(plain, self._own, strict=True)]
+            found = rows_with_nul(arrays, self._own) if self._refuses_nul else []
+            if not found:
+                return arrays
+        except _NO_ARRAY:
+            found = [one for column, field in zip(plain, self._own, strict=True) for one in _misfits(column, field)]
+            if not found:
+                raise
+        for number, problem in found:
+            problems.setdefault(number, problem)
+            values[number] = (None,) * len(self._own)
+        return self._arrays(values, problems)
+
+    def _plain(self, number: int, column: Sequence[Any]) -> Sequence[Any]:
+        plain = None if self._columns is None else self._columns.plain[number]
+        return column if plain is None else [plain(value) for value in column]
+
+
+def _keys(message: Message) -> str:
+    """With blanks between them. The other properties are not decoded."""
+    return (keys_of(message.raw_properties) or b"").decode("utf-8", "replace")
+
+
+def bad_table(bad: Sequence[BadRow]) -> pa.Table:
+    """Rows for a table of bad rows: the reason, the body, and where it comes from."""
+    problems = pa.array([one.problem for one in bad], pa.string())
+    bodies = pa.array([body_of(one.message) for one in bad], pa.binary())
+    lanes = [(one.lane, 1) for one in bad]
+    return pa.Table.from_arrays([problems, bodies, *_places(lanes, [one.message for one in bad])], schema=BAD)
+
+
+BAD = pa.schema([*PROBLEM, *COORDINATES])
+
+
+def body_of(message: Message) -> bytes | None:
+    """The body; None of one that is compressed and cannot be inflated."""
+    try:
+        return message.body
+    except RocketAppError:
+        return None
+
+
+def _portions(pieces: Sequence[StoredRecords]) -> Iterator[Sequence[StoredRecords]]:
+    """As many at a time as stay in the processor's cache while their columns are made."""
+    first = size = 0
+    for number, piece in enumerate(pieces):
+        size += len(piece.data)
+        if size >= _PORTION:
+            yield pieces[first : number + 1]
+            first, size = number + 1, 0
+    if first < len(pieces):
+        yield pieces[first:]
+
+
+def _joined(pieces: Sequence[StoredRecords]) -> Records:
+    """All of their records, one behind the other."""
+    starts, before = [], 0
+    for piece in pieces:
+        starts.append(np.frombuffer(piece.starts, np.dtype(piece.starts.typecode)).astype(np.int64) + before)
+        before += len(piece.data)
+    return Records(b"".join([piece.data for piece in pieces]), np.concatenate([np.empty(0, np.int64), *starts]))
+
+
+def _places(lanes: Sequence[tuple[Lane, int]], messages: Sequence[Message]) -> list[pa.Array]:
+    offsets = pa.array([message.offset for message in messages], pa.int64())
+    return coordinates(lanes, offsets, pa.array([message.stored_ms for message in messages], pa.int64()))
+
+
+def coordinates(lanes: Sequence[tuple[Lane, int]], offsets: pa.Array, stored: pa.Array) -> list[pa.Array]:
+    """Where each row comes from. `lanes`: each with the number of its messages, in their order.
+
+    `stored`: when brokers stored them, in milliseconds since 1970.
+    """
+    return [
+        _repeated([(lane.topic, count) for lane, count in lanes], pa.string()),
+        _repeated([(lane.broker, count) for lane, count in lanes], pa.string()),
+        _repeated([(lane.queue, count) for lane, count in lanes], pa.int32()),
+        offsets,
+        pc.multiply(stored, 1000).cast(TIMESTAMP),
+    ]
+
+
+def _repeated(values: Sequence[tuple[Any, int]], kind: pa.DataType) -> pa.Array:
+    if not values:
+        return pa.array([], kind)
+    return pa.concat_arrays([pa.repeat(pa.scalar(value, kind), count) for value, count in values])
+
+
+def _located(
+    lanes: Sequence[tuple[Lane, int]], messages: Sequence[Message], problems: Mapping[int, str]
+) -> list[tuple[int, Lane, Message]]:
+    """The bad ones: number, lane and message."""
+    if not problems:
+        return []
+    of_row = [lane for lane, count in lanes for _ in range(count)]
+    return [(number, of_row[number], messages[number]) for number in sorted(problems)]
+
+
+def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
+    found = []
+    for number, value in enumerate(column):
+        try:
+            pa.array([value], field.type)
+        except _NO_ARRAY as error:
+            found.append((number, without_nul(f"field {field.name}: {error}")))
+    return found
+
+
+NUL = "\x00"
+
+
+def rows_with_nul(arrays: Sequence[pa.Array], fields: Sequence[pa.Field]) -> list[tuple[int, str]]:
+    """The number of each row that has one, in a text or a list of texts, and which field it is."""
+    found = []
+    for array, field in zip(arrays, fields, strict=True):
+        if pa.types.is_string(field.type):
+            numbers = _marked(array)
+        elif pa.types.is_list(field.type) and pa.types.is_string(field.type.value_type):
+            parents = pc.list_parent_indices(array)
+            numbers = sorted({parents[number].as_py() for number in _marked(pc.list_flatten(array))})
+        else:
+            continue
+        found += [
+            (number, f"field {field.name}: the text has a NUL, which the database cannot hold") for number in numbers
+        ]
+    return found
+
+
+def without_nul(text: str) -> str:
+    """The same with a sign in its place that every table holds."""
+    return text.replace(NUL, "\N{REPLACEMENT CHARACTER}")
+
+
+def _marked(texts: pa.Array) -> list[int]:
+    has = pc.match_substring(texts, NUL)
+    numbers: list[int] = pc.indices_nonzero(pc.fill_null(has, False)).to_pylist()
+    return numbers
+
+
+def transformed(transform: Transform, table: pa.Table) -> pa.Table | None:
+    """What the function makes of the rows. Raises TransformError, with its line, when it fails."""
+    try:
+        answer: object = transform(table)
+    except SinkError:
+        raise
+    except (Exception, SystemExit) as error:  # the loop would end with what ends a thread, and the batch be lost
+        failure = f"{type(error).__name__}: {error}"
+        raise TransformError(f"the function of the sink failed{_place(transform, error)}: {failure}") from error
+    if answer is None or isinstance(answer, pa.Table):
+        return answer
+    raise SinkError(f"the function of the sink returned {type(answer).__name__}: return a pyarrow.Table, or None")
+
+
+def _place(transform: Transform, error: BaseException) -> str:
+    """The innermost line of its file that the error came through."""
+    code = getattr(inspect.unwrap(transform), "__code__", None)
+    lines = [line for line in extract_tb(error.__traceback__) if code and line.filename == code.co_filename]
+    return f" at {Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else ""

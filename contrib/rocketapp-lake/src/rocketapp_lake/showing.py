@@ -1,0 +1,158 @@
+"""Where the sinks of a table stand, read from the table alone. For one of a database that needs a JVM."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import click
+
+from rocketapp_lake.errors import SinkError
+from rocketapp_lake.formats import JdbcOptions
+from rocketapp_lake.lanes import Vector
+from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.records import Commit
+from rocketapp_lake.staging import STAGING
+
+if TYPE_CHECKING:
+    from rocketapp_pyspark.database import Database
+
+DELTA_LOG = "_delta_log"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One sink."""
+
+    name: str
+    sequence: int
+    vector: Vector
+    commits: Sequence[Commit]
+    """Oldest first, as far as the table knows them."""
+
+
+def shown(table: str, name: str | None) -> list[Shown]:
+    """The sinks of a table that are meant. Raises UsageError when it has none, or not this one."""
+    path = Path(table)
+    found = _iceberg(table) if is_iceberg(table) else _delta(path) if is_delta(table) else _parquet(path)
+    return meant(table, found, name)
+
+
+def meant(table: str, found: Sequence[Shown], name: str | None) -> list[Shown]:
+    """Those of this name, or all. Raises UsageError without any."""
+    names = [one.name for one in found]
+    if not names or (name is not None and name not in names):
+        wanted = "a sink" if name is None else f"a sink named {name}"
+        known = f": it has {', '.join(names)}" if names else ", or has no commit yet"
+        raise click.UsageError(f"{table} is not the table of {wanted}{known}")
+    return [one for one in found if name in (None, one.name)]
+
+
+def is_delta(table: str) -> bool:
+    return (Path(table) / DELTA_LOG).is_dir()
+
+
+def is_iceberg(table: str) -> bool:
+    """Whether it is `catalog.namespace.table`, and not a directory."""
+    return table.count(".") >= 2 and "/" not in table and not Path(table).exists()
+
+
+def left_over(table: str) -> int | None:
+    """Batches that were staged and not published; None when that cannot be told."""
+    path = Path(table)
+    if not path.is_dir():
+        return None
+    return len(list((path / STAGING).iterdir())) if (path / STAGING).is_dir() else 0
+
+
+def _of(commits: Sequence[Commit]) -> Shown:
+    newest = commits[-1]
+    return Shown(newest.sink, newest.sequence, newest.vector, commits)
+
+
+def _parquet(path: Path) -> list[Shown]:
+    logs = sorted((path / LOG).iterdir()) if (path / LOG).is_dir() else []
+    return [_of(list(ParquetStore.log_of(path, unquote(directory.name)))) for directory in logs]
+
+
+def _delta(path: Path) -> list[Shown]:
+    from rocketapp_lake import delta_log
+
+    newest = max(int(file.stem) for file in (path / DELTA_LOG).glob("*.json") if file.stem.isdigit())
+    transactions = delta_log.transactions(path, newest)
+    commits: dict[str, list[Commit]] = {}
+    for entry in delta_log.entries(path, newest):
+        commit = entry.commit
+        if commit is not None:
+            commits.setdefault(commit.sink, []).append(commit)
+    return [
+        Shown(sink, sequence, delta_log.vector_of(transactions, sink), commits.get(sink, [])[::-1])
+        for sink, sequence in sorted(delta_log.sinks_of(transactions).items())
+    ]
+
+
+def _iceberg(name: str) -> list[Shown]:
+    try:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        from rocketapp_lake.iceberg import catalog_of, commits_of, newest_of
+    except ImportError:
+        raise click.UsageError(f"{name} is a table of a catalog: pip install 'rocketapp[lake]'") from None
+    catalog, table_name = catalog_of(name)
+    try:
+        table = catalog().load_table(table_name)
+    except (NoSuchTableError, ValueError) as error:
+        raise click.UsageError(f"{name}: {error}") from None
+    commits: dict[str, list[Commit]] = {}
+    for commit in commits_of(table):
+        commits.setdefault(commit.sink, []).append(commit)
+    return [
+        Shown(sink, newest.sequence, newest.vector, commits.get(sink, [newest])[::-1])
+        for sink, newest in newest_of(table).items()
+    ]
+
+
+PASSWORD = "ROCKETAPP_SINK_PASSWORD"
+"""The variable of the environment with the password: others see the arguments of a command."""
+
+
+@contextmanager
+def database_of(url: str, user: str | None, jars: str) -> Iterator[Database]:
+    """Within: a database for a command. `jars`: its driver, several with commas.
+
+    Raises ClickException when the database cannot be asked.
+    """
+    try:
+        from rocketapp_pyspark.database import Database, DatabaseError
+        from rocketapp_pyspark.session import Spark
+    except ImportError:
+        raise click.UsageError("--url needs Spark: pip install 'rocketapp[spark]'") from None
+    try:
+        options = JdbcOptions(url=url, user=user, password=os.environ.get(PASSWORD))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    spark = Spark("local[1]", {"spark.jars": jars})
+    try:
+        yield Database(spark, options)
+    except (DatabaseError, SinkError) as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        spark.stop()
+
+
+def shown_in_database(table: str, database: Database) -> tuple[Sequence[Shown], int]:
+    """The sinks of a table, and how many batches are staged."""
+    from rocketapp_pyspark.jdbc import JdbcStore
+
+    any_sink = JdbcStore(table, "", database)
+    found = []
+    for store in (JdbcStore(table, name, database) for name in any_sink.sinks()):
+        head = store.load()
+        found.append(Shown(store.sink, head.sequence, head.vector, store.log()))
+    return found, any_sink.left_over()

@@ -1,0 +1,98 @@
+"""What a table has to be able to do so that rows land in it exactly once.
+
+A store is one object for one sink in one table. Its calls block and come from worker threads, several at a time:
+`load` while another thread stages and publishes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from rocketapp_lake.records import Commit, Head
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TARGET_FILE_SIZE = 128 * 1024 * 1024
+"""Bytes of the files that a compaction makes, unless a sink says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows that are written and not visible."""
+
+    batch: str
+    rows: int
+    bytes: int
+    content: Any = None
+    """What the store needs to publish them."""
+
+
+class Store(Protocol):
+    """Rows and positions of one sink, committed together."""
+
+    def load(self) -> Head:
+        """Where the sink stands, for certain; what an owner that died has left half done is completed first."""
+        ...
+
+    def stage(self, batch: str, rows: pa.Table) -> Staged:
+        """Write rows so that no reader sees them. What is never published costs space alone, until `sweep`."""
+        ...
+
+    def publish(self, commit: Commit, staged: Staged | None) -> None:
+        """Make rows and positions visible at once; `staged` is None for a commit without rows.
+
+        Afterwards the sink stands at `commit.vector`, all of it: commits of the kinds "rebase" and "epoch", which have
+        no spans, may set positions back.
+
+        Only if the sink stands at `commit.sequence - 1`: otherwise FencedError, and nothing is visible. Any other
+        exception leaves open whether it is; `who_committed` tells.
+        """
+        ...
+
+    def who_committed(self, sequence: int) -> str | None:
+        """The batch that has this number, or None; True to what `load` would say."""
+        ...
+
+    def sweep(self, older_than: float) -> int:
+        """Remove what was staged more than this many seconds ago and not published; how many batches that were."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did."""
+
+    before: int = 0
+    """Files that are gone."""
+    after: int = 0
+    """Files that hold their rows now."""
+    bytes: int = 0
+    """Of the new files."""
+
+
+@runtime_checkable
+class Compacts(Protocol):
+    """What a store has beside that if it can put small files together. An optional part: `isinstance` asks for it."""
+
+    def compact(self, target_file_size: int) -> Compacted:
+        """Put small files together into larger ones of at most that many bytes; rows and positions stay as they are.
+
+        It may run while others publish, here and in other processes; of two that compact at once one changes nothing.
+        """
+        ...
+
+
+@runtime_checkable
+class Growing(Protocol):
+    """A store whose table can get columns, for `evolution="add"`. A store without it refuses that option."""
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Give the table these columns, which may be empty; before rows with them are published.
+
+        Called with what the sink has not written yet: columns that are there already, as another owner has added them,
+        stay. A table that does not exist yet needs nothing. Raises SinkError for one that is there with another type.
+        Rows may lack columns of the table afterwards: they are empty there.
+        """
+        ...

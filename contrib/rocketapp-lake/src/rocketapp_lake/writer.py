@@ -1,0 +1,396 @@
+"""One sink while its app runs: gathers messages of all its queues, and writes one batch at a time.
+
+Runs on the event loop; what blocks is done by worker threads. A message is acknowledged when the store has published
+its batch, and the store says where each queue begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
+from rocketapp_lake.aside import Aside
+from rocketapp_lake.batches import Batch, Filling, Reason
+from rocketapp_lake.buffer import Buffer
+from rocketapp_lake.committer import Attempt, Done
+from rocketapp_lake.compaction import Compaction
+from rocketapp_lake.counts import Counts
+from rocketapp_lake.errors import GapError, SinkError, TooManyBadRowsError
+from rocketapp_lake.evolution import Evolution
+from rocketapp_lake.lanes import Lane, Span, lane_of, lost
+from rocketapp_lake.pacing import STUBBORN, Pace, Retries
+from rocketapp_lake.rebasing import rebase
+from rocketapp_lake.records import Head
+from rocketapp_lake.store import Store
+from rocketapp_lake.worker import Worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+log = logging.getLogger("rocketapp.lake")
+
+OnOffsetReset = Literal["fail", "new_epoch"]
+IDLE = 3600.0
+"""Seconds after which queues that have no rows, but other messages, are moved on in the table."""
+
+
+class Writer:
+    """Of one sink."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        *,
+        to_table: Callable[[Batch[StoredRecords]], pa.Table | None],
+        aside: Callable[[Worker], Aside] | None = None,
+        evolution: Evolution = "fail",
+        compaction: Compaction | None = None,
+        pace: Pace,
+        buffer: Buffer,
+        counts: Counts,
+        retries: Retries = STUBBORN,
+        bad_rows: Callable[[], int] = lambda: 0,
+        on_offset_reset: OnOffsetReset = "fail",
+        drain_seconds: float,
+        tasks: Tasks,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch.
+
+        `aside`: makes what puts bad rows in another place, in this writer's worker.
+        `compaction`: is told of new files. `bad_rows`: how many the batch had that was decoded last.
+        """
+        self.name, self.drain_seconds = name, drain_seconds
+        self.pace, self.buffer, self.counts = pace, buffer, counts
+        self._retries, self._bad_rows = retries, bad_rows
+        self._store, self._to_table, self._evolution = store, to_table, evolution
+        self._on_offset_reset = on_offset_reset
+        self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
+        self._loop = asyncio.get_running_loop()
+        self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
+        self._aside = None if aside is None else aside(self._worker)
+        self._filling: Filling[StoredRecords] = Filling()
+        self._queues: dict[Lane, SinkQueue] = {}
+        self._starts: dict[Lane, int] = {}
+        self._draining: set[Lane] = set()
+        self._writing: Mapping[Lane, SinkQueue] | None = None
+        """The lanes of the batch that is being written."""
+        self._writing_bytes = 0
+        self._head: Head | None = None
+        self._is_stuck = False
+        """The batch that is being written has failed for a reason that does not pass by itself."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._sweeping = Sweeping(name, store, self._reader, counts)
+
+    def __repr__(self) -> str:
+        return f"<Writer {self.name}: {self._filling!r}, {'writing' if self._writing else 'idle'}>"
+
+    async def begin(self, start: QueueStart) -> int | None:
+        """Where the table stands. Raises SinkError when that does not go with what the broker has."""
+        lane = lane_of(start.queue)
+        head = await self._reader.run(self._store.load)
+        position = head.vector.get(lane)
+        if position is None:
+            self._starts[lane] = self.counts.positions[lane] = start.offset
+            if start.offset > start.min_offset:
+                # A new name or a new table may be meant to have everything.
+                log.warning(
+                    "sink %s: the table has no position of %s: it begins at #%d, where the group or start= says; "
+                    "the broker has it from #%d on",
+                    self.name,
+                    lane,
+                    start.offset,
+                    start.min_offset,
+                )
+            return None
+        problem = lost(lane, position, start)
+        if problem and self._on_offset_reset == "fail":
+            raise SinkError(f"{problem} To go on with what the broker has: on_offset_reset='new_epoch'")
+        if problem:
+            position = start.min_offset
+            await self._reader.run(partial(self._new_epoch, {lane: position}))
+            log.warning("sink %s: %s It begins anew at #%d", self.name, problem, position)
+        self._starts[lane] = self.counts.positions[lane] = position
+        return position
+
+    def new_queue(self, session: QueueSession) -> SinkQueue:
+        lane = lane_of(session.queue)
+        queue = self._queues[lane] = SinkQueue(self, lane, session, self._starts[lane])
+        self._look()
+        return queue
+
+    def take(self, queue: SinkQueue, records: Sequence[StoredRecords]) -> None:
+        """Records of a queue, in offset order."""
+        if queue.is_stopped:
+            return
+        self._filling.add(queue.lane, queue.next, records, self._loop.time())
+        queue.next = records[-1].end
+        self._look()
+        self._weigh()
+
+    async def drained(self, queue: SinkQueue) -> None:
+        """Returns when the table has everything that was taken of this queue, or waiting will not help."""
+        while queue.is_alive and (queue.lane in self._filling or self._is_writing(queue)):
+            if self._is_stuck:
+                raise TimeoutError
+            self._draining.add(queue.lane)
+            self._look()
+            self._changed.clear()
+            await self._changed.wait()
+
+    def forget(self, queue: SinkQueue) -> None:
+        """Its session is over: what is not being written is read again by the next owner."""
+        if self._queues.get(queue.lane) is queue:
+            del self._queues[queue.lane]
+            self._draining.discard(queue.lane)
+            self._filling.drop(queue.lane)
+            self.counts.positions.pop(queue.lane, None)
+            self._weigh()
+        self._changed.set()
+
+    def close(self) -> None:
+        """Every session is over."""
+        self._disarm()
+        if self._compaction is not None:
+            self._compaction.close()
+        self._worker.stop()
+        self._reader.stop()
+
+    # Inside.
+
+    def _new_epoch(self, to: Mapping[Lane, int]) -> None:
+        """In the reader thread. The table of bad rows first: it would take new ones for old ones."""
+        if self._aside is not None:
+            self._aside.began_anew(to)
+        rebase(self._store, self.name, to, made_at=self._wall_clock(), kind="epoch")
+
+    def _weigh(self) -> None:
+        self.buffer.holds(self._filling.bytes + self._writing_bytes)
+
+    def _is_writing(self, queue: SinkQueue) -> bool:
+        return self._writing is not None and self._writing.get(queue.lane) is queue
+
+    def _look(self) -> None:
+        """Cut a batch if that is due, and nothing is being written."""
+        if self._writing is not None:
+            return
+        reason: Reason | None = "drain" if any(lane in self._filling for lane in self._draining) else None
+        limits = self.pace.limits
+        reason = reason or self._filling.reason(limits, self._loop.time())
+        if reason is not None:
+            self._disarm()
+            self._begin_to_write(reason)
+        elif (due := self._filling.due_at(limits)) is not None:
+            if self._timer is None or self._timer.when() != due:
+                self._disarm()
+                self._timer = self._loop.call_at(due, self._came_due)
+        else:
+            self._disarm()
+            if self._queues:
+                self._timer = self._loop.call_later(IDLE, self._move_on)
+
+    def _came_due(self) -> None:
+        # The loop may be early by what its clock cannot tell apart: then it is set again.
+        self._timer = None
+        self._look()
+
+    def _begin_to_write(self, reason: Reason) -> None:
+        passed = self._passed()
+        self._writing_bytes = self._filling.bytes
+        batch = self._filling.cut(reason).beside(passed)
+        for lane, span in passed.items():
+            self._queues[lane].next = span.end
+        self._writing = {lane: self._queues[lane] for lane in batch.spans}
+        self._tasks.start(self._write(batch, self._writing), f"sink {self.name} writes")
+
+    def _passed(self) -> dict[Lane, Span]:
+        """What was read of queues without a row: of other tags, so that the table stands where the queue does."""
+        return {
+            lane: Span(queue.next, queue.session.position)
+            for lane, queue in self._queues.items()
+            if queue.is_alive and lane not in self._filling and queue.session.position > queue.next
+        }
+
+    def _move_on(self) -> None:
+        """No row has come for a long time."""
+        self._timer = None
+        if self._passed():
+            self._begin_to_write("idle")
+        else:
+            self._look()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _write(self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]) -> None:
+        try:
+            found = await self._until_published(batch, queues)
+            if found is None:
+                return
+            done, seconds = found
+            if self._aside is not None:
+                self._aside.published()
+            for lane, queue in queues.items():
+                if queue.is_alive:
+                    queue.session.moving()
+                    queue.session.done(batch.pieces[lane])
+            if done.rows and self._compaction is not None:
+                self._compaction.rows_came()
+            self.counts.committed(self.name, batch, done, seconds, self._bad_rows())
+            if self.pace.took(seconds, len(batch), self._writing_bytes):
+                log.info("sink %s: a batch may have %d times its flush limits now", self.name, self.pace.factor)
+        finally:
+            self._writing, self._writing_bytes, self._is_stuck = None, 0, False
+            if self._aside is not None:
+                self._aside.forget()
+            self._changed.set()
+            self._look()
+            self._weigh()
+        del batch  # it is large, and a sweep takes a while
+        await self._sweeping.committed()
+
+    async def _until_published(
+        self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]
+    ) -> tuple[Done, float] | None:
+        """Try until the table has it, and how long that attempt took; None when its queues were given up before."""
+        attempt = Attempt(
+            self._store, self.name, batch, to_table=self._to_table, now=self._wall_clock, evolution=self._evolution
+        )
+        pause, failures = self._retries.first, 0
+        while True:
+            over = [lane for lane, queue in queues.items() if not queue.is_alive]
+            if len(over) == len(queues):
+                return None
+            attempt.drop(attempt.batch.without(over))
+            began = self._loop.time()
+            try:
+                if self._aside is not None:
+                    # What is wrong with the rows has to be known before any of them is put aside.
+                    await self._worker.run(partial(attempt.prepare, self._head))
+                    await self._aside.put(attempt.batch)
+                done = await self._worker.run(partial(attempt.run, self._head))
+            except TooManyBadRowsError as error:
+                self._stop_lanes(queues, error)
+                continue
+            except GapError as error:
+                self._head = None
+                self._break_off(queues, error)
+                continue
+            except Exception as error:
+                self._head = None
+                self._is_stuck = isinstance(error, SinkError)
+                self._changed.set()
+                text = f"sink {self.name} cannot write its batch: {type(error).__name__}: {error}"
+                for queue in queues.values():
+                    queue.session.blocked(text)
+                log.debug("sink %s: batch of %d messages failed", self.name, len(batch), exc_info=error)
+                self.counts.failures += 1
+                failures += 1
+                if failures >= self._retries.most:
+                    self._give_up(queues, failures, text)
+                    return None
+                await asyncio.sleep(pause)
+                pause = min(self._retries.longest, 2 * pause)
+                continue
+            self._head = done.head
+            return done, self._loop.time() - began
+
+    def _give_up(self, queues: Mapping[Lane, SinkQueue], failures: int, text: str) -> None:
+        """Its queues are read again from where the table stands, and what was staged is not used."""
+        text = f"{text}; after {failures} attempts its queues are read again from the table"
+        log.error("%s", text)
+        for queue in queues.values():
+            if queue.is_alive:
+                queue.is_over = True
+                queue.session.broken(SinkError(text))
+
+    def _stop_lanes(self, queues: Mapping[Lane, SinkQueue], error: TooManyBadRowsError) -> None:
+        """These queues are held where they stand, for as long as they are ours."""
+        for lane, reason in error.lanes.items():
+            queues[lane].is_stopped = True
+            queues[lane].session.blocked(f"sink {self.name}: {reason}")
+            self._filling.drop(lane)
+            log.error("sink %s: %s", self.name, reason)
+        self._changed.set()
+
+    def _break_off(self, queues: Mapping[Lane, SinkQueue], error: GapError) -> None:
+        for lane, queue in queues.items():
+            if str(lane) == error.lane:
+                queue.is_over = True
+                queue.session.broken(error)
+
+
+class SinkQueue:
+    """One session of one queue (rocketapp.plugin.QueueWriter)."""
+
+    def __init__(self, writer: Writer, lane: Lane, session: QueueSession, start: int) -> None:
+        self._writer, self.lane, self.session = writer, lane, session
+        self.next = start
+        """Everything below was taken, or is in the table."""
+        self.is_over = False
+        self.is_stopped = False
+        """Too much of it is bad: nothing of it is taken, and its messages stay unacknowledged."""
+        self._drain_until: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its rows are still to be written."""
+        return not self.is_over and not self.is_stopped
+
+    def take(self, records: Sequence[StoredRecords]) -> None:
+        self._writer.take(self, records)
+
+    async def drain(self) -> None:
+        """May be cancelled and called again: the time limit counts from the first call."""
+        loop = asyncio.get_running_loop()
+        if self._drain_until is None:
+            self._drain_until = loop.time() + self._writer.drain_seconds
+        try:
+            async with asyncio.timeout_at(self._drain_until):
+                await self._writer.drained(self)
+        except TimeoutError:
+            log.warning(
+                "sink %s: %s is given back before its batch is written: it comes again", self._writer.name, self.lane
+            )
+
+    def discard(self) -> None:
+        self.is_over = True
+        self._writer.forget(self)
+
+
+SWEEP_AFTER = 86_400.0
+"""Seconds after which it is removed."""
+SWEEP_EVERY = 86_400.0
+"""Seconds from one look for it to the next one."""
+
+
+class Sweeping:
+    """Of one sink."""
+
+    def __init__(self, name: str, store: Store, worker: Worker, counts: Counts) -> None:
+        self._name, self._store, self._worker, self._counts = name, store, worker, counts
+        self._due_at = 0.0
+
+    async def committed(self) -> None:
+        """There is a new commit."""
+        now = asyncio.get_running_loop().time()
+        if now < self._due_at:
+            return
+        self._due_at = now + SWEEP_EVERY
+        try:
+            swept = await self._worker.run(partial(self._store.sweep, SWEEP_AFTER))
+        except Exception as error:
+            log.warning("sink %s: what was never published cannot be removed: %s", self._name, error)
+        else:
+            self._counts.swept += swept
+            if swept:
+                log.info("sink %s: removed %d batches that were never published", self._name, swept)

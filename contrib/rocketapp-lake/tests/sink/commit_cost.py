@@ -1,0 +1,88 @@
+"""What a commit of a thousand rows costs, from the batch to the answer that it is there.
+
+    python commit_cost.py --format jdbc --commits 20
+    python commit_cost.py --format delta --written-by arrow
+
+The last line is a JSON object: seconds of each part, the median of all commits but the first three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import postgres
+import pyarrow as pa
+from targets import SINK, target
+
+from rocketapp_lake.formats import TableOptions, known
+from rocketapp_lake.lanes import Lane, Span
+from rocketapp_lake.records import Commit
+from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.writing import SparkWriter
+
+ROWS = 1000
+LANE = Lane("orders", "broker-a", 0)
+
+
+def rows_from(start: int) -> pa.Table:
+    return pa.table(
+        {
+            "body": pa.array([b"x" * 256] * ROWS),
+            "_rmq_topic": [LANE.topic] * ROWS,
+            "_rmq_broker": [LANE.broker] * ROWS,
+            "_rmq_queue": pa.array([LANE.queue] * ROWS, pa.int32()),
+            "_rmq_offset": range(start, start + ROWS),
+        }
+    )
+
+
+def commit_once(store: Any, number: int) -> dict[str, float]:
+    batch, start = uuid.uuid4().hex, number * ROWS
+    began = time.perf_counter()
+    staged = store.stage(batch, rows_from(start))
+    loaded = time.perf_counter()
+    end = start + ROWS
+    spans, vector = {LANE: Span(start, end)}, {LANE: end}
+    store.publish(Commit(sink=SINK, sequence=number + 1, batch=batch, spans=spans, vector=vector, rows=ROWS), staged)
+    published = time.perf_counter()
+    assert store.who_committed(number + 1) == batch
+    read = time.perf_counter()
+    return {"stage": loaded - began, "publish": published - loaded, "read_back": read - published, "all": read - began}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--format", default="parquet")
+    parser.add_argument("--commits", type=int, default=20)
+    parser.add_argument("--written-by", choices=("spark", "arrow"))
+    given = parser.parse_args()
+    conf = {} if postgres.driver() is None else {"spark.jars": str(postgres.driver())}
+    format, writer = known()[given.format], None
+    if given.written_by == "spark":
+        writer = SparkWriter(Spark("local[2]", conf))
+    with tempfile.TemporaryDirectory() as directory, target(Path(directory), given.format, False) as table:
+        keywords = {**table.options(), **({"written_by": given.written_by} if given.written_by else {})}
+        about = TableOptions(table=keywords.pop("table"), sink=SINK, options=format.make_options(keywords, ()))
+        store = format.new_store(about, writer)
+        costs = [commit_once(store, number) for number in range(given.commits)][3:]
+        there = len(table.rows())
+    if writer is not None:
+        writer.stop()
+    medians = {name: round(statistics.median(cost[name] for cost in costs), 3) for name in costs[0]}
+    load = round(os.getloadavg()[0], 1)
+    about_run = {"format": given.format, "by": given.written_by, "commits": given.commits, "rows": there, "load": load}
+    print(json.dumps({**about_run, **medians}))
+    return 0 if there == given.commits * ROWS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

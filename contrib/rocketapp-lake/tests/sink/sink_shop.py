@@ -1,0 +1,162 @@
+"""An app with a sink beside a broker of the tests, and its table as any reader sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from rocketapp import RocketApp
+from rocketapp.plugin import Surface, events, hookimpl
+from rocketapp_lake import LakePlugin
+from rocketapp_lake.formats import TableOptions, register_format
+from rocketapp_lake.parquet import ParquetStore
+
+
+@dataclass
+class Order:
+    id: int
+    item: str
+
+
+def by_arrow(rows: pa.Table, directory: Path) -> None:
+    """The simplest writer."""
+    directory.mkdir()
+    pq.write_table(rows, directory / "part.parquet")
+
+
+def by_halves(rows: pa.Table, directory: Path) -> None:
+    """One file in each of two partitions, as Spark would."""
+    for half in range(min(2, rows.num_rows)):
+        target = directory / f"half={half}"
+        target.mkdir(parents=True)
+        pq.write_table(rows.take(list(range(half, rows.num_rows, 2))), target / "part.parquet")
+
+
+def arrow(about: TableOptions, writer: Any) -> ParquetStore:
+    """A format of the tests' own: the Parquet directory by the simplest writer."""
+    return ParquetStore(about.table, about.sink, write=by_arrow)
+
+
+register_format("arrow", arrow)
+
+
+def lake_plugin() -> list[LakePlugin]:
+    """Nothing where the distribution is installed: then every app has the plugin."""
+    return [] if entry_points(group="rocketapp", name="lake") else [LakePlugin()]
+
+
+def all_rows(table: Path) -> list[dict[str, Any]]:
+    """With the columns of all files: without a schema Arrow takes those of the first one."""
+    dataset = ds.dataset(table, format="parquet")
+    schema = pa.unify_schemas([dataset.schema, *(part.physical_schema for part in dataset.get_fragments())])
+    found: list[dict[str, Any]] = ds.dataset(table, schema=schema, format="parquet").to_table().to_pylist()
+    return found
+
+
+class Watch:
+    """Sees what the app does."""
+
+    def __init__(self) -> None:
+        self.surface: Surface | None = None
+        self.events: list[events.Event] = []
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> events.Observe:
+        self.surface = app
+        return self.events.append
+
+    def held(self, topic: str) -> int:
+        """Messages that were pulled and are not acknowledged."""
+        assert self.surface is not None
+        groups = self.surface.snapshot().groups
+        return sum(one.unfinished for group in groups for one in group.queues if one.queue.topic == topic)
+
+    def reasons(self) -> set[str]:
+        return {event.reason for event in self.events if isinstance(event, events.QueueBlocked)}
+
+
+class Shop:
+    """A topic, a table, and apps one after the other."""
+
+    def __init__(self, topic: str, table: Path) -> None:
+        self.topic, self.table, self.watch = topic, table, Watch()
+        self.options = {"table": table, "format": "arrow", "schema": Order, "flush_seconds": 0.2}
+
+    def app(self, **options: Any) -> Any:
+        """With a sink from the topic into the table."""
+        self.watch = Watch()
+        app: Any = RocketApp("shop", plugins=[*lake_plugin(), self.watch])
+        self.decorate = app.sink(self.topic, **{**self.options, **options})
+        return app
+
+    async def send(self, app: Any, numbers: Sequence[int]) -> None:
+        await app.publish_many(self.topic, [Order(number, f"item {number}") for number in numbers])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As any reader sees them."""
+        if not list(self.table.glob("[!_]*")):
+            return []
+        return all_rows(self.table)
+
+    def ids(self) -> list[int]:
+        # A directory of a partition is there a moment before its first file.
+        return sorted(row["id"] for row in self.rows() if "id" in row)
+
+    def fails(self, *problems: Exception) -> list[Exception]:
+        """Attempts to write a batch raise these, the first one first; returns those that are left."""
+        left = list(problems)
+
+        @self.decorate
+        def failing(batch: pa.Table) -> pa.Table:
+            if left:
+                raise left.pop(0)
+            return batch
+
+        return left
+
+    async def has(self, *numbers: int) -> None:
+        await until(lambda: self.ids() == list(numbers))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(200):
+        while not holds():  # noqa: ASYNC110 - it waits for files and other threads
+            await asyncio.sleep(0.05)
+
+
+def commits_fail(patch: pytest.MonkeyPatch, problem: Exception, times: int) -> list[Exception]:
+    """Commits of Parquet directories raise this so often; returns what is left of it."""
+    left, link = [problem] * times, os.link
+
+    def failing(source: Path, target: Path) -> None:
+        if left:
+            raise left.pop()
+        link(source, target)
+
+    patch.setattr(os, "link", failing)
+    return left
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def shop(rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
+    """A topic and a table of its own, on the broker of the tests."""
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
+    # Broker and app share this process: on a busy machine a short timeout stores bad rows twice.
+    monkeypatch.setenv("ROCKETAPP_PRODUCER__SEND_TIMEOUT", "60")
+    return Shop(f"orders-{next(_numbers)}", tmp_path / "table")

@@ -1,0 +1,205 @@
+"""The tables that `kills.py` writes: what an app is told of them, and what a reader sees in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import postgres
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from rocketapp_lake.delta_log import sink_id
+from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.parquet_log import LOG
+
+SINK = "shop/orders"
+COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]
+
+
+class Target(Protocol):
+    """One table."""
+
+    points: tuple[str, ...]
+    """Where a commit can be cut."""
+
+    def options(self) -> dict[str, Any]:
+        """The keywords of `app.sink`."""
+        ...
+
+    def commits(self) -> int:
+        """How many of them there are."""
+        ...
+
+    def rows(self) -> list[dict[str, Any]]:
+        """COLUMNS, as any reader sees them."""
+        ...
+
+    def end(self) -> None:
+        """The last writer is dead: what it has left half done is completed."""
+        ...
+
+
+class Directory:
+    """Of Parquet files."""
+
+    points = ("buffering", "staging", "staged", "linked", "moved", "published")
+    """Before a commit, while it writes, before and after its commit point, and before its acks."""
+
+    def __init__(self, path: Path, is_naive: bool, is_compacted: bool) -> None:
+        self.path, self.is_naive, self.is_compacted = path, is_naive, is_compacted
+        path.mkdir()
+        if is_compacted:
+            self.points = (*self.points, "merged", "swapping")
+
+    def options(self) -> dict[str, Any]:
+        return {"table": str(self.path), **({"compact_every": 0.4} if self.is_compacted else {})}
+
+    def commits(self) -> int:
+        return len(list(self.path.glob("*/part*.parquet" if self.is_naive else f"{LOG}/*/*.json")))
+
+    def rows(self) -> list[dict[str, Any]]:
+        while self.commits():
+            # While files are swapped the log says which ones to read, and is asked again when one of them is gone.
+            place = ParquetStore.files_of(self.path, SINK) if self.is_compacted else self._place()
+            if not place:
+                return []
+            try:
+                found: list[dict[str, Any]] = ds.dataset(place, format="parquet").to_table(columns=COLUMNS).to_pylist()
+                return found
+            except FileNotFoundError:
+                if not self.is_compacted:
+                    raise
+        return []
+
+    def _place(self) -> Any:
+        """A handler that is killed leaves torn files beside the others."""
+        return list(filter(_is_whole, self.path.glob("*/part*.parquet"))) if self.is_naive else self.path
+
+    def end(self) -> None:
+        if self.is_compacted:
+            ParquetStore(self.path, SINK, write=lambda rows, directory: None).load()
+            self.is_compacted = False
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        pq.read_metadata(file)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
+
+
+class Table:
+    """Of a PostgreSQL."""
+
+    points = ("staged", "copied", "committed")
+    """Before the transaction, at its end, and behind it, before it is read back."""
+
+    def __init__(self, server: postgres.Server, is_naive: bool) -> None:
+        self._url, self._connection = server.create("shop"), server.connect("shop")
+        self._commits = "SELECT count(DISTINCT xmin::text) AS n FROM orders" if is_naive else _COMMITS
+
+    def options(self) -> dict[str, Any]:
+        return {"table": "orders", "url": self._url, "user": postgres.USER, "password": postgres.PASSWORD}
+
+    def end(self) -> None:
+        """A transaction is done or not."""
+
+    def commits(self) -> int:
+        return int(self._all(self._commits)[0]["n"]) if self._is_there() else 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self._all(f"SELECT {', '.join(COLUMNS)} FROM orders") if self._is_there() else []
+
+    def _is_there(self) -> bool:
+        return bool(self._all("SELECT to_regclass('orders') IS NOT NULL AS n")[0]["n"])
+
+    def _all(self, sql: str) -> list[dict[str, Any]]:
+        return self._connection.execute(sql).fetchall()  # type: ignore[call-overload,no-any-return]
+
+
+class Delta:
+    """In a directory."""
+
+    points = ("moved", "committed")
+    """When its files are in the table, and behind the commit, before it is read back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def options(self) -> dict[str, Any]:
+        return {"table": str(self.path)}
+
+    def commits(self) -> int:
+        return 0 if not self._is_there() else DeltaTable(self.path).transaction_version(sink_id(SINK)) or 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        if not self._is_there():
+            return []
+        found: list[dict[str, Any]] = DeltaTable(self.path).to_pyarrow_table(columns=COLUMNS).to_pylist()
+        return found
+
+    def end(self) -> None:
+        """A commit of a log is there or not."""
+
+    def _is_there(self) -> bool:
+        return DeltaTable.is_deltatable(str(self.path))
+
+
+class Iceberg:
+    """In a catalog on SQLite, which apps know by the settings of pyiceberg."""
+
+    points = Delta.points
+
+    def __init__(self, path: Path) -> None:
+        where = {"uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
+        for name, value in where.items():
+            os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+        # It reads them when it is imported.
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        from rocketapp_lake.iceberg import newest_of
+
+        self._newest_of = newest_of
+        self._catalog = SqlCatalog("lake", **where)
+
+    def options(self) -> dict[str, Any]:
+        return {"table": "lake.shop.orders"}
+
+    def commits(self) -> int:
+        newest = self._newest_of(self._table()).get(SINK) if self._catalog.table_exists("shop.orders") else None
+        return 0 if newest is None else newest.sequence
+
+    def rows(self) -> list[dict[str, Any]]:
+        if not self.commits():
+            return []
+        found: list[dict[str, Any]] = self._table().scan(selected_fields=tuple(COLUMNS)).to_arrow().to_pylist()
+        return found
+
+    def end(self) -> None:
+        """A commit of a catalog is done or not."""
+
+    def _table(self) -> Any:
+        return self._catalog.load_table("shop.orders")
+
+
+_COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
+
+
+@contextmanager
+def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = False) -> Iterator[Target]:
+    if format.endswith("delta") and not is_naive:
+        yield Delta(directory / "table")
+    elif format.endswith("iceberg") and not is_naive:
+        yield Iceberg(directory)
+    elif format != "jdbc":
+        yield Directory(directory / "table", is_naive, is_compacted)
+    else:
+        with postgres.serving() as server:
+            yield Table(server, is_naive)

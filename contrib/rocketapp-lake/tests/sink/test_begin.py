@@ -1,0 +1,122 @@
+"""Where a queue begins: at the table, and not at all when the broker has lost what the table has not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rocketapp import MessageQueue
+from rocketapp.plugin import QueueStart, Tasks
+from rocketapp_lake.aside import Aside, BadTable, Guard
+from rocketapp_lake.batches import Limits
+from rocketapp_lake.buffer import Buffer
+from rocketapp_lake.conformance import LANE, put
+from rocketapp_lake.counts import Counts
+from rocketapp_lake.errors import SinkError
+from rocketapp_lake.pacing import Pace
+from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.rows import Rows
+from rocketapp_lake.writer import OnOffsetReset, Writer
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+ROWS = Rows(None, None, "table", lambda: None)
+
+
+def write(rows: pa.Table, directory: Path) -> None:
+    directory.mkdir()
+    pq.write_table(rows, directory / "part.parquet")
+
+
+def stores(directory: Path) -> tuple[ParquetStore, ParquetStore]:
+    return (
+        ParquetStore(directory / "one", "one", write=write),
+        ParquetStore(directory / "one_bad", "one/bad", write=write),
+    )
+
+
+@pytest.fixture
+def on_offset_reset() -> OnOffsetReset:
+    return "fail"
+
+
+@pytest.fixture
+async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterator[Writer]:
+    """Its table has the first ten messages of the queue, and that of bad rows the first five."""
+    store, bad = stores(tmp_path)
+    put(store, "a", *range(10))
+    put(bad, "a", *range(5), sink="one/bad")
+    made = Writer(
+        "one",
+        store,
+        to_table=lambda batch: None,
+        aside=lambda worker: Aside(ROWS, worker, Guard(1.0), BadTable(bad, "one/bad", worker, lambda: 1.0)),
+        pace=Pace(Limits(), 1000),
+        buffer=Buffer(1000, lambda: 0.0),
+        counts=Counts(),
+        on_offset_reset=on_offset_reset,
+        drain_seconds=1.0,
+        tasks=Tasks(),
+        wall_clock=lambda: 1.0,
+    )
+    yield made
+    made.close()
+
+
+async def test_a_queue_that_is_new_to_the_table_says_what_it_passes_over(
+    writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = MessageQueue("orders", "broker-a", 1)
+    assert await writer.begin(QueueStart(other, 7, 7, 30)) is None
+    assert not caplog.messages
+    assert await writer.begin(QueueStart(other, 7, 2, 30)) is None
+    (told,) = caplog.messages
+    assert "no position of orders@broker-a:1: it begins at #7" in told
+    assert told.endswith("the broker has it from #2 on")
+
+
+@pytest.mark.parametrize("committed", [0, 10, 25])
+async def test_a_queue_begins_at_the_table_whatever_was_committed(writer: Writer, committed: int) -> None:
+    assert await writer.begin(QueueStart(QUEUE, committed, 0, 30)) == 10
+
+
+async def test_a_queue_that_the_table_has_never_seen_begins_where_the_group_does(writer: Writer) -> None:
+    assert await writer.begin(QueueStart(QUEUE._replace(queue_id=5), 7, 0, 30)) is None
+
+
+@pytest.mark.parametrize(
+    ("min_offset", "max_offset", "problem"),
+    [
+        (0, 4, "the table has it up to #9, and the broker only up to #3: the topic was created anew, or"),
+        (15, 30, "the table has it up to #9, and the broker from #15 on: what lies between has expired"),
+    ],
+)
+async def test_a_queue_whose_broker_has_lost_messages_does_not_begin(
+    writer: Writer, min_offset: int, max_offset: int, problem: str
+) -> None:
+    with pytest.raises(SinkError, match=problem + r".*on_offset_reset='new_epoch'"):
+        await writer.begin(QueueStart(QUEUE, 0, min_offset, max_offset))
+
+
+@pytest.mark.parametrize("on_offset_reset", ["new_epoch"])
+@pytest.mark.parametrize(("min_offset", "max_offset"), [(0, 4), (2, 4), (15, 30)])
+async def test_a_queue_that_began_anew_is_read_from_its_first_message_where_that_is_wanted(
+    writer: Writer, tmp_path: Path, min_offset: int, max_offset: int
+) -> None:
+    assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset)) == min_offset
+    for store in stores(tmp_path):
+        assert dict(store.load().vector) == {LANE: min_offset}
+    newest = list(ParquetStore.log_of(tmp_path / "one", "one"))[-1]
+    assert (newest.sequence, newest.kind, newest.rows) == (2, "epoch", 0)
+    # It is one epoch until the table has rows of it.
+    assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset)) == min_offset
+    assert stores(tmp_path)[0].load().sequence == 2
+
+
+@pytest.mark.parametrize("on_offset_reset", ["new_epoch"])
+async def test_a_queue_whose_broker_has_lost_nothing_goes_on_at_the_table(writer: Writer, tmp_path: Path) -> None:
+    assert await writer.begin(QueueStart(QUEUE, 0, 0, 10)) == 10
+    assert stores(tmp_path)[0].load().sequence == 1

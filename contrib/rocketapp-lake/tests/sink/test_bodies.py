@@ -1,0 +1,64 @@
+"""Bodies that are stored as they are: the same rows by columns as by messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rocketapp_lake.rows
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire import properties
+from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.stored_records import StoredRecords, stored_records
+from rocketapp_lake.batches import Batch
+from rocketapp_lake.lanes import Lane, Span
+from rocketapp_lake.rows import BadRows, Rows
+
+LANES = [Lane("orders", "broker-a", 0), Lane("orders", "broker-b", 2)]
+
+
+def pull(lane: Lane, first: int, count: int) -> bytes:
+    queue = {"queue_id": lane.queue, "born_ms": 1, "born_port": 1, "store_port": 1}
+    return b"".join(
+        encode_record(
+            Record(
+                topic=lane.topic,
+                body=b"x" * (at % 50),
+                raw_properties=properties.encode({"KEYS": f"k{at} j", **({"TAGS": "t"} if at % 3 else {})}),
+                queue_offset=at,
+                stored_ms=1_800_000_000_000 + at,
+                **queue,
+            )
+        )
+        for at in range(first, first + count)
+    )
+
+
+def batch(decoded: bool) -> Batch[StoredRecords]:
+    pieces = {}
+    for lane, first in zip(LANES, (0, 700), strict=True):
+        queue = MessageQueue(lane.topic, lane.broker, lane.queue)
+        pulls = [pull(lane, first + 32 * number, 32) for number in range(20)]
+        made: list[Any] = [stored_records(data, queue) for data in pulls]
+        pieces[lane] = [StoredRecords.of(decode_records(data, queue), queue) for data in pulls] if decoded else made
+    return Batch(pieces, {lane: Span(held[0].offset, held[-1].end) for lane, held in pieces.items()})
+
+
+@pytest.mark.parametrize("bad_rows", ["fail", "column"])
+@pytest.mark.parametrize("portion", [5_000, 1 << 30])
+def test_columns_of_records_are_those_of_their_messages(
+    bad_rows: BadRows, portion: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocketapp_lake.rows, "_PORTION", portion)
+    found, wanted = (Rows(None, None, bad_rows, lambda: None).table(batch(decoded)) for decoded in (False, True))
+    assert isinstance(found, pa.Table)
+    assert found.equals(wanted)
+    assert found.num_rows == 1280
+
+
+def test_a_batch_of_which_a_part_is_in_the_table_gives_the_rest() -> None:
+    rows = Rows(None, None, "fail", lambda: None).table(batch(False).trimmed({LANES[0]: 33, LANES[1]: 1339}))
+    assert rows is not None
+    assert rows["_rmq_offset"].to_pylist() == [*range(33, 640), 1339]

@@ -1,0 +1,386 @@
+"""A Delta table passes the suite of stores, beside other writers, and when its log is cleaned or set back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from sink_shop import Order, lake_plugin, until
+
+from rocketapp import RocketApp
+from rocketapp_lake import delta_log, sink
+from rocketapp_lake.commands import command
+from rocketapp_lake.conformance import LANE, OTHER, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.delta import DeltaStore
+from rocketapp_lake.errors import FencedError, SinkError
+
+Foreign = Callable[["Lake"], object]
+
+
+def write(rows: pa.Table, directory: Path) -> None:
+    directory.mkdir(parents=True)
+    for number in range(min(2, rows.num_rows)):
+        pq.write_table(rows.take(list(range(number, rows.num_rows, 2))), directory / f"part-{number}.parquet")
+
+
+class Lake:
+    """A Delta table, read by Delta's library."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def store(self, sink: str) -> DeltaStore:
+        return DeltaStore(self.path, sink, write=write)
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = self.delta().to_pyarrow_table().to_pylist()
+        except TableNotFoundError:
+            return []
+        return found
+
+    def delta(self) -> DeltaTable:
+        return DeltaTable(self.path)
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.rows())
+
+    def append(self, *numbers: int) -> None:
+        """By another writer."""
+        write_deltalake(self.path, rows_of(*numbers), mode="append")
+
+    def forget_log(self) -> None:
+        """What happens to a log that is older than its retention."""
+        table = self.delta()
+        table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+        self.append(1000)
+        table = self.delta()
+        table.create_checkpoint()
+        for file in (self.path / "_delta_log").glob("*.json"):
+            if int(file.stem) < table.version():
+                file.unlink()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "table")
+
+
+def test_the_directory_of_a_parquet_sink_is_not_made_a_delta_table(table: Lake) -> None:
+    (table.path / "_rmq_log" / "one").mkdir(parents=True)
+    with pytest.raises(SinkError, match="is a Parquet directory of a sink: give format='parquet'"):
+        table.store("one").load()
+
+
+class TestDelta(StoreSuite, GrowingSuite):
+    """The suites of all stores."""
+
+
+def compact(lake: Lake) -> None:
+    lake.delta().optimize.compact()
+
+
+def checkpoint(lake: Lake) -> None:
+    lake.delta().create_checkpoint()
+
+
+def vacuum(lake: Lake) -> None:
+    lake.delta().vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+OTHERS: dict[str, Foreign] = {
+    "append": lambda lake: lake.append(100),
+    "compaction": compact,
+    "checkpoint": checkpoint,
+    "vacuum": vacuum,
+    "property": lambda lake: lake.delta().alter.set_table_properties({"delta.appendOnly": "false"}),
+}
+
+
+class Between:
+    """Does something once, after a publication has looked at the table and before it commits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:
+        self._call: Callable[[], object] | None = call
+        self.attempts = 0
+        commit = DeltaStore._commit
+
+        def late(*arguments: Any) -> None:
+            self.attempts += 1
+            once, self._call = self._call, None
+            if once is not None:
+                once()
+            commit(*arguments)
+
+        monkeypatch.setattr(DeltaStore, "_commit", late)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_commits_of_others_between_look_and_commit_lose_nothing(
+    table: Lake, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(table.store("one"), "a", 0, 1)
+    put(table.store("one"), "b", 2)
+    between = Between(monkeypatch, lambda: OTHERS[other](table))
+    put(table.store("one"), "c", 3)
+    assert [number for number in table.ids() if number < 100] == [0, 1, 2, 3]
+    assert (100 in table.ids()) == (other == "append")
+    assert between.attempts == (2 if other in ("append", "compaction", "property") else 1)
+    assert dict(table.store("one").load().vector) == {LANE: 4}
+
+
+def test_of_two_publishers_of_one_number_the_later_one_is_fenced(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(table.store("one"), "a", 0)
+    first, second = table.store("one"), table.store("one")
+    head = second.load()
+    staged = second.stage("b", rows_of(1))
+    Between(monkeypatch, lambda: put(first, "c", 1))
+    with pytest.raises(FencedError, match="sink one is at commit 2"):
+        second.publish(commit_of(head, "b", {LANE: Span(1, 2)}, rows=1), staged)
+    assert table.ids() == [0, 1]
+    assert table.store("one").who_committed(2) == "c"
+    second.publish(commit_of(second.load(), "b", {OTHER: Span(1, 2)}, rows=1), staged)
+    assert table.ids() == [0, 1, 1]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_positions_outlive_what_others_do(table: Lake, other: str) -> None:
+    put(table.store("one"), "a", 0, 1)
+    put(table.store("one"), "b", 7, lane=OTHER)
+    OTHERS[other](table)
+    head = table.store("one").load()
+    assert (head.sequence, dict(head.vector)) == (2, {LANE: 2, OTHER: 8})
+    assert table.store("one").who_committed(1) == "a"
+
+
+def test_a_commit_that_is_said_to_have_failed_and_was_made_is_published(
+    table: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = DeltaStore._commit
+
+    def made(*arguments: Any) -> None:
+        commit(*arguments)
+        raise CommitFailedError("the answer was lost")
+
+    monkeypatch.setattr(DeltaStore, "_commit", made)
+    put(table.store("one"), "a", 0, 1)
+    assert table.ids() == [0, 1]
+    assert table.store("one").who_committed(1) == "a"
+
+
+def test_positions_outlive_the_log(table: Lake) -> None:
+    put(table.store("shop/one"), "a", 0, 1, sink="shop/one")
+    put(table.store("shop/one"), "b", 7, lane=OTHER, sink="shop/one")
+    table.forget_log()
+    head = table.store("shop/one").load()
+    assert (head.sequence, dict(head.vector)) == (2, {LANE: 2, OTHER: 8})
+    put(table.store("shop/one"), "c", 2, sink="shop/one")
+    assert table.ids() == [0, 1, 2, 7, 1000]
+    assert dict(table.store("shop/one").load().vector) == {LANE: 3, OTHER: 8}
+
+
+def test_a_table_that_was_set_back_stops_its_sink_with_the_mend(table: Lake) -> None:
+    for number, batch in enumerate("abc"):
+        put(table.store("one"), batch, number)
+    head, late = table.store("one").load(), table.store("one")
+    staged = late.stage("d", rows_of(3))
+    newest = table.delta().version()
+    table.delta().restore(newest - 1)
+    mend = r"restored to commit 2 of sink one, which has made 3: .*rocketapp sink rebase"
+    with pytest.raises(SinkError, match=mend):
+        table.store("one").load()
+    with pytest.raises(SinkError, match=mend):
+        table.store("one").who_committed(3)
+    with pytest.raises(SinkError, match=mend):
+        late.publish(commit_of(head, "d", {LANE: Span(3, 4)}, rows=1), staged)
+    assert table.ids() == [0, 1]
+    table.delta().restore(newest)
+    late.publish(commit_of(late.load(), "d", {LANE: Span(3, 4)}, rows=1), staged)
+    assert table.ids() == [0, 1, 2, 3]
+
+
+def test_a_sink_goes_on_behind_the_rows_of_a_table_that_was_set_back(table: Lake) -> None:
+    for number, lane in enumerate((LANE, LANE, OTHER)):
+        put(table.store("one"), f"batch{number}", number, lane=lane)
+    table.delta().restore(table.delta().version() - 2)
+    arguments = ["rebase", str(table.path), "--to", f"{LANE}=1"]
+    assert f"{LANE}  #1 -> #1" in CliRunner().invoke(command, arguments).output
+    assert (table.store("one").load().sequence, dict(table.store("one").load().vector)) == (4, {LANE: 1})
+    put(table.store("one"), "d", 1)
+    assert table.ids() == [0, 1]
+    table.forget_log()
+    assert dict(table.store("one").load().vector) == {LANE: 2}
+
+
+def test_a_table_that_is_set_back_between_look_and_commit_is_noticed(
+    table: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(table.store("one"), "a", 0)
+    put(table.store("one"), "b", 1)
+    Between(monkeypatch, lambda: table.delta().restore(table.delta().version() - 1))
+    with pytest.raises(SinkError, match="restored to commit 1"):
+        put(table.store("one"), "c", 2)
+    assert table.ids() == [0]
+
+
+def test_a_table_that_was_set_back_to_before_its_first_commit_is_noticed(table: Lake) -> None:
+    table.append(100)
+    put(table.store("one"), "a", 0)
+    table.delta().restore(0)
+    with pytest.raises(SinkError, match="restored to commit 0 of sink one, which has made 1"):
+        table.store("one").load()
+
+
+def test_what_others_write_beside_a_sink_is_not_its_own(table: Lake) -> None:
+    table.append(100)
+    assert table.store("one").load().sequence == 0
+    put(table.store("one"), "a", 0)
+    table.append(101)
+    assert table.ids() == [0, 100, 101]
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"id": ["zero"], "text": ["x"]}, "column id is .*long.*, and the rows have .*string"),
+        ({"id": [0], "text": ["x"], "more": [1]}, "has no column more: add it to the table"),
+    ],
+)
+def test_files_that_do_not_fit_the_table_are_refused(table: Lake, columns: dict[str, list[Any]], problem: str) -> None:
+    table.append(100)
+    store = table.store("one")
+    staged = store.stage("a", pa.table(columns))
+    with pytest.raises(SinkError, match=problem):
+        store.publish(commit_of(store.load(), "a", {LANE: Span(0, 1)}, rows=1), staged)
+    assert table.ids() == [100]
+
+
+def test_a_table_that_forgets_transactions_is_refused(table: Lake) -> None:
+    put(table.store("one"), "a", 0)
+    table.delta().alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
+    with pytest.raises(SinkError, match=r"delta.setTransactionRetentionDuration .*: unset it"):
+        table.store("one").load()
+
+
+def test_readers_pass_over_files_by_their_bounds(table: Lake) -> None:
+    put(table.store("one"), "a", 0, 1)
+    put(table.store("one"), "b", 50, 51)
+    bounds = sorted(
+        (row["min.id"], row["max.id"], row["num_records"])
+        for row in pa.table(table.delta().get_add_actions(flatten=True)).to_pylist()
+    )
+    assert bounds == [(0, 0, 1), (1, 1, 1), (50, 50, 1), (51, 51, 1)]
+
+
+def test_each_queue_is_a_transaction_that_any_reader_of_delta_can_ask_for(table: Lake) -> None:
+    put(table.store("shop/one"), "a", 0, 1, sink="shop/one")
+    delta = table.delta()
+    assert delta.transaction_version("rocketapp/shop%2Fone") == 1
+    assert delta.transaction_version(delta_log.lane_id("shop/one", LANE)) == 2
+
+
+def test_the_first_commit_may_be_without_rows(table: Lake) -> None:
+    put(table.store("one"), "a")
+    assert {field.name for field in table.delta().schema().fields} >= {"_rmq_topic", "_rmq_offset"}
+    assert (table.rows(), dict(table.store("one").load().vector)) == ([], {LANE: 1})
+
+
+def test_a_directory_per_day_is_a_partition(tmp_path: Path) -> None:
+    def by_day(rows: pa.Table, directory: Path) -> None:
+        for number, day in enumerate(("2026-11-21", "2026-11-22")):
+            write(rows.slice(number, 1), directory / f"rmq_day={day}")
+
+    store = DeltaStore(tmp_path, "one", write=by_day, partition_columns=["rmq_day"])
+    put(store, "a", 0, 1)
+    table = DeltaTable(tmp_path)
+    assert table.metadata().partition_columns == ["rmq_day"]
+    found = table.to_pyarrow_table(filters=[("rmq_day", "=", "2026-11-22")]).to_pylist()
+    assert found == [{"id": 1, "text": "row 1", "rmq_day": "2026-11-22"}]
+    with pytest.raises(SinkError, match=r"is partitioned by \['rmq_day'\], and this sink writes \[\]"):
+        put(DeltaStore(tmp_path, "one", write=write), "b", 2)
+
+
+def test_small_files_are_put_together_and_positions_stay(table: Lake) -> None:
+    for number in range(4):
+        put(table.store("one"), f"batch{number}", number)
+    done = CliRunner().invoke(command, ["compact", str(table.path)])
+    assert "one: 4 files are 1 now" in done.output
+    assert len(table.delta().file_uris()) == 1
+    assert table.ids() == [0, 1, 2, 3]
+    assert dict(table.store("one").load().vector) == {LANE: 4}
+    assert "one: nothing to put together" in CliRunner().invoke(command, ["compact", str(table.path)]).output
+
+
+def test_what_delta_does_in_its_own_way_is_refused_by_the_commands(table: Lake) -> None:
+    put(table.store("one"), "a", 0)
+    for arguments in (["files", str(table.path)], ["compact", str(table.path), "--sort-by", "id"]):
+        done = CliRunner().invoke(command, arguments)
+        assert (done.exit_code, "Delta" in done.output or "Parquet" in done.output) == (2, True)
+
+
+def test_show_reads_a_delta_table(table: Lake) -> None:
+    put(table.store("shop/one"), "a", 0, 1, sink="shop/one")
+    put(table.store("shop/one"), "b", 7, lane=OTHER, sink="shop/one")
+    table.append(100)
+
+    def shown() -> list[str]:
+        return CliRunner().invoke(command, ["show", str(table.path)]).output.splitlines()
+
+    lanes = ["  orders@broker-a:0  next #2", "  orders@broker-a:1  next #8", "staged and not published: 0 batches"]
+    assert shown() == ["shop/one: commit 2 at 1970-01-01T00:00:01+00:00, 3 rows", *lanes]
+    table.forget_log()
+    assert shown() == ["shop/one: commit 2, older than the log of the table", *lanes]
+
+
+def test_columns_of_the_table_that_rows_lack_are_empty_unless_they_may_not_be(table: Lake) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string()), pa.field("note", pa.string())])
+    DeltaTable.create(table.path, Schema.from_arrow(schema))
+    put(table.store("one"), "a", 0)
+    assert table.rows() == [{"id": 0, "text": "row 0", "note": None}]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("partition_by", [None, "day"])
+async def test_a_topic_lands_in_a_delta_table(
+    rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, partition_by: Any
+) -> None:
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
+    topic = f"delta-{partition_by}"
+    app = RocketApp("shop", plugins=lake_plugin())
+    options: dict[str, Any] = {"format": "delta", "schema": Order, "flush_seconds": 0.2}
+    sink(app, topic, table=tmp_path, partition_by=partition_by, **options)
+    async with app:
+        await app.publish_many(topic, [Order(number, f"item {number}") for number in range(20)])
+        await until(lambda: len(Lake(tmp_path).rows()) == 20)
+    found = Lake(tmp_path).rows()
+    assert sorted((row["id"], row["item"]) for row in found) == [(number, f"item {number}") for number in range(20)]
+    assert all(row["_rmq_store_ts"].utcoffset() == timedelta(0) for row in found)
+    days = {f"{row['_rmq_store_ts']:%Y-%m-%d}" for row in found}
+    assert {row.get("rmq_day") for row in found} == (days if partition_by else {None})
+
+
+def test_a_commit_survives_a_power_cut(tmp_path: Path, synced: set[Path]) -> None:
+    lake = Lake(tmp_path / "lake" / "orders")
+    put(lake.store("one"), "a", 0)
+    log = lake.path / delta_log.LOG
+    assert {tmp_path, lake.path.parent, lake.path, log, *log.glob("*.json")} <= synced
+
+
+def test_positions_of_which_the_log_has_only_a_part_are_not_believed(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    put(lake.store("one"), "a", 0)
+    put(lake.store("one"), "b", 7, lane=OTHER)
+    assert dict(delta_log.vector_of(delta_log.transactions(tmp_path, 2), "one")) == {LANE: 1, OTHER: 8}
+    (tmp_path / delta_log.LOG / f"{1:020d}.json").unlink()
+    with pytest.raises(SinkError, match="its log lacks version 1, and has no checkpoint behind it that can be read"):
+        delta_log.transactions(tmp_path, 2)

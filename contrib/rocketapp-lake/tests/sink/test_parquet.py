@@ -1,0 +1,321 @@
+"""The Parquet directory passes the suite of stores, and its recovery completes what a death has left half done."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from sink_shop import all_rows, by_halves
+
+from rocketapp_lake.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.errors import SinkError
+from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.staging import STAGING
+
+
+class Directory:
+    """A table in a directory, read as any reader would."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def store(self, sink: str) -> ParquetStore:
+        return ParquetStore(self.path, sink, write=by_halves)
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        return all_rows(self.path)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Directory:
+    (tmp_path / "table").mkdir()
+    return Directory(tmp_path / "table")
+
+
+class TestParquet(StoreSuite, GrowingSuite):
+    """The suite of all stores."""
+
+
+class Death(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_an_owner_that_dies_while_it_moves_files_has_committed(
+    table: Directory, moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, left = Path.replace, [moves]
+
+    def dying(source: Path, target: Path) -> Path:
+        if not left[0]:
+            raise Death
+        left[0] -= 1
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", dying)
+    with pytest.raises(Death):
+        put(table.store("one"), "a", 0, 1)
+    assert len(table.rows()) == moves
+    monkeypatch.undo()
+    head = table.store("one").load()
+    assert dict(head.vector) == {LANE: 2}
+    assert sorted(row["id"] for row in table.rows()) == [0, 1]
+
+
+def test_an_owner_that_dies_before_its_commit_point_has_not_committed(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    monkeypatch.setattr(os, "link", dying)
+    with pytest.raises(Death):
+        put(table.store("one"), "a", 0)
+    monkeypatch.undo()
+    assert table.store("one").load().sequence == 0
+    assert table.rows() == []
+
+
+def test_an_owner_completes_the_commit_before_its_own(table: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = table.store("one")
+
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    monkeypatch.setattr(Path, "replace", dying)
+    with pytest.raises(Death):
+        put(table.store("one"), "a", 0)
+    monkeypatch.undo()
+    put(other, "b", 1)
+    assert sorted(row["id"] for row in table.rows()) == [0, 1]
+
+
+def test_staged_files_that_were_removed_are_noticed_before_the_commit(table: Directory) -> None:
+    late, other = table.store("one"), table.store("one")
+    staged = late.stage("a", pa.table({"id": [0], "text": ["late"]}))
+    assert other.sweep(0.0) == 1
+    with pytest.raises(SinkError, match="staged too long ago"):
+        late.publish(commit_of(late.load(), "a", {LANE: Span(0, 1)}, rows=1), staged)
+    assert table.store("one").load().sequence == 0
+
+
+def test_a_file_that_was_removed_from_the_table_later_does_not_stop_its_sink(table: Directory) -> None:
+    put(table.store("one"), "a", 0)
+    for file in table.path.rglob("*.parquet"):
+        file.unlink()
+    put(table.store("one"), "b", 1)
+    assert [row["id"] for row in table.rows()] == [1]
+
+
+def test_the_log_says_what_each_commit_added(table: Directory) -> None:
+    put(table.store("one"), "a", 0, 1)
+    put(table.store("one"), "b", 2)
+    assert [
+        (commit.sequence, commit.rows, dict(commit.spans)) for commit in ParquetStore.log_of(table.path, "one")
+    ] == [
+        (1, 2, {LANE: Span(0, 2)}),
+        (2, 1, {LANE: Span(2, 3)}),
+    ]
+
+
+class TestParquetStagedElsewhere(StoreSuite):
+    """The same with files that wait for their commit in another directory."""
+
+    @pytest.fixture
+    def table(self, tmp_path: Path) -> Directory:
+        return StagedElsewhere(tmp_path)
+
+
+class StagedElsewhere(Directory):
+    """A table whose staging is beside it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path / "table")
+        self.path.mkdir()
+        self.staging = path / "staging"
+
+    def store(self, sink: str) -> ParquetStore:
+        return ParquetStore(self.path, sink, write=by_halves, staging=self.staging)
+
+
+def test_files_wait_in_the_directory_that_was_given(tmp_path: Path) -> None:
+    table = StagedElsewhere(tmp_path)
+    table.store("one").stage("a", rows_of(0))
+    assert len(list(table.staging.glob("*/a/out/*/*.parquet"))) == 1
+    assert not (table.path / "_rmq_staging").exists()
+
+
+@pytest.mark.parametrize("is_elsewhere", [True, False])
+def test_a_commit_is_completed_from_where_it_was_staged_by_an_owner_that_stages_in_another_place(
+    tmp_path: Path, is_elsewhere: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = StagedElsewhere(tmp_path)
+    plain = Directory(table.path)
+    before, after = (table, plain) if is_elsewhere else (plain, table)
+
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(Path, "replace", dying)
+        put(before.store("one"), "a", 0, 1)
+    assert after.store("one").sweep(0.0) == 0
+    put(after.store("one"), "b", 2)
+    assert sorted(row["id"] for row in table.rows()) == [0, 1, 2]
+
+
+def test_staging_on_another_file_system_is_refused_before_anything_is_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("one file system alone")
+    with TemporaryDirectory(dir="/dev/shm") as other:
+        store = ParquetStore(tmp_path / "table", "one", write=by_halves, staging=other)
+        with pytest.raises(SinkError, match="give a directory on the file system of"):
+            store.stage("a", rows_of(0))
+    assert store.load().sequence == 0
+
+
+def half_written(rows: pa.Table, directory: Path) -> None:
+    """The disk is full when one of two files is there."""
+    by_halves(rows.slice(0, 1), directory)
+    raise OSError(28, "No space left on device")
+
+
+def test_a_batch_that_cannot_be_written_leaves_no_files_behind(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path / "table", "one", write=half_written)
+    with pytest.raises(OSError, match="No space left"):
+        store.stage("a", rows_of(0, 1))
+    assert [file for file in (tmp_path / "table").rglob("*") if file.is_file()] == []
+
+
+@pytest.mark.parametrize("written", [[0], [0, 1, 1]])
+def test_rows_that_were_lost_or_doubled_on_their_way_into_files_are_not_committed(
+    tmp_path: Path, written: list[int]
+) -> None:
+    store = ParquetStore(tmp_path / "table", "one", write=lambda rows, out: by_halves(rows.take(written), out))
+    with pytest.raises(OSError, match=f"{len(written)} rows of 2 are in the files of batch a"):
+        store.stage("a", rows_of(0, 1))
+
+
+def test_the_directories_of_a_new_table_survive_a_power_cut(tmp_path: Path, synced: set[Path]) -> None:
+    put(ParquetStore(tmp_path / "lake" / "orders", "one", write=by_halves), "a", 0, 1)
+    lake = tmp_path / "lake"
+    places = [tmp_path, lake, lake / "orders", lake / "orders" / LOG, lake / "orders" / LOG / "one"]
+    assert set(places) <= synced
+    assert {file.parent for file in (lake / "orders").rglob("*.parquet")} <= synced
+
+
+def test_a_commit_whose_staged_files_are_gone_is_not_taken_for_complete(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(Path, "replace", dying)
+        put(table.store("one"), "a", 0, 1)
+    shutil.rmtree(table.path / STAGING)
+    with pytest.raises(SinkError, match=r"of commit 1 is lost: restore it, or create (.*\.done) to go on") as caught:
+        table.store("one").load()
+    Path(str(caught.value).partition("or create ")[2].partition(" to go on")[0]).touch()
+    put(table.store("one"), "b", 2)
+    assert [row["id"] for row in table.rows()] == [2]
+
+
+def test_a_file_that_was_removed_from_the_newest_commit_does_not_hide_its_others(table: Directory) -> None:
+    put(table.store("one"), "a", 0, 1)
+    first, second = ParquetStore.files_of(table.path, "one")
+    first.unlink()
+    assert ParquetStore.files_of(table.path, "one") == [second]
+
+
+def test_a_damaged_commit_is_named(table: Directory) -> None:
+    put(table.store("one"), "a", 0)
+    (entry,) = (table.path / LOG / "one").glob("*.json")
+    for content in (b"", b"{}", b"[]", b'{"format": 1}', entry.read_bytes().replace(b'"files"', b'"file"')):
+        entry.write_bytes(content)
+        with pytest.raises(SinkError, match=r"0001\.json is damaged: restore it"):
+            table.store("one").load()
+
+
+def test_other_files_in_the_log_are_passed_over(table: Directory) -> None:
+    put(table.store("one"), "a", 0)
+    (table.path / LOG / "one" / "notes.json").write_text("{}")
+    assert table.store("one").load().sequence == 1
+
+
+def test_a_delta_table_is_not_taken_for_a_directory(table: Directory) -> None:
+    (table.path / "_delta_log").mkdir(parents=True)
+    with pytest.raises(SinkError, match="is a Delta table: give format='delta', or another table="):
+        table.store("one").load()
+
+
+def test_a_long_log_is_listed_once(table: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, listed, glob = table.store("one"), list[Path](), Path.glob
+
+    def counted(path: Path, pattern: str) -> Any:
+        listed.append(path)
+        return glob(path, pattern)
+
+    monkeypatch.setattr(Path, "glob", counted)
+    for number in range(3):
+        put(table.store("one"), f"batch{number}", number)
+        listed.clear()
+        assert store.load().sequence == number + 1
+        assert (table.path / LOG / "one" in listed) == (number == 0)
+
+
+def test_an_owner_goes_on_in_a_directory_that_was_restored_to_an_older_state(table: Directory, tmp_path: Path) -> None:
+    store = table.store("one")
+    put(store, "a", 0)
+    shutil.copytree(table.path, tmp_path / "backup")
+    put(store, "b", 1)
+    put(store, "c", 2)
+    shutil.rmtree(table.path)
+    (tmp_path / "backup").rename(table.path)
+    put(store, "d", 1)
+    put(store, "e", 2)
+    assert sorted(row["id"] for row in table.rows()) == [0, 1, 2]
+    assert dict(store.load().vector) == {LANE: 3}
+
+
+def test_a_commit_of_another_owner_lasts_before_its_files_are_moved(
+    table: Directory, monkeypatch: pytest.MonkeyPatch, synced: set[Path]
+) -> None:
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(Path, "replace", dying)
+        put(table.store("one"), "a", 0)
+    replace, before = Path.replace, list[bool]()
+
+    def looked(source: Path, target: Path) -> Path:
+        before.append(table.path / LOG / "one" in synced)
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", looked)
+    synced.clear()
+    table.store("one").load()
+    assert before == [True]
+
+
+def test_a_file_system_without_hard_links_is_refused_in_words(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refusing)
+    with pytest.raises(SinkError, match="the table has to be on a file system with hard links"):
+        put(table.store("one"), "a", 0)
+    assert list((table.path / LOG / "one").iterdir()) == []

@@ -1,0 +1,174 @@
+"""The writer of a sink alone, with queues that are given to it by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rocketapp import MessageQueue
+from rocketapp.plugin import QueueStart, Tasks
+from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.stored_records import StoredRecords, stored_records
+from rocketapp_lake.batches import Limits
+from rocketapp_lake.buffer import Buffer
+from rocketapp_lake.counts import Counts
+from rocketapp_lake.lanes import lane_of
+from rocketapp_lake.pacing import Pace
+from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.rows import Rows
+from rocketapp_lake.writer import SinkQueue, Writer
+
+QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
+
+
+class SteppedLoop(asyncio.SelectorEventLoop):
+    """Its clock is set by hand, and tells apart whole seconds alone: timers are up to one second early by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now, self._clock_resolution = 1_000.0, 1.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Session:
+    """What a writer is given of one queue (rocketapp.plugin.QueueSession), which notes down what it is told."""
+
+    subscription: Any = None
+    call: Any = None
+    position = 0
+
+    def __init__(self, queue: MessageQueue, changed: Callable[[], None]) -> None:
+        self.queue, self._changed = queue, changed
+        self.acknowledged: list[int] = []
+        self.error: BaseException | None = None
+
+    def done(self, messages: Sequence[Any]) -> None:
+        self.acknowledged += [piece.offset for piece in messages]
+        self._changed()
+
+    def failed(self, message: Any, error: BaseException) -> None:
+        raise AssertionError("not for records")
+
+    def broken(self, error: BaseException) -> None:
+        self.error = error
+
+    def blocked(self, reason: str) -> None:
+        pass
+
+    def moving(self) -> None:
+        pass
+
+
+class Bench:
+    """A writer into a table of Parquet files, and its queues."""
+
+    def __init__(self, directory: Path, limits: Limits) -> None:
+        self.store = ParquetStore(directory / "one", "one", write=write)
+        self.writer = Writer(
+            "one",
+            self.store,
+            to_table=Rows(None, None, "fail", lambda: None).table,
+            pace=Pace(limits, 1_000_000),
+            buffer=Buffer(1_000_000, lambda: 0.0),
+            counts=Counts(),
+            drain_seconds=1.0,
+            tasks=Tasks(),
+            wall_clock=lambda: 1.0,
+        )
+        self._changed = asyncio.Event()
+
+    async def open(self, queue: MessageQueue) -> tuple[SinkQueue, Session]:
+        await self.writer.begin(QueueStart(queue, 0, 0, 99))
+        session = Session(queue, self._changed.set)
+        return self.writer.new_queue(session), session
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+def write(rows: pa.Table, directory: Path) -> None:
+    directory.mkdir()
+    pq.write_table(rows, directory / "part.parquet")
+
+
+def pull(queue: MessageQueue, offset: int) -> list[StoredRecords]:
+    record = Record(topic=queue.topic, body=b"tea", queue_id=queue.queue_id, queue_offset=offset, stored_ms=1)
+    found = stored_records(encode_record(record), queue)
+    assert found is not None
+    return [found]
+
+
+def test_a_message_that_comes_alone_is_written_also_when_its_timer_is_a_hair_early(tmp_path: Path) -> None:
+    async def main(loop: SteppedLoop) -> None:
+        bench = Bench(tmp_path, Limits(seconds=30.0))
+        try:
+            intake, session = await bench.open(QUEUES[0])
+            intake.take(pull(QUEUES[0], 0))
+            for loop.now in (1_029.5, 1_030.0):
+                assert "1 rows" in repr(bench.writer)
+                for _ in range(3):
+                    await asyncio.sleep(0)
+            assert "writing" in repr(bench.writer)
+            await bench.until(lambda: session.acknowledged == [0])
+        finally:
+            bench.writer.close()
+
+    with asyncio.Runner(loop_factory=SteppedLoop) as run:
+        loop = run.get_loop()
+        assert isinstance(loop, SteppedLoop)
+        run.run(main(loop))
+
+
+async def test_a_queue_behind_a_gap_is_not_acknowledged_with_the_others(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, Limits(rows=2))
+    try:
+        (one, first), (two, second) = [await bench.open(queue) for queue in QUEUES]
+        one.take(pull(QUEUES[0], 0))
+        two.take(pull(QUEUES[1], 0))
+        await bench.until(lambda: first.acknowledged == second.acknowledged == [0])
+        one.next = 15
+        one.take(pull(QUEUES[0], 15))
+        two.take(pull(QUEUES[1], 1))
+        await bench.until(lambda: second.acknowledged == [0, 1])
+        assert first.acknowledged == [0]
+        assert "the table ends before #1, and these rows begin at #15" in str(first.error)
+        assert dict(bench.store.load().vector) == {lane_of(QUEUES[0]): 1, lane_of(QUEUES[1]): 2}
+    finally:
+        bench.writer.close()
+
+
+async def test_a_batch_is_let_go_when_it_is_in_the_table_whatever_is_swept_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = MessageQueue("swept", "broker-a", 0)
+    bench = Bench(tmp_path, Limits(rows=1))
+    sweeps, may_end = threading.Event(), threading.Event()
+
+    def sweep(older_than: float) -> int:
+        sweeps.set()
+        return int(not may_end.wait(10))
+
+    monkeypatch.setattr(bench.store, "sweep", sweep)
+    try:
+        intake, session = await bench.open(queue)
+        intake.take(pull(queue, 0))
+        await bench.until(lambda: session.acknowledged == [0])
+        await asyncio.to_thread(sweeps.wait, 10)
+        gc.collect()
+        assert not [one for one in gc.get_objects() if type(one) is StoredRecords and one.queue is queue]
+    finally:
+        may_end.set()
+        bench.writer.close()

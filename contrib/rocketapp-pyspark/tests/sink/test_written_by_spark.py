@@ -1,0 +1,143 @@
+"""Spark writes the tables of sinks that ask for it: the same files, the same rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+from sink_shop import Shop, until
+from test_columns import DDL
+from test_writing import EARLY, LATE, ROWS, parts
+
+from rocketapp_lake.columns import TIMESTAMP
+from rocketapp_lake.ddl import schema_of_ddl
+from rocketapp_lake.errors import SinkError
+from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.writing import by_arrow
+from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.writing import by_spark
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.mark.parametrize("partition_by", [None, "day"])
+def test_rows_of_a_file_are_sorted_by_the_columns_that_are_given(
+    spark: SparkSession, tmp_path: Path, partition_by: str | None
+) -> None:
+    rows = pa.table(
+        {"a": [2, 1, 2, 1], "b": [4, 3, 2, 1], "_rmq_store_ts": pa.array([LATE, EARLY, LATE, EARLY], TIMESTAMP)}
+    )
+    by_spark(Spark("local[2]", {}), partition_by, ["a", "b"])(rows, tmp_path / "out")
+    found = [[(row["a"], row["b"]) for row in pq.ParquetFile(file).read().to_pylist()] for file in parts(tmp_path)]
+    assert found == ([[(2, 2), (2, 4)], [(1, 1), (1, 3)]] if partition_by else [[(1, 1), (1, 3), (2, 2), (2, 4)]])
+
+
+def test_rows_without_the_column_that_sorts_them_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="sort_by='b': the rows have the columns id, _rmq_store_ts"):
+        by_spark(Spark("local[2]", {}), None, ["b"])(ROWS.select(["id", "_rmq_store_ts"]), tmp_path / "out")
+
+
+def test_every_kind_of_column_is_written_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    by_spark(Spark("local[2]", {}), "day")(ROWS, tmp_path / "out")
+    found = ds.dataset(tmp_path / "out", format="parquet", partitioning="hive").to_table()
+    assert found.sort_by("id").select(ROWS.column_names).to_pylist() == ROWS.to_pylist()
+    assert sorted(path.name for path in (tmp_path / "out").glob("rmq_*")) == [
+        "rmq_day=2026-11-22",
+        "rmq_day=2026-11-23",
+    ]
+
+
+def test_files_of_both_writers_have_the_same_columns_so_that_a_table_may_change_its_writer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = ROWS.cast(pa.schema([field.with_nullable(field.name != "id") for field in ROWS.schema]))
+    by_arrow()(rows, tmp_path / "arrow" / "out")
+    (tmp_path / "spark").mkdir()
+    by_spark(Spark("local[2]", {}))(rows, tmp_path / "spark" / "out")
+    one, other = (pq.ParquetFile(parts(tmp_path / name)[0]).schema_arrow for name in ("arrow", "spark"))
+    assert one.remove_metadata() == other.remove_metadata()
+
+
+def test_ddl_means_what_spark_takes_it_for(spark: SparkSession) -> None:
+    found = StructType.fromDDL(DDL)
+    rows = spark.createDataFrame(schema_of_ddl(DDL).empty_table())
+    assert [(field.name, field.nullable) for field in found] == [(one.name, one.nullable) for one in schema_of_ddl(DDL)]
+    assert [field.dataType.simpleString() for field in found] == [
+        field.dataType.simpleString() for field in rows.schema
+    ]
+
+
+@pytest.mark.parametrize("is_setting", [False, True])
+async def test_a_topic_lands_in_a_directory_by_the_word_of_the_sink_or_of_the_settings(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_setting: bool
+) -> None:
+    options = {"format": "parquet", "sort_by": "id", "staging": tmp_path / "staging", "flush_rows": 10}
+    if is_setting:
+        monkeypatch.setenv("ROCKETAPP_LAKE__WRITER", "spark")
+    else:
+        options["written_by"] = "spark"
+    async with shop.app(**options, flush_seconds=3600.0) as app:
+        await shop.send(app, [7, 3, 9, 1, 5, 8, 2, 6, 4, 0])
+        await shop.has(*range(10))
+    (file,) = shop.table.glob("*.parquet")
+    assert pq.ParquetFile(file).metadata.created_by.startswith("parquet-mr")
+    assert pq.ParquetFile(file).read()["id"].to_pylist() == list(range(10))
+    (entry,) = shop.table.glob(f"{LOG}/*/*.json")
+    assert json.loads(entry.read_bytes())["staging"].startswith(str(tmp_path / "staging"))
+
+
+async def test_without_a_word_for_it_spark_writes_nothing(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    options = {"format": "parquet", "sort_by": "id", "partition_by": "day", "flush_rows": 10}
+    async with shop.app(**options, flush_seconds=3600.0) as app:
+        await shop.send(app, [7, 3, 9, 1, 5, 8, 2, 6, 4, 0])
+        await shop.has(*range(10))
+    (file,) = shop.table.glob("rmq_day=*/*.snappy.parquet")
+    assert pq.ParquetFile(file).metadata.created_by.startswith("parquet-cpp")
+    assert pq.ParquetFile(file).read()["id"].to_pylist() == list(range(10))
+    assert not [record for record in caplog.records if record.getMessage().startswith("Spark ")]
+
+
+@pytest.mark.parametrize("partition_by", [None, "day"])
+async def test_a_topic_lands_in_a_delta_table(shop: Shop, spark: SparkSession, partition_by: Any) -> None:
+    async with shop.app(format="delta", written_by="spark", partition_by=partition_by) as app:
+        await shop.send(app, range(20))
+        await until(lambda: DeltaTable.is_deltatable(str(shop.table)) and len(delta(shop.table)) == 20)
+    found = delta(shop.table)
+    assert sorted(row["id"] for row in found) == list(range(20))
+    days = {f"{row['_rmq_store_ts']:%Y-%m-%d}" for row in found}
+    assert {row.get("rmq_day") for row in found} == (days if partition_by else {None})
+
+
+def delta(table: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(table).to_pyarrow_table().to_pylist()
+    return found
+
+
+async def test_a_topic_lands_in_an_iceberg_table(
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda name: catalog)
+
+    def rows() -> list[dict[str, Any]]:
+        if not catalog.table_exists("shop.orders"):
+            return []
+        found: list[dict[str, Any]] = catalog.load_table("shop.orders").scan().to_arrow().to_pylist()
+        return found
+
+    async with shop.app(format="iceberg", table="lake.shop.orders", written_by="spark", partition_by="day") as app:
+        await shop.send(app, range(20))
+        await until(lambda: len(rows()) == 20)
+    assert sorted(row["id"] for row in rows()) == list(range(20))
+    catalog.engine.dispose()
