@@ -171,7 +171,9 @@ class DelayService:
             entry = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
             if entry is None or self._due(level, offset, entry[2], now_ms) > now_ms:
                 break
-            record = self._read(level, offset, entry[0])
+            record = self._read(level, offset)
+            if self._is_later(level, offset, entry, now_ms):
+                break
             if record is not None:
                 records.append(record)
             offset += 1
@@ -182,12 +184,21 @@ class DelayService:
             self._write_progress()
         return offset - start
 
-    def _read(self, level: int, offset: int, physical: int) -> Record | None:
-        data = self._store.record_at(physical)
-        record = None if data is None else restored(decode_record(data))
+    def _read(self, level: int, offset: int) -> Record | None:
+        """The record for the real queue; None, which is reported, if it cannot be read."""
+        data = self._store.message(SCHEDULE_TOPIC, level - 1, offset)
+        if data is None:
+            return None
+        waiting = decode_record(data)
+        record = restored(waiting)
         if record is None:
-            self._observe(RecordDamaged(SCHEDULE_TOPIC, level - 1, offset, physical))
+            self._observe(RecordDamaged(SCHEDULE_TOPIC, level - 1, offset, waiting.physical_offset))
         return record
+
+    def _is_later(self, level: int, offset: int, entry: tuple[int, int, int], now_ms: int) -> bool:
+        """Whether reading has made the entry again, and it is not due yet."""
+        again = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
+        return again is not None and again != entry and self._due(level, offset, again[2], now_ms) > now_ms
 
     def _load(self) -> dict[int, int]:
         offsets = dict.fromkeys(_LEVELS, 0)

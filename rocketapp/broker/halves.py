@@ -117,9 +117,9 @@ class HalfMessages:
 
     def _real(self, half: OpenHalf) -> Record | None:
         """The message as its consumers get it; None when the log does not have it any more."""
-        data = self._store.record_at(half.physical)
+        data = self._store.message(HALF_TOPIC, 0, half.offset)
         record = None if data is None else restored(decode_record(data))
-        if record is None:
+        if data is not None and record is None:
             self._observe(RecordDamaged(HALF_TOPIC, 0, half.offset, half.physical))
         return record
 
@@ -135,8 +135,7 @@ class HalfMessages:
         """What a run before this one has left open. Messages that have ended are not read."""
         store, ended = self._store, self._ended()
         for offset in range(store.min_offset(HALF_TOPIC, 0), store.max_offset(HALF_TOPIC, 0)):
-            entry = None if offset in ended else store.entry(HALF_TOPIC, 0, offset)
-            data = None if entry is None else store.record_at(entry[0])
+            data = None if offset in ended else store.message(HALF_TOPIC, 0, offset)
             if data is not None:
                 record = decode_record(data)
                 found = names.decode(record.raw_properties)

@@ -124,7 +124,7 @@ def test_whatever_index_files_are_deleted_cut_or_emptied_they_are_made_again(is_
 
 @given(st.integers(0, 2**32), st.integers(1, 8))
 @settings(max_examples=80, deadline=None)
-def test_a_flipped_bit_in_an_index_file_costs_one_message_at_most(seed: int, bit: int) -> None:
+def test_a_flipped_bit_in_an_index_file_costs_no_message(seed: int, bit: int) -> None:
     files, records, _ = filled(20, is_closed=True)
     random = Random(seed)
     path = random.choice(index_files(files))
@@ -133,8 +133,7 @@ def test_a_flipped_bit_in_an_index_file_costs_one_message_at_most(seed: int, bit
     original = files.open(path).read(1, at)
     change(files, path, at, bytes([original[0] ^ 1 << (bit - 1)]))
     survived = {body for queue in all_bodies(files) for body in queue}
-    assert survived <= {each.body for each in records}
-    assert len(survived) >= len(records) - 1
+    assert survived == {each.body for each in records}
 
 
 @given(st.lists(st.sampled_from(["plain", "forged", "magic", "zeros", "empty", "large"]), min_size=1, max_size=12))

@@ -10,16 +10,14 @@ read. A second segment is not filled before the one before it was synced, so all
 from __future__ import annotations
 
 import contextlib
-import errno
 
-from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles
+from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, read_readable
 from rocketapp.broker.store.stored import blank
 from rocketapp.errors import ConfigError, StoreError
 
 DIRECTORY, ASIDE = "commitlog", "cut"
 BLANK_BYTES = 8
 """Bytes kept free at the end of a segment for the blank record."""
-SECTOR_BYTES = 512
 UNREADABLE = b"\xff"
 """What a sector reads as that the disk does not give back: no zeros, which would look like the end of the log."""
 
@@ -68,12 +66,7 @@ class CommitLog:
         start = position - at
         tail = self._tail
         file = self._reading.get(segment_name(start)) if tail is None or start != self._tail_start else tail
-        try:
-            return file.read(size, at)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            return _read_around(file, min(size, self._segment_bytes - at), at)
+        return read_readable(file, min(size, self._segment_bytes - at), at, UNREADABLE)
 
     def fits(self, position: int, size: int) -> bool:
         """Whether a record of this size fits at `position`, which is after `end` in the same segment."""
@@ -300,17 +293,3 @@ class CommitLog:
                 file.sync()
             finally:
                 file.close()
-
-
-def _read_around(file: File, size: int, at: int) -> bytes:
-    """Read what can be read: parts are halved until one sector is left that fails again."""
-    try:
-        return file.read(size, at)
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-    if size <= SECTOR_BYTES and at // SECTOR_BYTES == (at + size - 1) // SECTOR_BYTES:
-        return UNREADABLE * size
-    half = (at + size // 2) // SECTOR_BYTES * SECTOR_BYTES
-    half = half if half > at else at - at % SECTOR_BYTES + SECTOR_BYTES
-    return _read_around(file, half - at, at) + _read_around(file, at + size - half, half)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 
-from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, directory_of
+from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, directory_of, read_readable
 
 DIRECTORY = "consumequeue"
 ENTRY = struct.Struct(">qiq")
@@ -136,7 +136,8 @@ class ConsumeQueue:
         while start < min(end, self._written):
             number, first = divmod(start, FILE_ENTRIES)
             size = min(end, self._written, (number + 1) * FILE_ENTRIES) - start
-            parts.append(self._opened.get(self._path(number)).read(size * ENTRY_BYTES, first * ENTRY_BYTES))
+            file = self._opened.get(self._path(number))
+            parts.append(read_readable(file, size * ENTRY_BYTES, first * ENTRY_BYTES, b"\0"))
             start += size
         if start < end:
             parts.append(bytes(self._unwritten[: (end - start) * ENTRY_BYTES]))
@@ -146,6 +147,16 @@ class ConsumeQueue:
         """Physical offset, size and tags code of one message within the queue."""
         physical, size, tags_code = ENTRY.unpack(self.entries(offset, 1))
         return physical, size, tags_code
+
+    def replace(self, offset: int, physical: int, size: int, tags_code: int) -> None:
+        """Write another entry for this offset, which is within the queue."""
+        data = ENTRY.pack(physical, size, tags_code)
+        if offset >= self._written:
+            at = (offset - self._written) * ENTRY_BYTES
+            self._unwritten[at : at + ENTRY_BYTES] = data
+        else:
+            number, first = divmod(offset, FILE_ENTRIES)
+            self._opened.write(self._path(number), data, first * ENTRY_BYTES)
 
     def write(self) -> None:
         """Write the entries in memory to their files. After an OSError the rest stays in memory for the next call."""
@@ -195,7 +206,7 @@ class ConsumeQueue:
     def _stored(self, offset: int, count: int) -> bytes:
         """At most this many entries of one file, also behind the end of the queue."""
         number, first = divmod(offset, FILE_ENTRIES)
-        return self._opened.get(self._path(number)).read(count * ENTRY_BYTES, first * ENTRY_BYTES)
+        return read_readable(self._opened.get(self._path(number)), count * ENTRY_BYTES, first * ENTRY_BYTES, b"\0")
 
     def keep_below(self, position: int) -> None:
         """Keep the first entries that are below this log position. Called after `open` without `max_offset`."""

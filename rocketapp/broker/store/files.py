@@ -19,6 +19,7 @@ from rocketapp.errors import ConfigError
 
 Bytes = bytes | bytearray | memoryview
 
+SECTOR_BYTES = 512
 LOCK_NAME = "lock"
 """Apache RocketMQ locks the same file, so that neither opens what the other has open."""
 OWN_STATE = "config/queueLocks.json"
@@ -91,6 +92,23 @@ def read_whole(files: Files, path: str) -> bytes | None:
         return file.read(file.size(), 0)
     finally:
         file.close()
+
+
+def read_readable(file: File, size: int, at: int, unreadable: bytes) -> bytes:
+    """Read what the disk gives back, and this byte for each one of a sector that fails twice."""
+    try:
+        return file.read(size, at)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    first, last = at // SECTOR_BYTES, (at + size - 1) // SECTOR_BYTES
+    if first == last:
+        try:
+            return file.read(size, at)
+        except OSError:
+            return unreadable * size
+    half = (first + last + 1) // 2 * SECTOR_BYTES
+    return read_readable(file, half - at, at, unreadable) + read_readable(file, at + size - half, half, unreadable)
 
 
 def replace_whole(files: Files, path: str, data: bytes) -> None:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
 from rocketapp.broker.store.stored import HEAD_BYTES, announced_size, is_sound
-from rocketapp.model.event import Observe, RecordDamaged
 
 MOST_MESSAGES, MOST_BYTES = 32, 262_144
 """Limits of one read (Java: maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
@@ -68,9 +67,12 @@ def read_queue(
     limits: tuple[int, int],
     *,
     matches: Matches | None,
-    observe: Observe,
+    damaged: list[tuple[int, int]],
 ) -> ReadResult:
-    """Messages of a queue from `offset` on, up to `limits` (messages, bytes). The first one may be larger."""
+    """Messages of a queue from `offset` on, up to `limits` (messages, bytes). The first one may be larger.
+
+    What log and queue do not agree about is left out; its offset and physical offset are added to `damaged`.
+    """
     max_messages, max_bytes = limits
     if queue is None:
         return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
@@ -83,7 +85,7 @@ def read_queue(
     entries = queue.entries(offset, max(1, min(scan, end - offset)))
     limits = most, min(max_bytes, MOST_BYTES)
     wanted, next_offset, removed = _select(entries, offset, limits, matches, log.min_position)
-    body, count = _fetch(log, queue, wanted, observe) if wanted else (b"", 0)
+    body, count = _fetch(log, queue, wanted, damaged) if wanted else (b"", 0)
     if count:
         return ReadResult(ReadStatus.FOUND, body, count, next_offset, first, end)
     all_removed = removed == next_offset - offset
@@ -111,16 +113,16 @@ def _select(
     for physical, size, tags_code in ENTRY.iter_unpack(entries):
         if wanted and (len(wanted) >= most or total + size > most_bytes):
             break
-        if size == HOLE_SIZE or physical < log_min:
+        if size == HOLE_SIZE or (physical < log_min and size > 0):
             removed += 1
-        elif matches is None or matches(tags_code):
+        elif matches is None or matches(tags_code) or size <= 0:
             wanted.append((offset, physical, size))
             total += size
         offset += 1
     return wanted, offset, removed
 
 
-def _fetch(log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, observe: Observe) -> tuple[bytes, int]:
+def _fetch(log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, damaged: list[tuple[int, int]]) -> tuple[bytes, int]:
     """The wanted records that are undamaged, and their number."""
     parts: list[bytes] = []
     count = begin = 0
@@ -128,7 +130,7 @@ def _fetch(log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, observe: Observ
         stop, size, is_dense = _run(log, wanted, begin)
         start = wanted[begin][1]
         data = log.read(start, size) if size else b""
-        sound = _sound(queue, wanted[begin:stop], data, start, observe)
+        sound = _sound(queue, wanted[begin:stop], data, start, damaged)
         if is_dense and len(sound) == stop - begin:
             parts.append(data)
         else:
@@ -160,11 +162,10 @@ def _run(log: CommitLog, wanted: _Wanted, begin: int) -> tuple[int, int, bool]:
     return len(wanted), end - start, is_dense
 
 
-def _sound(queue: ConsumeQueue, run: _Wanted, data: bytes, start: int, observe: Observe) -> _Wanted:
-    """The records of a run that agree with their entries; the others are reported as damaged."""
+def _sound(queue: ConsumeQueue, run: _Wanted, data: bytes, start: int, damaged: list[tuple[int, int]]) -> _Wanted:
+    """The records of a run that agree with their entries; the others are added to `damaged`."""
     queue_id, topic = queue.queue_id, queue.topic_bytes
     sound = [wanted for wanted in run if is_sound(data, start, wanted, queue_id, topic)]
     if len(sound) != len(run):
-        for offset, physical, _ in set(run).difference(sound):
-            observe(RecordDamaged(queue.topic, queue_id, offset, physical))
+        damaged += [(offset, physical) for offset, physical, _ in sorted(set(run).difference(sound))]
     return sound

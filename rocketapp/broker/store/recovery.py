@@ -46,7 +46,7 @@ def recover(
     """Bring log and queues to the newest consistent state. `is_clean`: the last broker has stopped by itself."""
     flushed = checkpoint.flushed
     synced = _synced(log, flushed, has_unsynced_segment=flushed is not None and not is_clean)
-    scan = _Scan(log, synced, observe, ends_at_damage=flushed is not None and not is_clean)
+    scan = Scan(log, synced, observe, ends_at_damage=flushed is not None and not is_clean)
     hint = load_hint(files)
     queues = None if hint is None else _trusted(hint, log, opened)
     is_rebuilt = False
@@ -86,7 +86,7 @@ def _synced(log: CommitLog, flushed: int | None, *, has_unsynced_segment: bool) 
     return max(start, flushed or 0)
 
 
-def _begin(log: CommitLog, scan: _Scan, *, synced: int, observe: Observe) -> None:
+def _begin(log: CommitLog, scan: Scan, *, synced: int, observe: Observe) -> None:
     if scan.reason:
         observe(LogCut(scan.end, scan.reason))
     try:
@@ -189,11 +189,15 @@ def _emptied(log: CommitLog, opened: QueueFiles) -> Queues:
     return queues
 
 
-class _Scan:
+class Scan:
     """Reads the records of a log one after the other."""
 
-    def __init__(self, log: CommitLog, synced: int, observe: Observe, *, ends_at_damage: bool) -> None:
+    def __init__(
+        self, log: CommitLog, synced: int, observe: Observe, *, ends_at_damage: bool, limit: int | None = None
+    ) -> None:
+        """limit: where reading stops at the latest; otherwise the end of the last segment."""
         self._log, self._synced, self._observe = log, synced, observe
+        self._limit = log.files_end if limit is None else limit
         self._ends_at_damage = ends_at_damage
         """Whether a bad record behind the synced position is an unfinished write, whatever follows it."""
         self.end = 0
@@ -203,7 +207,7 @@ class _Scan:
     def records(self, position: int) -> Iterator[Stored]:
         """Every whole record from this position on. Afterwards `end` is the end of the log."""
         log = self._log
-        while position < log.files_end:
+        while position < self._limit:
             chunk = log.read(position, _CHUNK_BYTES)
             at = 0
             while stored := parse(chunk, at, position + at, check_body=position + at >= self._synced):
@@ -247,7 +251,7 @@ class _Scan:
         if size and (stored := self._damaged(position, size)):
             return stored
         following = self._next_record(position + 4)
-        if not following and position < self._synced <= self._log.files_end:
+        if not following and position < self._synced <= self._limit:
             following = self._synced  # lost records were acknowledged, so their place must stay empty
         if not following:
             self.reason = "unreadable, and nothing readable after it"
@@ -269,8 +273,8 @@ class _Scan:
     def _next_record(self, position: int) -> int:
         """The position of the next whole record; 0 if there is none."""
         log = self._log
-        while position < log.files_end:
-            limit = log.segment_end(position)
+        while position < self._limit:
+            limit = min(log.segment_end(position), self._limit)
             while position < limit:
                 chunk = log.read(position, _CHUNK_BYTES)
                 for at in _candidates(chunk):

@@ -23,11 +23,12 @@ from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_a
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.rebuild import Queues
 from rocketapp.broker.store.recovery import recover
+from rocketapp.broker.store.repair import Repair
 from rocketapp.broker.store.stored import TagsCodes, is_queued
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ProtocolError, StoreError
-from rocketapp.model.event import LoopFailed, Observe, StoreReadOnly, unobserved
+from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, StoreReadOnly, unobserved
 from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire.record import Record, encode_record
 
@@ -68,6 +69,7 @@ class MessageStore:
         self._are_queues_lost = False
         self._log = CommitLog(files, config.segment_bytes)
         is_clean = ABORT not in files.names("")
+        self._repair = Repair(self._log)
         self._checkpoint = self._begin()
         found = recover(
             files,
@@ -334,9 +336,21 @@ class MessageStore:
         max_bytes: int,
         matches: Matches | None = None,
     ) -> ReadResult:
-        """Read for a pull: see `reading.read_queue`."""
+        """Read for a pull: see `reading.read_queue`. Entries that disagree with the log are made again from it."""
         queue, limits = self._queues.get((topic, queue_id)), (max_messages, max_bytes)
-        return read_queue(self._log, queue, offset, limits, matches=matches, observe=self._observe)
+        damaged: list[tuple[int, int]] = []
+        result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged)
+        if damaged and queue is not None:
+            if self._repair.mend(queue, [offset for offset, _ in damaged]):
+                damaged.clear()
+                result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged)
+            for at, physical in damaged:
+                self._observe(RecordDamaged(topic, queue_id, at, physical))
+        return result
+
+    def message(self, topic: str, queue_id: int, offset: int) -> bytes | None:
+        """The record of one message; None if the queue does not have it or it is damaged, which is reported."""
+        return self.read(topic, queue_id, offset, max_messages=1, max_bytes=1).body or None
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The whole record at this position; None if none begins there. Bytes inside a body never count as one."""

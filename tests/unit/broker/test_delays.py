@@ -335,3 +335,34 @@ def test_whatever_crashes_every_message_is_delivered_once_or_twice_and_never_ear
         times = [each.stored_ms for each in delivered if each.body == body]
         assert len(times) <= 2
         assert min(times) >= int(accepted.get(body, START) * 1000)
+
+
+def test_an_unreadable_delayed_record_costs_itself() -> None:
+    """It stops neither its level nor those above it."""
+    disk = Disk()
+    broker = Broker(disk)
+    places = [broker.delays.schedule(record(b"%d" % number + bytes(1000)), 1) for number in range(3)]
+    broker.delays.schedule(record(b"another level"), 2)
+    broker.store.flush()
+    disk.bad = {("commitlog/00000000000000000000", places[1].physical_offset // 512 + 1)}
+    assert broker.after(6) == 4
+    assert [body[:1] for body in bodies(broker.store)] == [b"0", b"2", b"a"]
+    assert len(broker.events.of(RecordDamaged)) == 0  # its store has told it
+    assert broker.after(60) == 0
+
+
+@pytest.mark.parametrize("harm", ["zeroed", "another entry"])
+def test_a_delayed_message_whose_entry_is_damaged_comes_once_and_on_time(harm: str) -> None:
+    disk = Disk()
+    broker = Broker(disk)
+    for number in range(4):
+        broker.delays.schedule(record(b"%d" % number), 2)
+    broker.store.flush()
+    queue = disk.open(f"consumequeue/{SCHEDULE_TOPIC}/1/00000000000000000000")
+    queue.write(bytes(20) if harm == "zeroed" else queue.read(20, 0), 20)
+    broker.after(4)
+    assert bodies(broker.store) == []
+    broker.after(2)
+    assert bodies(broker.store) == [b"0", b"1", b"2", b"3"]
+    broker.after(60)
+    assert len(bodies(broker.store)) == 4

@@ -11,7 +11,7 @@ from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
-from rocketapp.model.names import OP_TOPIC
+from rocketapp.model.names import HALF_TOPIC, OP_TOPIC
 from rocketapp.wire.layout import TRANSACTION_COMMIT
 from rocketapp.wire.requests.transactions import EndTransaction
 from tests.unit.broker.store.disk import Disk
@@ -33,13 +33,13 @@ def ended_but_one(store: MessageStore) -> None:
 def test_a_start_reads_no_message_of_a_transaction_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     store, read = open_store(), list[int]()
     ended_but_one(store)
-    record_at = MessageStore.record_at
+    message = MessageStore.message
 
-    def counting(self: MessageStore, physical: int) -> Any:
-        read.append(physical)
-        return record_at(self, physical)
+    def counting(self: MessageStore, topic: str, queue_id: int, offset: int) -> Any:
+        read.append(offset)
+        return message(self, topic, queue_id, offset)
 
-    monkeypatch.setattr(MessageStore, "record_at", counting)
+    monkeypatch.setattr(MessageStore, "message", counting)
     assert len(HalfMessages(store, Events(), timeout=6.0)) == 1
     assert len(read) == 1
     store.close()
@@ -75,3 +75,14 @@ def test_a_commit_that_is_refused_stores_no_message_however_often_it_comes_again
             halves.end(commit)
     assert len(bodies(store, "orders")) == 1
     assert not len(HalfMessages(open_store(disk.killed()), Events(), timeout=6.0))
+
+
+def test_a_half_message_that_has_ended_is_not_opened_by_another_ones_entry() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    ended_but_one(store)
+    store.close()
+    queue = files.open(f"consumequeue/{HALF_TOPIC}/0/00000000000000000000")
+    queue.write(queue.read(20, 20), 50 * 20)
+    (half,) = [one.offset for one, _ in HalfMessages(open_store(files), Events(), timeout=0.0).due(1 << 50, bool)]
+    assert half == 50

@@ -146,14 +146,24 @@ def test_a_damaged_message_is_left_out_and_told() -> None:
         (1 << 60).to_bytes(8, "big") + bytes([0, 0, 0, 200]) + bytes(8),
         bytes(8) + (1 << 30).to_bytes(4, "big") + bytes(8),
         b"\xff" * 20,
-        HOLE,
     ],
 )
-def test_a_damaged_entry_costs_one_message(entry: bytes) -> None:
+def test_a_damaged_entry_is_made_again_and_costs_nothing(entry: bytes) -> None:
     files = MemoryFiles()
     store = filled(5, files=files)
     store.flush()
-    files.open("consumequeue/T/0/00000000000000000000").write(entry, 40)
+    queue = files.open("consumequeue/T/0/00000000000000000000")
+    before = queue.read(100, 0)
+    queue.write(entry, 40)
+    assert bodies(store) == [b"x0", b"x1", b"x2", b"x3", b"x4"]
+    assert queue.read(100, 0) == before
+
+
+def test_a_hole_is_no_message() -> None:
+    files = MemoryFiles()
+    store = filled(5, files=files)
+    store.flush()
+    files.open("consumequeue/T/0/00000000000000000000").write(HOLE, 40)
     assert bodies(store) == [b"x0", b"x1", b"x3", b"x4"]
 
 
@@ -165,8 +175,8 @@ def test_a_directory_serves_a_damaged_queue_without_reading_gigabytes() -> None:
     store.flush()
     files.open("consumequeue/T/0/00000000000000000000").write((2_000_000).to_bytes(4, "big"), 8)
     files.reads.clear()
-    assert read(store, 0, count=1).count == 0
-    assert max(files.bytes_read("commitlog")) <= 88
+    assert read(store, 0, count=1).count == 1
+    assert max(files.bytes_read("commitlog")) < 3_000_000
 
 
 class _Clock:

@@ -14,7 +14,7 @@ from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
 from rocketapp.model.event import LogCut, RecordDamaged
 from tests.unit.broker.store.disk import Disk, disk_of
-from tests.unit.broker.store.stores import Events, bodies, commit, open_store, record
+from tests.unit.broker.store.stores import Events, Watched, bodies, commit, open_store, record
 
 
 def filled(store: MessageStore, count: int) -> list[bytes]:
@@ -178,3 +178,56 @@ def test_a_read_that_fails_once_is_repeated() -> None:
 
     disk.on_call = once
     assert bodies(store) == expected
+
+
+@pytest.mark.parametrize("when", ["while it runs", "between two runs"])
+@pytest.mark.parametrize("harm", ["zeroed", "another page", "unreadable"])
+def test_a_lost_page_of_a_consume_queue_hides_no_message(when: str, harm: str) -> None:
+    disk = Disk()
+    store = open_store(disk)
+    expected = filled(store, 600)
+    other = record(b"other", queue_id=1)
+    for _ in range(50):
+        store.append(other)
+    store.flush()
+    path = "consumequeue/T/0/00000000000000000000"
+    if when == "between two runs":
+        store.close()
+    queue = disk.open(path)
+    if harm == "unreadable":
+        disk.bad = {(path, sector) for sector in range(8, 16)}
+    else:
+        queue.write(queue.read(4096, 0) if harm == "another page" else bytes(4096), 4096)
+    if when == "between two runs":
+        store = open_store(disk)
+    events = Events()
+    assert bodies(store) == expected
+    assert not events.of(RecordDamaged)
+    store.close()
+    assert bodies(open_store(disk)) == expected
+    assert queue.read(4096, 4096).strip(b"\0")
+
+
+def test_a_tag_is_found_behind_a_lost_page() -> None:
+    disk = Disk()
+    store = open_store(disk)
+    for number in range(300):
+        store.append(record(b"%d" % number, tag="paid"))
+    store.flush()
+    code = store.tags_code_at("T", 0, 0)
+    disk.open("consumequeue/T/0/00000000000000000000").write(bytes(4096), 0)
+    found = store.read("T", 0, 0, max_messages=32, max_bytes=1 << 20, matches=lambda each: each == code)
+    assert found.count == 32
+
+
+def test_a_damaged_record_is_looked_for_once() -> None:
+    files = Watched()
+    store = open_store(files)
+    expected = filled(store, 300)
+    entry = store.entry("T", 0, 150)
+    assert entry is not None
+    files.open("commitlog/00000000000000000000").write(bytes(30), entry[0])
+    assert bodies(store) == expected[:150] + expected[151:]
+    files.bytes_read("commitlog")
+    assert bodies(store) == expected[:150] + expected[151:]
+    assert sum(files.bytes_read("commitlog")) < 2 * store.end_position
