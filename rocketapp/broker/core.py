@@ -6,6 +6,7 @@ It contains values and tables only; the timers are in `broker`.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import ipaddress
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -176,4 +177,10 @@ class Core:
         return config
 
     def ensure_retry_topic(self, config: GroupConfig) -> TopicConfig:
-        return self.ensure_topic(retry_topic(config.name), max(config.retry_queues, 1))
+        """The retry topic of a group. It grows with the group's retry queues, so that routes lead to all of them."""
+        queues = max(config.retry_queues, 1)
+        topic = self.ensure_topic(retry_topic(config.name), queues)
+        if min(topic.read_queues, topic.write_queues) >= queues:
+            return topic
+        read_queues, write_queues = max(topic.read_queues, queues), max(topic.write_queues, queues)
+        return self.put_topic(dataclasses.replace(topic, read_queues=read_queues, write_queues=write_queues))

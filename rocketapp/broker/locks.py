@@ -33,6 +33,10 @@ class _Lock:
     """The value of `since` that is on disk."""
 
 
+MOST_LOCKS = 262_144
+"""Most locks of all groups together. A client may name any queue, also one that does not exist."""
+
+
 class LockSave(NamedTuple):
     """A state of the table on its way to the disk."""
 
@@ -58,10 +62,15 @@ class LockTable:
         """Grant or renew the queues that are free, expired or already this client's; return the ones it now holds."""
         if self.is_closed(now):
             return []
+        room = MOST_LOCKS - sum(map(len, self._held.values()))
         held = self._held.setdefault(group, {})
         granted = []
         for queue in queues:
             lock = held.get(queue)
+            if lock is None:
+                room -= 1
+                if room < 0:
+                    continue
             if lock is None or (lock.client_id != client_id and now - lock.since > self._expiry):
                 lock = held[queue] = _Lock(client_id, now)
             elif lock.client_id != client_id:

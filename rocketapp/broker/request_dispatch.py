@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from rocketapp.errors import BrokerError, ProtocolError, StoreError
 from rocketapp.transport.connection import Connection, not_supported
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -26,6 +28,11 @@ _SENDS = frozenset(
         RequestCode.SEND_REPLY_MESSAGE_V2,
     }
 )
+
+_LARGE_BODIES = _SENDS | {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
+"""A message, and the queues of a topic: these bodies may be as large as a frame."""
+_MOST_CONTROL_BYTES, _MOST_FASTJSON_BYTES = 262_144, 16_384
+"""Most bytes of any other body; and of one that only the slow reader of fastjson's own syntax understands."""
 
 
 class RequestDispatch:
@@ -48,6 +55,8 @@ class RequestDispatch:
         if process is None:
             return _refusal(command, not_supported(command))
         try:
+            if len(command.body) > _MOST_FASTJSON_BYTES:
+                _check_body(command)
             return process(connection, command)
         except BrokerError as error:
             return _refusal(command, Command.response(command, error.code, fields={}, remark=error.remark))
@@ -59,6 +68,19 @@ class RequestDispatch:
             # A bug in one processor must not affect other requests, so the error becomes the response.
             remark = f"{type(error).__name__}: {error}"
             return _refusal(command, Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark))
+
+
+def _check_body(command: Command) -> None:
+    """Refuse, before it is decoded, a body that would keep the loop busy."""
+    if command.code in _SENDS:
+        return
+    size = len(command.body)
+    if command.code not in _LARGE_BODIES and size > _MOST_CONTROL_BYTES:
+        raise ProtocolError(f"the body has {size} bytes, limit {_MOST_CONTROL_BYTES}")
+    try:
+        msgspec.json.decode(command.body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(f"a body of {size} bytes has to be standard JSON: {error}") from None
 
 
 def not_stored(command: Command, error: StoreError) -> Command:

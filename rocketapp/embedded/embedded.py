@@ -7,6 +7,7 @@ and the store is checked at the next start.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from random import Random
@@ -26,6 +27,9 @@ from rocketapp.transport.tcp import listen_tcp
 
 MAX_FRAME_BYTES = 16_777_216
 """Java's limit. A longer frame ends its connection."""
+MOST_DESCRIPTORS = 65_536
+RESERVED_DESCRIPTORS = 256
+"""Descriptors that connections leave to the store and to the program around it."""
 
 
 class EmbeddedBroker:
@@ -124,6 +128,7 @@ class EmbeddedBroker:
         return Listener(
             serve=dispatch.serve,
             max_frame_bytes=MAX_FRAME_BYTES,
+            most_connections=_most_connections(),
             on_lost=lambda connection, _: broker.connection_lost(connection),
         )
 
@@ -146,3 +151,17 @@ class EmbeddedBroker:
                 f"cannot serve on {join_address(host, port)} ({problem}): stop what serves there, "
                 "or choose another address (port 0 takes a free one)",
             ) from None
+
+
+def _most_connections() -> int:
+    """How many connections the process's limit of descriptors leaves room for. Raises that limit if it may."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
+    descriptors = MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else min(soft, MOST_DESCRIPTORS)
+    return max(descriptors - RESERVED_DESCRIPTORS, descriptors // 2)

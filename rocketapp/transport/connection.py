@@ -30,6 +30,8 @@ SILENCE = 3.0
 """When a request timed out and the peer was silent for at least this many seconds, the connection is half-open. A
 broker that pauses for a second (garbage collection) fails the requests that wait no longer, and keeps its connection:
 to lose it would mean leaving the group."""
+_HALF_BYTES = 65_536
+"""An unfinished frame above this counts among what is kept for all peers together."""
 UNSENT_LIMIT_BYTES = 67_108_864
 """A connection whose peer leaves more bytes than this unread is ended; `Listener` limits the sum over all peers."""
 _WRITE_BYTES = 1_048_576
@@ -68,7 +70,7 @@ class Connection:
         max_frame_bytes: int,
         on_lost: Callable[[Connection, str], None] | None = None,
         on_go_away: GoAway | None = None,
-        on_unread: Callable[[Connection], None] | None = None,
+        on_kept: Callable[[Connection], None] | None = None,
         access: Access | None = None,
         is_server: bool = False,
     ) -> None:
@@ -76,10 +78,10 @@ class Connection:
 
         `access` completes every request that is sent here, and restores all that is received.
 
-        `on_unread` is called after every write to such a peer. It may end the connection.
+        `on_kept` is called after every write to such a peer, and while a long frame arrives. It may end the connection.
         """
         self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
-        self._on_unread, self._is_server = on_unread, is_server
+        self._on_kept, self._is_server = on_kept, is_server
         self._access = None if access is None or access.is_plain else access
         self._is_in_plain = access is None or access.tls is None
         self._loop = asyncio.get_running_loop()
@@ -203,6 +205,11 @@ class Connection:
         if not self._gone.done():
             self._stream.abort()
 
+    @property
+    def kept(self) -> int:
+        """Bytes that are kept for this peer: unsent ones, and those of a frame that has not arrived as a whole."""
+        return self.unsent + (0 if self.is_closed else self._reader.waiting_bytes)
+
     def disown(self) -> None:
         """In a forked child: it is the parent's."""
         if self._stream is not None:
@@ -227,6 +234,9 @@ class Connection:
             return
         if commands:
             self._last_frame = self.last_heard
+        elif self._on_kept is not None and self._reader.waiting_bytes > _HALF_BYTES:
+            self._on_kept(self)
+            return
         if self._backlog:
             self._backlog.extend(commands)
             return
@@ -317,8 +327,8 @@ class Connection:
     def _judge_slow_reader(self) -> None:
         if self.unsent > UNSENT_LIMIT_BYTES:
             self.abort(f"the peer leaves {self.unsent} bytes unread")
-        elif self._on_unread is not None:
-            self._on_unread(self)
+        elif self._on_kept is not None:
+            self._on_kept(self)
 
     def _flush(self) -> None:
         stream, out = self._stream, self._out
@@ -384,23 +394,31 @@ def not_supported(request: Command) -> Command:
     )
 
 
-UNSENT_SUM_BYTES = 268_435_456
-"""When slow readers leave more bytes than this unread in total, the connections with the most unread bytes are
-ended. Peers that keep up are not counted: they have at most WRITE_HIGH_BYTES unsent."""
+KEPT_SUM_BYTES = 268_435_456
+"""When slow readers leave more bytes than this unread in total, or slow writers make us keep them of unfinished frames,
+the connections with the most of them are ended. Peers that keep up are not counted: they have at most WRITE_HIGH_BYTES
+unsent."""
 
 
 class Listener:
     """The accepted connections of one server. `accept` is what `listen_tcp` and `MemoryNetwork.listen` call."""
 
     def __init__(
-        self, *, serve: Serve, max_frame_bytes: int, on_lost: Callable[[Connection, str], None] | None = None
+        self,
+        *,
+        serve: Serve,
+        max_frame_bytes: int,
+        on_lost: Callable[[Connection, str], None] | None = None,
+        most_connections: int | None = None,
     ) -> None:
+        """`most_connections`: further ones are closed at once; None: there is no limit."""
+        self._most_connections = most_connections
         self._serve, self._max_frame_bytes, self._on_lost = serve, max_frame_bytes, on_lost
         self.connections: dict[Connection, None] = {}
         """In the order in which they were accepted."""
-        self._unread: dict[Connection, int] = {}
-        """Unsent bytes of slow readers at their last write. They may have read some of them since."""
-        self._unread_sum = 0
+        self._kept: dict[Connection, int] = {}
+        """Bytes kept for slow readers and writers at their last call. There may be fewer of them since."""
+        self._kept_sum = 0
 
     def __repr__(self) -> str:
         return f"<Listener: {len(self.connections)} connections>"
@@ -410,34 +428,36 @@ class Listener:
             serve=self._serve,
             max_frame_bytes=self._max_frame_bytes,
             on_lost=self._lost,
-            on_unread=self._count_unread,
+            on_kept=self._count_kept,
             is_server=True,
         )
         self.connections[connection] = None
         connection.attach(stream)
+        if self._most_connections is not None and len(self.connections) > self._most_connections:
+            connection.abort(f"there are {self._most_connections} connections already")
         return connection
 
     async def close(self) -> None:
         """Close every connection after its written bytes were sent."""
         await asyncio.gather(*(connection.close("the server stops") for connection in list(self.connections)))
 
-    def _count_unread(self, connection: Connection) -> None:
-        unsent = connection.unsent
-        self._unread_sum += unsent - self._unread.get(connection, 0)
-        self._unread[connection] = unsent
-        if self._unread_sum > UNSENT_SUM_BYTES:
+    def _count_kept(self, connection: Connection) -> None:
+        kept = connection.kept
+        self._kept_sum += kept - self._kept.get(connection, 0)
+        self._kept[connection] = kept
+        if self._kept_sum > KEPT_SUM_BYTES:
             self._cut_slowest()
 
     def _cut_slowest(self) -> None:
-        self._unread = {connection: unsent for connection in self._unread if (unsent := connection.unsent)}
-        self._unread_sum = sum(self._unread.values())
-        while self._unread_sum > UNSENT_SUM_BYTES:
-            slowest = max(self._unread, key=self._unread.__getitem__)
+        self._kept = {connection: kept for connection in self._kept if (kept := connection.kept)}
+        self._kept_sum = sum(self._kept.values())
+        while self._kept_sum > KEPT_SUM_BYTES:
+            slowest = max(self._kept, key=self._kept.__getitem__)
             # This calls `_lost`, which subtracts its bytes from the sum.
-            slowest.abort(f"{self._unread[slowest]} bytes unread, {self._unread_sum} by all peers together")
+            slowest.abort(f"{self._kept[slowest]} bytes unread, {self._kept_sum} by all peers together")
 
     def _lost(self, connection: Connection, reason: str) -> None:
         self.connections.pop(connection, None)
-        self._unread_sum -= self._unread.pop(connection, 0)
+        self._kept_sum -= self._kept.pop(connection, 0)
         if self._on_lost is not None:
             self._on_lost(connection, reason)

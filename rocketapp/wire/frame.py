@@ -25,6 +25,11 @@ class FrameReader:
         self._needed = 4
         self._dead: ProtocolError | None = None
 
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of an unfinished frame are kept."""
+        return len(self._waiting)
+
     def feed(self, data: bytes) -> list[Command]:
         """The commands that these bytes complete, each with its own copy of the body.
 

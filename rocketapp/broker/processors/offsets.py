@@ -53,9 +53,11 @@ class OffsetProcessor:
         offset = core.offsets.committed(request.group, request.topic, request.queue_id)
         if offset is None and request.set_zero_if_not_found is not False:
             # As in Apache RocketMQ, every new group reads a queue from its beginning while none of its messages
-            # was deleted yet, even with a start at the end.
-            min_offset = core.store.min_offset(request.topic, request.queue_id)
-            if min_offset <= 0 and core.store.max_offset(request.topic, request.queue_id) > 0:
+            # was deleted yet, even with a start at the end. An empty queue has no other offset either: whoever asked
+            # for its end next would pass over a message that is stored meanwhile.
+            topic = core.topics.get(request.topic)
+            is_queue = topic is not None and 0 <= request.queue_id < topic.read_queues
+            if is_queue and core.store.min_offset(request.topic, request.queue_id) <= 0:
                 offset = 0
         if offset is None:
             raise BrokerError(

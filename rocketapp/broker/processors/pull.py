@@ -27,7 +27,7 @@ MOST_BYTES = 262_144
 """Most bytes of one pull; its first message may be larger (Java: maxTransferBytesOnMessageInMemory)."""
 LONGEST_HOLD = 600.0
 """Most seconds that a pull is held, also when it asks for more. Clients ask for 15 to 30."""
-MOST_HELD = 65_536
+MOST_HELD, MOST_HELD_BY_ALL = 65_536, 131_072
 """Most held pulls of one connection: one for every queue that a topic can have."""
 
 _FOUND_NOTHING = frozenset({ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.OFFSET_FOUND_NULL})
@@ -172,6 +172,8 @@ class PullProcessor:
         return Command.response(command, ResponseCode.PULL_OFFSET_MOVED, fields=header, remark="OFFSET_RESET")
 
     def _hold(self, connection: Connection, command: Command, request: PullRequest, matches: Matches | None) -> None:
+        if len(self._held) >= MOST_HELD_BY_ALL:
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_HELD_BY_ALL} pulls are held already")
         if self._held.held_by(connection) >= MOST_HELD:
             raise BrokerError(
                 ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_HELD} pulls of this connection are held already"

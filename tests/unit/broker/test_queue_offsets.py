@@ -36,7 +36,16 @@ async def test_a_new_group_reads_a_young_queue_from_its_beginning() -> None:
         assert await query(client) == 0
         assert await query(client, zero=True) == 0
         assert await query(client, zero=False) is None
-        assert await query(client, queue_id=1) is None
+
+
+@in_virtual_time
+async def test_an_empty_queue_has_one_offset_which_hides_no_message_that_comes_next() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.send("orders")
+        assert await query(client, queue_id=1) == 0
+        assert await query(client, queue_id=1, zero=False) is None
+        assert await query(client, queue_id=99) is None
 
 
 @in_virtual_time

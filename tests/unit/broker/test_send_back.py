@@ -8,6 +8,7 @@ import pytest
 
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import Message
+from rocketapp.wire.requests.routes import decode_route
 from rocketapp.wire.requests.send_back import SendBackRequest
 from tests.unit.broker.asking import Client, running
 from tests.unit.scripted import in_virtual_time
@@ -110,3 +111,23 @@ async def test_a_group_without_retry_queues_drops_what_is_handed_back() -> None:
         assert await hand_back(client, message, level=1) == ResponseCode.SUCCESS
         await asyncio.sleep(2)
         assert (await client.pull("%RETRY%billing")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@in_virtual_time
+async def test_a_retry_topic_grows_with_the_retry_queues_of_its_group() -> None:
+    """A retry in a queue that no route names would be read by nobody."""
+    async with running() as broker:
+        client = await broker.client()
+        await client.heartbeat("billing", "orders")
+        change = b'{"groupName":"billing","retryQueueNums":8}'
+        await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, change)
+        await client.send("orders", b"x", queue_id=0)
+        (first,) = await client.messages("orders")
+        for _ in range(40):
+            assert await hand_back(client, first) == ResponseCode.SUCCESS
+        route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%billing"})
+        (queues,) = decode_route(route.body).queues
+        assert (queues.read_queues, queues.write_queues) == (8, 8)
+        await asyncio.sleep(15)
+        found = [len(await client.messages("%RETRY%billing", queue_id=each, max_messages=64)) for each in range(8)]
+        assert sum(found) == 40

@@ -1,0 +1,52 @@
+"""What one client may ask of a broker that serves others too."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.broker import locks as locks_module
+from rocketapp.broker.locks import LockTable
+from rocketapp.broker.processors import pull as pull_module
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from tests.unit.broker.asking import running
+from tests.unit.scripted import in_virtual_time
+
+
+@pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, 41])
+@pytest.mark.parametrize("body", [b"{" + b"0:0," * 250_000 + b"}", b"[" * 200_000, b'{"a":"' + b"x" * 400_000 + b'"}'])
+@in_virtual_time
+async def test_a_body_that_would_keep_the_loop_busy_is_refused_before_it_is_read(code: int, body: bytes) -> None:
+    async with running() as broker:
+        client = await broker.client()
+        answer = await client.ask(code, {}, body)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+
+
+@in_virtual_time
+async def test_a_usual_heartbeat_of_many_groups_is_taken() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        topics = [f"a-topic-with-a-long-name-{number}" for number in range(300)]
+        assert (await client.heartbeat("billing", *topics)).code == ResponseCode.SUCCESS
+
+
+@in_virtual_time
+async def test_held_pulls_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_module, "MOST_HELD_BY_ALL", 2)
+    async with running() as broker:
+        clients = [await broker.client(str(number)) for number in range(3)]
+        await clients[0].send("orders", queue_id=0)
+        first, second, third = (client.pull("orders", 1) for client in clients)
+        assert (await third).code == ResponseCode.SYSTEM_BUSY
+        assert not first.done()
+        assert not second.done()
+
+
+def test_locks_are_bounded_over_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks_module, "MOST_LOCKS", 3)
+    table = LockTable(60.0)
+    queues = [MessageQueue("T", "b", number) for number in range(5)]
+    assert table.lock("A", queues[:2], "a", 0.0) == queues[:2]
+    assert table.lock("B", queues, "b", 0.0) == queues[:1]
+    assert table.lock("A", queues[:2], "a", 1.0) == queues[:2]
