@@ -42,7 +42,6 @@ from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import READ_WRITE, TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
@@ -209,6 +208,8 @@ class Broker:
         await self._lock_writer.close()
         self._flusher.close()
         self._core.store.flush()
+        if self._core.store.problem is None:
+            self._core.offsets.transactions_done(*self._core.halves.progress())
         self._saving.save_all()
         self._core.delays.close()
         self._core.store.close()
@@ -237,9 +238,13 @@ class Broker:
         self._saving.save_names()  # what could not be written when it changed
         if self._core.locks.dirty:
             self._lock_writer.save()
+        progress = self._core.halves.progress()
+        if await self._flusher.log_first():
+            self._core.offsets.transactions_done(*progress)
         save = self._saving.offsets_to_save()
         if save is not None:
-            await self._flusher.log_first(save)
+            await self._flusher.log_first()
+            await self._flusher.run(save)
 
     async def _save_delay_offsets(self) -> None:
         save = self._core.delays.to_save()
@@ -309,11 +314,7 @@ def _recover(
     )
     saving.load(store)
     saving.load_locks(store)
-    saving.save_names()
-    saving.save_offsets()
-    with contextlib.suppress(StoreError):
-        # A full disk does not keep a broker from serving what it has.
-        saving.save_locks()
+    saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
     lock_writer = LockWriter(saving, locks, in_thread=in_thread)
     core = Core(
         config=config,
@@ -322,7 +323,9 @@ def _recover(
         monotonic=monotonic,
         store=store,
         delays=DelayService(store, files, clock, observe),
-        halves=HalfMessages(store, observe, timeout=config.transaction_timeout),
+        halves=HalfMessages(
+            store, observe, timeout=config.transaction_timeout, progress=offsets.transactions_progress()
+        ),
         topics=topics,
         groups=groups,
         offsets=offsets,

@@ -30,7 +30,7 @@ PROGRESS = "delay.progress"
 """Our own file beside Apache's delayOffset.json. It is written after each delivery, without a sync."""
 
 _LEVELS = range(1, len(DELAY_SECONDS) + 1)
-_BATCH = 64
+_BATCH, _BATCH_BYTES = 64, 4_194_304
 _PROGRESS = struct.Struct(f">q{len(DELAY_SECONDS)}q")
 _CRC = struct.Struct(">I")
 
@@ -164,10 +164,10 @@ class DelayService:
         return latest
 
     def _deliver_batch(self, level: int, now_ms: int) -> int:
-        """Deliver up to 64 messages of a level; return how many of its entries were processed."""
+        """Deliver up to 64 messages of a level, or some MiB; return how many of its entries were processed."""
         offset = start = self._first(level)
-        records = []
-        while offset - start < _BATCH:
+        records: list[Record] = []
+        while offset - start < _BATCH and sum(len(record.body) for record in records) < _BATCH_BYTES:
             entry = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
             if entry is None or self._due(level, offset, entry[2], now_ms) > now_ms:
                 break

@@ -55,10 +55,11 @@ class Flusher:
         async with self._flushing:
             await self._finish(self._store.begin_flush())
 
-    async def log_first(self, save: Callable[[], None]) -> None:
-        """Save a table after the log that it describes, so that it never tells of messages that are lost."""
-        await self._flush_to(self._store.end_position)
-        await self.run(save)
+    async def log_first(self) -> bool:
+        """Flush the log before a table is saved that describes it; whether all that was appended is durable now."""
+        end = self._store.end_position
+        await self._flush_to(end)
+        return self._store.durable_position >= end
 
     def holding(self, table: Mapping[int, Process]) -> dict[int, Process]:
         """The same processors, whose replies wait until what they appended is durable."""

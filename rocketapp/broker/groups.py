@@ -98,6 +98,8 @@ class GroupTable(ConfigTable[GroupConfig]):
 
     def __init__(self, version: DataVersion) -> None:
         super().__init__(version)
+        self._forbidden: Mapping[str, Any] = {}
+        """What Apache RocketMQ forbids groups in single topics: kept for it, and not obeyed here."""
         for name in _SYSTEM_GROUPS:
             self._configs[name] = GroupConfig(name)
 
@@ -113,7 +115,7 @@ class GroupTable(ConfigTable[GroupConfig]):
         """As Java's broker saves it in subscriptionGroup.json."""
         return {
             "dataVersion": self._version.to_json(),
-            "forbiddenTable": {},
+            "forbiddenTable": self._forbidden,
             "subscriptionGroupTable": {name: config.members for name, config in sorted(self._configs.items())},
         }
 
@@ -122,6 +124,9 @@ class GroupTable(ConfigTable[GroupConfig]):
         table = saved.get("subscriptionGroupTable")
         if not isinstance(table, Mapping):
             raise ValueError("no subscriptionGroupTable in it")
+        forbidden = saved.get("forbiddenTable")
+        if isinstance(forbidden, Mapping):
+            self._forbidden = forbidden
         for members in table.values():
             config = GroupConfig.of_members(members)
             self._configs[config.name] = config

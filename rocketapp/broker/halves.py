@@ -3,6 +3,9 @@
 A half message waits in RMQ_SYS_TRANS_HALF_TOPIC. Its end is a record in RMQ_SYS_TRANS_OP_HALF_TOPIC that names its
 offset there, so what is open is found again after a restart. Java: TransactionalMessageBridge.
 
+How far both queues need not be read again is a committed offset of CID_RMQ_SYS_TRANS in each of them, as in Apache
+RocketMQ: what one of the two has finished with, the other does not open again.
+
 Rule: a commit and its end are one write, all or nothing, and the commit comes first. Only a crash where a new file of
 the log begins between them makes the broker ask again: the message may come twice, and is never lost.
 """
@@ -26,6 +29,8 @@ from rocketapp.wire.requests.transactions import EndTransaction
 
 MOST_CHECKS = 15
 """Questions after which a half message without a decision is given up (Java: transactionCheckMax)."""
+LONGEST_OPEN_MS = 72 * 3_600_000
+"""Age at which a half message is given up whose group has no member to ask (Java: fileReservedTime)."""
 _ENDED_TAG = "d"
 
 
@@ -45,10 +50,14 @@ class OpenHalf:
 class HalfMessages:
     """The half messages of one store. The owner of the timer asks `due` and tells producers."""
 
-    def __init__(self, store: MessageStore, observe: Observe, *, timeout: float) -> None:
-        """timeout: seconds after which the producer of a half message is asked."""
+    def __init__(
+        self, store: MessageStore, observe: Observe, *, timeout: float, progress: tuple[int, int] = (0, 0)
+    ) -> None:
+        """timeout: seconds after which the producer of a half message is asked. progress: that of the last run."""
         self._store, self._observe, self._timeout = store, observe, timeout
-        self._open: dict[int, OpenHalf] = {one.offset: one for one in self._stored()}
+        self._ends: dict[int, int] = self._ended(progress[1])
+        """Where the ends of half messages are in their queue, for those behind the first open one."""
+        self._open: dict[int, OpenHalf] = {one.offset: one for one in self._stored(progress[0])}
         self.on_committed: Callable[[str], object] = str
         """Called with the id of each message that is committed; a test kit replaces it."""
 
@@ -57,6 +66,13 @@ class HalfMessages:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def progress(self) -> tuple[int, int]:
+        """The first open half message, and the first end of one behind it: a start reads the queues from there on."""
+        store = self._store
+        first = min(self._open, default=store.max_offset(HALF_TOPIC, 0))
+        self._ends = {half: end for half, end in self._ends.items() if half > first}
+        return first, min(self._ends.values(), default=store.max_offset(OP_TOPIC, 0))
 
     def add(self, record: Record, unique_key: str, now_ms: int) -> Appended:
         """Store a half message. Its transaction id is its unique key."""
@@ -100,16 +116,17 @@ class HalfMessages:
 
         `can_ask`: whether this producer group has a member. A group without one is asked when it has one again.
 
-        What was asked about too often goes to TRANS_CHECK_MAX_TIME_TOPIC.
+        What was asked about too often, or is too old, goes to TRANS_CHECK_MAX_TIME_TOPIC.
         """
-        latest = now_ms - int(self._timeout * 1000)
+        latest, too_old = now_ms - int(self._timeout * 1000), now_ms - LONGEST_OPEN_MS
         # One of the future was stored before the clock went back: its age is not known.
-        waiting = [one for one in self._open.values() if not latest < one.stored_ms <= now_ms]
-        for half in [one for one in waiting if can_ask(one.group)]:
+        for half in [one for one in self._open.values() if not latest < one.stored_ms <= now_ms]:
+            if half.offset not in self._open or not (half.stored_ms < too_old or can_ask(half.group)):
+                continue
             record = self._real(half)
             if record is None:
                 self._close(half, None)
-            elif half.checks >= MOST_CHECKS:
+            elif half.checks >= MOST_CHECKS or half.stored_ms < too_old:
                 self._close(half, record._replace(topic=CHECKS_OVER_TOPIC, queue_id=0))
             else:
                 half.checks += 1
@@ -128,28 +145,28 @@ class HalfMessages:
         tag = names.encode({names.TAGS: _ENDED_TAG})
         # Without the comma that RocketMQ 5 writes, and can do without: 4.x reads the text as one number.
         end = Record(topic=OP_TOPIC, body=b"%d" % half.offset, raw_properties=tag)
-        self._store.append_batch([end] if last is None else [last, end])
+        self._ends[half.offset] = self._store.append_batch([end] if last is None else [last, end])[-1].queue_offset
         del self._open[half.offset]
 
-    def _stored(self) -> Iterator[OpenHalf]:
+    def _stored(self, begin: int) -> Iterator[OpenHalf]:
         """What a run before this one has left open. Messages that have ended are not read."""
-        store, ended = self._store, self._ended()
-        for offset in range(store.min_offset(HALF_TOPIC, 0), store.max_offset(HALF_TOPIC, 0)):
-            data = None if offset in ended else store.message(HALF_TOPIC, 0, offset)
+        store = self._store
+        for offset in range(max(store.min_offset(HALF_TOPIC, 0), begin), store.max_offset(HALF_TOPIC, 0)):
+            data = None if offset in self._ends else store.message(HALF_TOPIC, 0, offset)
             if data is not None:
                 record = decode_record(data)
                 found = names.decode(record.raw_properties)
                 group, unique_key = found.get(names.PGROUP, ""), found.get(names.UNIQ_KEY, "")
                 yield OpenHalf(offset, record.physical_offset, group, unique_key, record.stored_ms)
 
-    def _ended(self) -> set[int]:
-        """The half messages that were committed or rolled back, by their offsets."""
-        store, found = self._store, set[int]()
-        offset, end = store.min_offset(OP_TOPIC, 0), store.max_offset(OP_TOPIC, 0)
+    def _ended(self, begin: int) -> dict[int, int]:
+        """The half messages that were committed or rolled back, by their offsets, and where it says so."""
+        store, found = self._store, dict[int, int]()
+        offset, end = max(store.min_offset(OP_TOPIC, 0), begin), store.max_offset(OP_TOPIC, 0)
         while offset < end:
             # Many with one read: a store may have millions of them, and a start waits for all.
             several = store.read(OP_TOPIC, 0, offset, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
             for op in decode_records(several.body, None):
-                found.update(int(each) for each in op.stored_body.split(b",") if each.strip().isdigit())
+                found.update((int(each), op.offset) for each in op.stored_body.split(b",") if each.strip().isdigit())
             offset = max(several.next_offset, offset + 1)
         return found

@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp.broker.data_version import DataVersion
+from rocketapp.model.names import HALF_TOPIC, OP_TOPIC
 
 _SEPARATOR = "@"
+TRANSACTIONS_GROUP = "CID_RMQ_SYS_TRANS"
 
 
 class OffsetTable:
@@ -64,6 +66,17 @@ class OffsetTable:
         """The committed offset; None if the group never committed in this queue."""
         queues = self._offsets.get((topic, group))
         return None if queues is None else queues.get(queue_id)
+
+    def transactions_done(self, half_offset: int, end_offset: int) -> None:
+        """Store how far half messages and their ends need not be read again, where Apache RocketMQ looks for it."""
+        for topic, offset in ((HALF_TOPIC, half_offset), (OP_TOPIC, end_offset)):
+            if offset:
+                self._store(TRANSACTIONS_GROUP, topic, 0, offset)
+
+    def transactions_progress(self) -> tuple[int, int]:
+        """What `transactions_done` stored last, here or in Apache RocketMQ."""
+        half_offset = self.committed(TRANSACTIONS_GROUP, HALF_TOPIC, 0)
+        return half_offset or 0, self.committed(TRANSACTIONS_GROUP, OP_TOPIC, 0) or 0
 
     def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """Store how far the group has pulled. For statistics only; never saved."""

@@ -91,10 +91,13 @@ class TopicTable(ConfigTable[TopicConfig]):
         table = saved.get("topicConfigTable")
         if not isinstance(table, Mapping):
             raise ValueError("no topicConfigTable in it")
+        default = self._configs.get(DEFAULT_TOPIC)
         for name, config in table.items():
             self._configs[str(name)] = TopicConfig.from_json(config)
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
         self.dirty = False
+        # The options say what a send may create, and not what they said when the file was written.
+        self.delete(DEFAULT_TOPIC) if default is None else self.put(default)
 
 
 def _system_topics(cluster: str, broker: str, *, auto_create: bool, queues: int) -> Iterator[TopicConfig]:

@@ -17,9 +17,10 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.messages import QueryRequest
 
-MOST_LOOKED_AT = 20_000
+MOST_LOOKED_AT, MOST_LOOKED_AT_BYTES = 20_000, 33_554_432
 """Newest messages of a topic that are looked at, over all its queues: other requests wait meanwhile, some 50 ms."""
-MOST_FOUND = 64
+MOST_FOUND, MOST_FOUND_BYTES = 64, 8_388_608
+"""Most messages of an answer; clients end a connection that brings a frame of more than 16 MiB."""
 _READ_MESSAGES, _READ_BYTES = 32, 262_144
 
 
@@ -36,8 +37,8 @@ class QueryProcessor:
         """The newest messages with the key, the oldest of them first."""
         request = QueryRequest.from_fields(command.fields)
         found = [pair for pair in self._look(request) if _is_wanted(pair[0], request)]
-        found.sort(key=lambda pair: pair[0].stored_ms)
-        chosen = found[-max(1, min(request.most, MOST_FOUND)) :]
+        found.sort(key=lambda pair: (pair[0].stored_ms, pair[0].physical_offset))
+        chosen = _newest(found[-max(1, min(request.most, MOST_FOUND)) :])
         if not chosen:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
         body = b"".join(record for _, record in chosen)
@@ -53,18 +54,36 @@ class QueryProcessor:
         store, key = self._core.store, request.key.encode()
         queues = store.queue_ids(request.topic)
         for queue_id in queues:
-            end = store.max_offset(request.topic, queue_id)
-            at = max(store.min_offset(request.topic, queue_id), end - MOST_LOOKED_AT // len(queues), 0)
-            while at < end:
-                read = store.read(request.topic, queue_id, at, max_messages=_READ_MESSAGES, max_bytes=_READ_BYTES)
-                if key in read.body:
-                    begin = 0
-                    for message in decode_records(read.body, None):
-                        yield message, read.body[begin : begin + message.size]
-                        begin += message.size
-                if read.next_offset <= at:
-                    break
-                at = read.next_offset
+            stop = store.max_offset(request.topic, queue_id)
+            first = max(store.min_offset(request.topic, queue_id), stop - MOST_LOOKED_AT // len(queues), 0)
+            room = MOST_LOOKED_AT_BYTES // len(queues)
+            while first < stop and room > 0:
+                at = begin = max(stop - _READ_MESSAGES, first)
+                while at < stop:
+                    read = store.read(request.topic, queue_id, at, max_messages=stop - at, max_bytes=_READ_BYTES)
+                    room -= len(read.body)
+                    if key in read.body:
+                        yield from _records(read.body)
+                    at = max(read.next_offset, at + 1)
+                stop = begin
+
+
+def _records(body: bytes) -> Iterator[tuple[Message, bytes]]:
+    begin = 0
+    for message in decode_records(body, None):
+        yield message, body[begin : begin + message.size]
+        begin += message.size
+
+
+def _newest(found: list[tuple[Message, bytes]]) -> list[tuple[Message, bytes]]:
+    """As many of the last ones as an answer has room for, at least one."""
+    size = count = 0
+    for _, record in reversed(found):
+        size += len(record)
+        if count and size > MOST_FOUND_BYTES:
+            break
+        count += 1
+    return found[len(found) - count :]
 
 
 def _is_wanted(message: Message, request: QueryRequest) -> bool:

@@ -54,7 +54,7 @@ class RuntimeProcessor:
             "msgGetTotalTodayMorning": "0",
             "msgGetTotalYesterdayMorning": "0",
             "pageCacheLockTimeMills": "0",
-            "earliestMessageTimeStamp": str(self._earliest_ms(now_ms)),
+            "earliestMessageTimeStamp": str(core.store.first_stored_ms() or now_ms),
             "commitLogDiskRatio": "0.0",
             "timerReadBehind": "0",
             "timerOffsetBehind": "0",
@@ -66,16 +66,6 @@ class RuntimeProcessor:
             table[f"{name}ThreadPoolQueueSize"] = size
             table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return Command.response(command, ResponseCode.SUCCESS, body=encode_kv_table(table))
-
-    def _earliest_ms(self, now_ms: int) -> int:
-        """When the oldest message was stored; `now_ms` for an empty broker."""
-        core = self._core
-        times = (
-            core.store.earliest_stored_ms(topic.name, queue_id)
-            for topic in core.topics
-            for queue_id in range(topic.read_queues)
-        )
-        return min((ms for ms in times if ms is not None and ms > 0), default=now_ms)
 
     def message_at(self, connection: Connection, command: Command) -> Command:
         offset = read.int64(command.fields, "offset")

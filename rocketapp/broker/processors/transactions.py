@@ -6,6 +6,8 @@ AbstractTransactionalMessageCheckListener). A half message arrives as a send: se
 
 from __future__ import annotations
 
+import asyncio
+
 from rocketapp.broker.core import Core
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import ConnectionLostError
@@ -15,6 +17,9 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import FLAG_ONE_WAY, Command
 from rocketapp.wire.record import encode_record
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
+
+MOST_PER_TURN = 256
+"""Questions that are asked before other requests have their turn."""
 
 
 class TransactionProcessor:
@@ -32,11 +37,14 @@ class TransactionProcessor:
             return None
         return Command.response(command, ResponseCode.SUCCESS, fields={})
 
-    def check(self) -> None:
-        """Ask one member of each producer group about what it has left open."""
+    async def check(self) -> None:
+        """Ask one member of each producer group about what it has left open, some in each turn of the loop."""
         core = self._core
         members = core.producers
-        for half, record in core.halves.due(int(core.clock.now() * 1000), lambda group: bool(members.channels(group))):
+        due = core.halves.due(int(core.clock.now() * 1000), lambda group: bool(members.channels(group)))
+        for number, (half, record) in enumerate(due, 1):
+            if number % MOST_PER_TURN == 0:
+                await asyncio.sleep(0)
             question = CheckTransaction(
                 half_offset=half.offset,
                 physical_offset=half.physical,
@@ -47,6 +55,8 @@ class TransactionProcessor:
             )
             body = encode_record(record._replace(queue_offset=half.offset, physical_offset=half.physical))
             channels = members.channels(half.group)
+            if not channels:
+                continue
             # In turn: one that does not know the topic leaves it to the next.
             channel = channels[half.checks % len(channels)]
             assert isinstance(channel, Connection)

@@ -10,6 +10,7 @@ One thread uses a store; only `Flush.run` may run in another one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, QueueFiles
-from rocketapp.broker.store.files import Files, replace_whole
+from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
@@ -98,7 +99,11 @@ class MessageStore:
         return f"<MessageStore {len(self._queues)} queues, log to {self._log.end}>"
 
     def _begin(self) -> Checkpoint:
-        replace_whole(self._files, ABORT, str(os.getpid()).encode())
+        abort = self._files.open(ABORT, create=True)
+        with contextlib.suppress(OSError):  # a full disk has room for the name, which says everything
+            abort.truncate(0)
+            abort.write(b"%d" % os.getpid(), 0)
+        abort.close()
         checkpoint = Checkpoint(self._files)
         if self._log.min_position == self._log.files_end:
             checkpoint.say_flushed(self._log.min_position)  # an empty log is certainly flushed
@@ -390,6 +395,10 @@ class MessageStore:
         """When a message was stored, in milliseconds since 1970; None if the queue does not have it."""
         entry = self.entry(topic, queue_id, offset)
         return None if entry is None else stored_ms_at(self._log, entry[0])
+
+    def first_stored_ms(self) -> int | None:
+        """When the first record of the log was stored, in milliseconds since 1970; None for an empty log."""
+        return stored_ms_at(self._log, self._log.min_position)
 
     def earliest_stored_ms(self, topic: str, queue_id: int) -> int | None:
         """When the oldest message that still exists was stored, in milliseconds since 1970."""

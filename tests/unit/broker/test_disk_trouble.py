@@ -9,7 +9,8 @@ from typing import Any
 from rocketapp.broker.store.files import Bytes, File, MemoryFiles
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest
-from tests.unit.broker.asking import running
+from tests.unit.broker.asking import Running, running
+from tests.unit.broker.store.disk import Disk
 from tests.unit.scripted import in_virtual_time
 
 
@@ -136,3 +137,29 @@ async def test_delayed_messages_wait_for_a_disk_that_has_room_again() -> None:
         files.refused = "nothing"
         await asyncio.sleep(1.1)
         assert [message.body for message in await client.messages("orders")] == [b"late"]
+
+
+@in_virtual_time
+async def test_a_full_disk_prevents_no_start() -> None:
+    """What is there can be overwritten; nothing new and nothing longer has room."""
+    disk = Disk()
+    first = Running(disk)  # type: ignore[arg-type]
+    await first.start()
+    client = await first.client()
+    await client.send("orders", b"x", queue_id=0)
+    await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 7).to_fields())
+    await first.broker.stop()
+
+    def full(number: int, name: str, path: str) -> None:
+        if name == "write" and path not in ("checkpoint", "delay.progress"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    disk.on_call = full
+    again = Running(disk)  # type: ignore[arg-type]
+    await again.start()
+    client = await again.client()
+    assert [message.body for message in await client.messages("orders")] == [b"x"]
+    assert (await client.send("orders", queue_id=0)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    disk.on_call = None
+    assert (await client.send("orders", queue_id=0)).code == ResponseCode.SUCCESS
+    await again.broker.stop()

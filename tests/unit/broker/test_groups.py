@@ -49,3 +49,10 @@ def test_what_is_no_configuration_is_refused(members: object) -> None:
 def test_a_file_without_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match="subscriptionGroupTable"):
         GroupTable(DataVersion(0)).load({})
+
+
+def test_what_apache_forbids_a_group_stays_in_the_file() -> None:
+    saved = {"forbiddenTable": {"billing": {"orders": 1}}, "subscriptionGroupTable": {}}
+    groups = GroupTable(DataVersion(0))
+    groups.load(saved)
+    assert groups.to_json()["forbiddenTable"] == {"billing": {"orders": 1}}

@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from rocketapp.broker.halves import HalfMessages
+from rocketapp.broker.halves import LONGEST_OPEN_MS, HalfMessages
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
-from rocketapp.model.names import HALF_TOPIC, OP_TOPIC
+from rocketapp.model.names import CHECKS_OVER_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketapp.wire.layout import TRANSACTION_COMMIT
 from rocketapp.wire.requests.transactions import EndTransaction
 from tests.unit.broker.store.disk import Disk
-from tests.unit.broker.store.stores import Events, bodies, open_store, record
+from tests.unit.broker.store.stores import Events, Watched, bodies, open_store, record
 
 SENT = 100
+LATER_MS = 1_700_000_100_000
+"""When the producers of all that `ended_but_one` stored are asked."""
 
 
 def ended_but_one(store: MessageStore) -> None:
@@ -84,5 +86,44 @@ def test_a_half_message_that_has_ended_is_not_opened_by_another_ones_entry() -> 
     store.close()
     queue = files.open(f"consumequeue/{HALF_TOPIC}/0/00000000000000000000")
     queue.write(queue.read(20, 20), 50 * 20)
-    (half,) = [one.offset for one, _ in HalfMessages(open_store(files), Events(), timeout=0.0).due(1 << 50, bool)]
+    (half,) = [one.offset for one, _ in HalfMessages(open_store(files), Events(), timeout=0.0).due(LATER_MS, bool)]
     assert half == 50
+
+
+def test_a_start_reads_no_end_of_what_lies_before_the_first_open_half_message() -> None:
+    files = Watched()
+    store = open_store(files)
+    ended_but_one(store)
+    halves = HalfMessages(store, Events(), timeout=6.0)
+    progress = halves.progress()
+    assert progress == (50, 50)
+    files.bytes_read("commitlog")
+    again = HalfMessages(store, Events(), timeout=6.0, progress=progress)
+    assert len(again) == 1
+    assert sum(files.bytes_read("commitlog")) < store.end_position * 0.6
+    (half,) = [one for one, _ in again.due(LATER_MS, bool)]
+    again.end(EndTransaction("makers", "orders", half.offset, half.physical, TRANSACTION_COMMIT, "A1"))
+    assert again.progress() == (SENT, SENT)
+    assert not len(HalfMessages(store, Events(), timeout=6.0, progress=again.progress()))
+
+
+def test_what_apache_has_put_back_and_ended_is_not_open_again() -> None:
+    """It moves its offset past a half message that it puts back, and writes an end for the copy alone."""
+    store = open_store()
+    half = record(topic=HALF_TOPIC, more=b"PGROUP\x01makers\x02REAL_TOPIC\x01orders\x02REAL_QID\x010\x02")
+    for _ in range(2):
+        store.append(half)
+    store.append(record(b"1,", OP_TOPIC))
+    assert len(HalfMessages(store, Events(), timeout=6.0)) == 1
+    assert not len(HalfMessages(store, Events(), timeout=6.0, progress=(1, 0)))
+
+
+def test_a_half_message_that_nobody_can_be_asked_about_ends_in_the_end() -> None:
+    store = open_store()
+    halves = HalfMessages(store, Events(), timeout=6.0)
+    halves.add(record(b"old", topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
+    assert list(halves.due(LONGEST_OPEN_MS, lambda group: False)) == []
+    assert len(halves) == 1
+    assert list(halves.due(LONGEST_OPEN_MS + 1, lambda group: False)) == []
+    assert not len(halves)
+    assert bodies(store, CHECKS_OVER_TOPIC) == [b"old"]

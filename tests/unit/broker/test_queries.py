@@ -62,3 +62,29 @@ async def test_of_a_long_topic_the_newest_are_looked_at(monkeypatch: pytest.Monk
             await send(client, number, keys="k")
         assert (await query(client, "ID9", unique=True)).code == ResponseCode.QUERY_NOT_FOUND
         assert bodies(await query(client, "ID10", unique=True)) == [b"10"]
+
+
+@in_virtual_time
+async def test_an_answer_has_as_many_of_the_newest_as_a_frame_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MOST_FOUND_BYTES", 2000)
+    async with running() as broker:
+        client = await broker.client()
+        for number in range(64):
+            await send(client, number, keys="k" + "x" * 100 + " all")
+        answer = await query(client, "all")
+        assert 1000 < len(answer.body) <= 2000
+        assert bodies(answer)[-1] == b"63"
+        monkeypatch.setattr(queries, "MOST_FOUND_BYTES", 10)
+        assert bodies(await query(client, "all")) == [b"63"]
+
+
+@in_virtual_time
+async def test_of_large_messages_only_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MOST_LOOKED_AT_BYTES", 100_000)
+    async with running() as broker:
+        client = await broker.client()
+        for number in range(200):
+            properties = names.encode({names.UNIQ_KEY: f"ID{number}"}).decode()
+            await client.send("orders", bytes(1000), properties, queue_id=0)
+        assert (await query(client, "ID9", unique=True)).code == ResponseCode.QUERY_NOT_FOUND
+        assert (await query(client, "ID150", unique=True)).code == ResponseCode.SUCCESS

@@ -79,3 +79,16 @@ def test_a_table_is_read_back_as_it_was_saved() -> None:
 def test_what_is_no_table_is_refused(saved: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"topicConfigTable|topicName"):
         table().load(saved)
+
+
+def test_the_options_hold_for_a_directory_that_was_written_with_others() -> None:
+    saved = table().to_json()
+    strict = table(auto_create=False)
+    strict.load(saved)
+    assert strict.inherited("orders", "TBW102", 4) is None
+    assert strict.dirty
+    fewer = TopicTable(DataVersion(0), cluster="DefaultCluster", broker="broker-a", auto_create=True, queues=3)
+    fewer.load(saved)
+    config = fewer.inherited("orders", "TBW102", 16)
+    assert config is not None
+    assert config.read_queues == 3
