@@ -30,6 +30,7 @@ from rocketapp.model import event as events
 from rocketapp.model.outcome import COMMIT, Decisions, Pause
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.policy import Policy
+from rocketapp.model.subscription import ALL_TAGS
 from rocketapp.producer.producer import Producer
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.wire.record import Message
@@ -38,7 +39,7 @@ from tests.simulation.brokers import Broker, RouteServer
 from tests.simulation.pop_brokers import PopBroker
 from tests.simulation.processes import Process
 from tests.simulation.threads import SimulatedThreads
-from tests.simulation.world import GROUP, Topic, World, number_of
+from tests.simulation.world import GROUP, TAGS, Topic, World, number_of
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 
 
@@ -261,9 +262,14 @@ class Member(_Client):
             history.append(facts.Dropped(now, self.name, name_of(event.message.queue), event.message.offset))
 
     def consumed(self, topic: Topic) -> ConsumedTopic:
+        wanted = [tag for tag in TAGS if topic.tags == ALL_TAGS or tag in topic.tags]
+        shares = [replace(topic, tags=tag, sync=TAGS.index(tag) % 2 > 0) for tag in wanted] if topic.by_tag else [topic]
+        return replace(consumed_by(*map(self._handler, shares)), broadcast=topic.broadcast)
+
+    def _handler(self, topic: Topic) -> Handler:
         retries = 0 if topic.broadcast and not topic.orderly else topic.retries
         about = subscription(
-            f"simulated:{topic.name}",
+            f"simulated:{topic.name}{topic.tags if topic.by_tag else ''}",
             topic=topic.name,
             group=GROUP,
             tags=topic.tags,
@@ -282,8 +288,7 @@ class Member(_Client):
         )
         call = self._handle_sync if topic.sync else self.handle if topic.every is None else self._poll
         decisions = Decisions() if topic.by_hand else None
-        handler = Handler(about, call if decisions is None else self._by_hand(decisions), decisions=decisions)
-        return replace(consumed_by(handler), broadcast=topic.broadcast)
+        return Handler(about, call if decisions is None else self._by_hand(decisions), decisions=decisions)
 
     def _by_hand(self, decisions: Decisions) -> Callable[[Message], Any]:
         async def handle(message: Message) -> Any:

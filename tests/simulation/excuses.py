@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from tests.simulation.history import (
     DISTURBING,
@@ -33,6 +33,14 @@ LONG = 1.0
 ROUTES_HEARD = 40.0
 """Seconds after which every member has heard of changed routes: it asks for them every 30 s, and a look that fails is
 repeated."""
+
+Forwards = Callable[[str, int], bool]
+"""Whether this member hands a message of its queues, by number, to another one: only that one wants it."""
+
+
+def nothing(owner: str, number: int) -> bool:
+    """Where no member forwards."""
+    return False
 
 
 class Faults:

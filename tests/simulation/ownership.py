@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tests.simulation.excuses import LOCK_LIFE, NEVER, ROUTES_HEARD, Faults, Routes
+from tests.simulation.excuses import LOCK_LIFE, NEVER, ROUTES_HEARD, Faults, Forwards, Routes, nothing
 from tests.simulation.history import (
     CRASH,
     Assigned,
@@ -66,8 +66,9 @@ def double_sessions(history: History) -> list[str]:
     return findings
 
 
-def two_owners(history: History, orderly: Collection[str]) -> list[str]:
-    """Once a member has a queue, the one before starts nothing in it any more.
+def two_owners(history: History, orderly: Collection[str], forwards: Forwards = nothing) -> list[str]:
+    """Once a member has a queue, the one before starts nothing in it any more, nor does another one unless the owner
+    forwards to it, or, of a concurrent queue, an owner before.
 
     An orderly queue is given up before another member gets it, unless its owner crashed, or was frozen or held back in
     the last 60 s. Of a concurrent queue the owner before has 3 s to hear of it, and 60 s after a fault that reached one
@@ -75,6 +76,7 @@ def two_owners(history: History, orderly: Collection[str]) -> list[str]:
     crashed: brokers drop it from their lists at different times.
     """
     findings, owners, faults = [], dict[str, Assigned](), Faults()
+    had: dict[str, set[str]] = {}
     sessions, routes, crashed = dict[str, dict[str, float]](), Routes(), NEVER
     for event in history:
         faults.see(event)
@@ -94,6 +96,7 @@ def two_owners(history: History, orderly: Collection[str]) -> list[str]:
                     if other != event.member and not faults.reached((other, broker), event.at - LOCK_LIFE)
                 ]
             others[event.member] = event.at
+            had.setdefault(event.queue, set()).add(event.member)
         elif isinstance(event, Released):
             left = sessions.setdefault(event.queue, {})
             left.pop(event.member, None)
@@ -102,8 +105,10 @@ def two_owners(history: History, orderly: Collection[str]) -> list[str]:
                 del owners[event.queue]
         elif isinstance(event, Started) and (owner := owners.get(event.queue)) is not None:
             who = owner.member, event.member, broker_of(event.queue)
+            forwarding = {owner.member} if topic_of(event.queue) in orderly else had[event.queue]
             if (
                 owner.member != event.member
+                and not any(forwards(one, event.number) for one in forwarding)
                 and event.at > owner.at + HAND_OVER
                 and not faults.reached(who, owner.at - RECOVERY)
                 and not (

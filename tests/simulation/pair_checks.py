@@ -9,10 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tests.simulation import checks, ownership
+from tests.simulation import checks, ownership, repeats
+from tests.simulation.excuses import Forwards
 from tests.simulation.history import (
     CRASH,
     LEAVE,
+    LEFT,
     REFUSED,
     Assigned,
     Cancelled,
@@ -23,6 +25,7 @@ from tests.simulation.history import (
     History,
     Paused,
     Place,
+    Released,
     Resumed,
     Started,
     Stored,
@@ -44,6 +47,8 @@ THREAD_HELD = 0.05
 """Seconds for which a call among members may hold one of a broker's threads."""
 THREAD_AWAITED = 0.1
 """Seconds for which a request, of whatever group, may wait until one of these threads is free."""
+ASKED_AGAIN = 1.2
+"""Seconds after which the owner of a queue has asked again what became of a message that it has forwarded."""
 MOST_DEATHS = 8
 """Processes that one message may end: it is certain to be the cause after four deaths that blame it, and before each of
 these may come one that blames nobody, for several quarantined messages were in flight, of different handlers."""
@@ -57,6 +62,7 @@ def broken(
     prompt: Collection[str],
     retries: Mapping[str, int],
     refused: Collection[tuple[int, int]],
+    forwards: Forwards,
     within: float,
 ) -> list[str]:
     """Everything that is wrong. `prompt`: topics of which no message has to wait for a rate, a breaker or a taker."""
@@ -69,6 +75,10 @@ def broken(
         *checks.overtaking(judged, orderly, keyed),
         *ownership.overlaps(history, orderly, keyed),
         *ownership.double_sessions(history),
+        *checks.commits_back(history, {*orderly, *keyed}),
+        *ownership.two_owners(history, {*orderly, *keyed}, forwards),
+        *repeats.repeats(as_heard(judged), {*orderly, *keyed}, keyed, {*retries} - {*orderly}, forwards),
+        *repeats.late_commits(judged, orderly),
         *calls_while_paused(history),
         *attempts_without_calls(history, retries, refused),
         *held_up(history, prompt, {*orderly, *keyed}),
@@ -91,6 +101,50 @@ def with_deaths(history: History) -> list[Event]:
             case Fault(kind=kind, who=who) if kind == CRASH:
                 for call in running.pop(who, {}).values():
                     found.append(Finished(event.at, *call[1:], False))
+    return found
+
+
+def as_heard(history: Iterable[Event]) -> list[Event]:
+    """The same history, in which a call has failed whose end does not count: its message is called again.
+
+    It was cancelled; or it still ran, in a thread or at another member, when a member that leaves gave its queue up;
+    or its member has left, and it runs on in a thread; or it was forwarded, and ended so short a time before its member
+    had left that the owner of its queue has not asked again.
+    """
+    found, leaving = list[Event](), set[str]()
+    running, cut = set[Started](), set[tuple[str, str, int, int]]()
+    owners, forwarded = dict[str, str](), list[tuple[str, int]]()
+
+    def fail(at: float, calls: Collection[Started]) -> None:
+        running.difference_update(calls)
+        for call in sorted(calls):
+            cut.add((call.member, call.queue, call.offset, call.attempt))
+            found.append(Finished(at, *call[1:], False))
+
+    for event in history:
+        match event:
+            case Fault(kind=kind, who=who) if kind == LEAVE:
+                leaving.add(who)
+            case Fault(kind=kind, who=who) if kind == LEFT:
+                fail(event.at, {call for call in running if call.member == who})
+                for index in (index for member, index in forwarded if member == who):
+                    if (ended := found[index]).at > event.at - ASKED_AGAIN:
+                        found[index] = Finished(*ended[:6], False)
+            case Assigned(member=member, queue=queue):
+                owners[queue] = member
+            case Started():
+                running.add(event)
+            case Released(member=member, queue=queue) if member in leaving:
+                fail(event.at, {call for call in running if call.queue == queue})
+            case Finished() | Cancelled():
+                call = event.member, event.queue, event.offset, event.attempt
+                running = {one for one in running if (one.member, one.queue, one.offset, one.attempt) != call}
+                if call in cut:
+                    cut.discard(call)
+                    continue
+                if owners.get(event.queue) != event.member:
+                    forwarded.append((event.member, len(found)))
+        found.append(Finished(*event, False) if isinstance(event, Cancelled) else event)
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.simulation import history as facts
 from tests.simulation.cluster import Cluster, Member, catch_up, name_of
 from tests.simulation.disturber import Group
 from tests.simulation.threads import block
-from tests.simulation.world import GROUP, Topic, World, number_of
+from tests.simulation.world import GROUP, TAGS, Topic, World, number_of
 
 PAIRS = "pairs"
 ORDERLY, KEYED, POP, POLL, BROADCAST, SINK, BATCH = "orderly", "keyed", "pop", "poll", "broadcast", "sink", "batch"
@@ -125,7 +126,9 @@ def topics_of(seed: int, elements: Collection[str]) -> tuple[Topic, ...]:
     if RATE in elements:
         main = replace(main, rate=random.choice((5.0, 20.0)))
     may_block = not (main.sink or main.batch or main.every is not None or STOP in elements)
-    return replace(main, sync=is_sync and may_block), second, probe
+    # Rate and breaker of a handler are checked as those of its topic.
+    by_tag = may_block and not {RATE, BREAKER, ADJUST} & set(elements) and Random(f"{seed}/handlers").random() < 0.4
+    return replace(main, by_tag=by_tag, sync=is_sync and may_block and not by_tag), second, probe
 
 
 class PairMember(Member):
@@ -242,9 +245,15 @@ class Pairs:
         self._killers = {random.randint(20, 150)} if has_killers and random.random() < 0.5 else set[int]()
         self._awaits_killer = bool(self._killers) and ROLL_OUT in elements
         """It shall be one that old members forward, if it is in a queue of theirs."""
+        self._tags: dict[int, str] = {}
+        """Of the messages of `orders`, by number."""
         self._kills: dict[int, int] = {}
-        self._noted_kills: dict[int, int] = {}
-        """Those of members that note down what they have in flight: of Java's nobody learns which message it was."""
+        self._noted_kills: Counter[tuple[int, int]] = Counter()
+        """Those of members that note down what they have in flight: of Java's nobody learns which message it was.
+
+        By number, and how many dead letters there were of it: one that is not committed when its owner dies comes
+        again, and nothing is known of it.
+        """
         self._calls: dict[int, int] = {}
         self._stops = {random.randint(10, 120), random.randint(10, 120)} if STOP in elements else set[int]()
         self.stopped_for: float = random.choice((5.0, 90.0))
@@ -267,7 +276,9 @@ class Pairs:
         if by is not None:
             number = number_of(by.body)
             self._kills[number] = self._kills.get(number, 0) + 1
-            self._noted_kills[number] = self._noted_kills.get(number, 0) + (member.notes_in is not None)
+            dead = [each for each in self.world.history if isinstance(each, facts.Stored) and each.number == number]
+            dead = [each for each in dead if facts.is_dead_letter(each.queue)]
+            self._noted_kills[number, len(dead)] += member.notes_in is not None
         self._group.kill(member)
 
     async def _behave(self, message: Message) -> Any:
@@ -361,8 +372,10 @@ class Pairs:
         random = Random(f"{self.world.seed}/{topic.name}/{key}")
         for _ in range(30 if topic.name == MAIN else 12):
             # The messages of one key have one handler: each handler has an order of its own.
-            tag = "abc"[key % 3] if topic.keyed else random.choice("abc")
-            await self._cluster.sender.send(topic.name, f"{topic.name}-{key}", tag=tag)
+            tag = TAGS[key % 3] if topic.keyed else random.choice(TAGS)
+            sent = await self._cluster.sender.send(topic.name, f"{topic.name}-{key}", tag=tag)
+            if topic.name == MAIN:
+                self._tags[sent] = tag
             await asyncio.sleep(random.choice((0.0, 0.01, 0.5, 3.0)))
 
     # What happens meanwhile.
@@ -482,7 +495,7 @@ class Pairs:
         await self._end()
         kills = [
             f"message {number} has ended {kills} processes"
-            for number, kills in self._noted_kills.items()
+            for (number, _), kills in self._noted_kills.items()
             if kills > pair_checks.MOST_DEATHS
         ]
         if POP in elements:
@@ -495,7 +508,12 @@ class Pairs:
             )
             return [*found, *kills, *pair_checks.calls_while_paused(world.history)]
         slow = keyed & {SECOND} | {topic.name for topic in world.topics if topic.every is not None}
-        if {RATE, BREAKER, ADJUST, ROLL_OUT} & elements or self.main.concurrency < 20 or self.main.sync:
+        if (
+            {RATE, BREAKER, ADJUST, ROLL_OUT} & elements
+            or self.main.concurrency < 20
+            or self.main.sync
+            or self.main.by_tag
+        ):
             slow.add(MAIN)
         found = pair_checks.broken(
             world.history,
@@ -504,11 +522,17 @@ class Pairs:
             prompt={PROBE, SECOND, MAIN} - slow,
             retries={topic.name: topic.retries for topic in world.topics},
             refused=self.refused,
+            forwards=self._forwards,
             within=CATCH_UP,
         )
         if ADJUST not in elements and self.main.is_guarded and self.main.batch is None:
             found += guards.broken(world.history, self.main)
         return [*found, *kills, *self._held_threads()]
+
+    def _forwards(self, owner: str, number: int) -> bool:
+        """Whether a member does not want the tag of a message."""
+        tags = self._group.tags_of(owner)
+        return number in self._tags and tags != ALL_TAGS and self._tags[number] not in tags
 
     def _held_threads(self) -> list[str]:
         """No call among members of ours holds a thread of a broker for long; Java's answer when they have ended."""
@@ -554,6 +578,10 @@ class _Group(Group):
         while not joining.done() and not member.process.is_dead:
             await asyncio.wait([joining], timeout=0.5)
 
+    def tags_of(self, name: str) -> str:
+        """What this member has subscribed of `orders`, also when it is gone."""
+        return next(each.tags for each in self._all if each.name == name)
+
     def able(self) -> list[PairMember]:  # type: ignore[override]
         return [each for each in self.members.values() if each.is_joined]
 
@@ -578,6 +606,7 @@ class _Group(Group):
 
     async def _leaving_within(self, member: PairMember, drain_timeout: float) -> None:
         leaving = asyncio.ensure_future(member.leave(drain_timeout=drain_timeout))
+        leaving.add_done_callback(lambda _: self._world.fault(facts.LEFT, member.name))
         while not leaving.done() and not member.process.is_dead:
             await asyncio.wait([leaving], timeout=0.5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection
 
-from tests.simulation.excuses import REMEMBERED, UNDER_WAY, Faults, LongCalls, Routes
+from tests.simulation.excuses import REMEMBERED, UNDER_WAY, Faults, Forwards, LongCalls, Routes, nothing
 from tests.simulation.history import (
     UNANSWERED,
     Assigned,
@@ -31,7 +31,11 @@ TRUST_RETURNS = 60.0
 
 
 def repeats(
-    history: History, orderly: Collection[str] = (), keyed: Collection[str] = (), guarded: Collection[str] = ()
+    history: History,
+    orderly: Collection[str] = (),
+    keyed: Collection[str] = (),
+    guarded: Collection[str] = (),
+    forwards: Forwards = nothing,
 ) -> list[str]:
     """A message is handled again only for a reason. The reasons are:
 
@@ -51,6 +55,8 @@ def repeats(
       for its key is not started any more.
     - The queue has messages of a guarded topic and changed hands, and a message below it was not settled then: its
       handler's rate or breaker let it wait.
+    - The queue is not orderly and changed hands, and an owner before has forwarded the message: who has taken it calls
+      its handler, also after that, and nobody hears of the end.
     - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
       is handled.
     """
@@ -98,6 +104,8 @@ def repeats(
                 is_handed_over = is_slow or waits
             if (topic in guarded or (guarded and is_copy(event.queue))) and has_changed_hands:
                 is_handed_over = is_handed_over or waits
+            if topic not in orderly:
+                is_handed_over |= any(forwards(owner, event.number) for owner in owners[event.queue][-8:-1])
             since = earlier.at - REMEMBERED
             is_disturbed = faults.reached({*by, *owners[event.queue][-4:], broker_of(event.queue)}, since)
             if not is_disturbed and not unanswered.reached({event.queue}, since) and not is_handed_over:

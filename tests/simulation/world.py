@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 ADDRESS, GROUP = "10.0.0.1:9876", "group"
 NAME_SERVER = "10.0.0.9:9876"
+TAGS = "abc"
+"""Of messages whose tag matters."""
 Behave = Callable[[Message], Any]
 """What the handler of a message does. Of an async topic it returns an awaitable; of a sync topic it is called in a
 simulated thread and may `block`."""
@@ -37,6 +39,8 @@ class Topic:
     """In order by the key with which messages are sent."""
     broadcast: bool = False
     """Each member gets every message; then all topics are so."""
+    by_tag: bool = False
+    """Each of TAGS has a handler of its own; every second one is sync."""
     by_hand: bool = False
     """Its handlers commit by hand."""
     sync: bool = False
