@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from rocketapp.consumer.items import first_of, last_of
@@ -82,9 +82,9 @@ class LineRun(Run):
     def returned(self) -> None:
         self.delivery.returned(self)
 
-    def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
+    def acknowledge(self, finished: Iterable[Pair]) -> None:
         if not self.delivery.is_void:
-            taker.done_all(items)
+            super().acknowledge(finished)
 
     def failed(self, error: BaseException) -> None:
         self.delivery.fail(error)
@@ -132,9 +132,9 @@ class HeadsRun(FreeRun):
     def returned(self) -> None:
         self.delivery.walked(self)
 
-    def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
+    def acknowledge(self, finished: Iterable[Pair]) -> None:
         if not self.delivery.is_void:
-            taker.done_all(items)
+            super().acknowledge(finished)
 
     def failed(self, error: BaseException) -> None:
         self.delivery.fail(error)

@@ -84,6 +84,20 @@ class Caller(Calls):
         may_start = self.is_open or not (self._is_dry or (self.is_paused and not self._probe))
         return may_start and Calls.take(self)
 
+    def take_after(self, before: Caller) -> bool:
+        """Take a call for one of `before`, which is over; False when there is none, and that one goes on."""
+        if before.runs or before._surplus or not (self.is_open and before.is_open):
+            if not self.take():
+                return False
+            before.release(by_worker=False)
+            return True
+        try:
+            self._free.pop()
+        except IndexError:
+            return False
+        before._free.append(None)
+        return True
+
     def release(self, *, by_worker: bool = True) -> None:
         """The call is over. `by_worker`: who says so looks for the next run itself."""
         Calls.release(self)

@@ -50,8 +50,8 @@ class _Worker:
         self.item: Any = None
         self.seen: Any = None
         """What it worked on at the last look."""
-        self.finished: deque[tuple[Run, Taker, list[Any]]] = deque()
-        """Messages that the loop has not acknowledged; the thread adds to the last list."""
+        self.finished: deque[tuple[Run, list[Pair]]] = deque()
+        """By run what the loop has not acknowledged; the thread adds to the last list."""
 
     def at_work(self) -> tuple[Subscription, Any] | None:
         """Whose handler it calls now, and with what."""
@@ -251,14 +251,13 @@ class ThreadWorkers:
 
     def _side_by_side(self, worker: _Worker, run: Run, most: int) -> None:
         """Call for at most this number of messages."""
-        items, check = run.items, run.check
+        items, check, append = run.items, run.check, self._part(worker, run)
         while most > 0:
             try:
                 if not self._goes_to(worker, items[0][0]):
                     return
                 taker = worker.taker
                 caller, call, is_plain = taker.caller, taker.call, taker.is_plain
-                append = self._part(worker, run)
                 while most > 0 and items[0][0] is taker:
                     if (pair := _next(items, taker)) is None:
                         return
@@ -272,7 +271,7 @@ class ThreadWorkers:
                         # The loop starts the next one when it hears of the end of this one, in another thread.
                         worker.note.clear()
                     if result is None and is_plain and not raised:
-                        append(item)
+                        append(pair)
                     else:
                         self._ended.append((run, taker, item, result, raised))
                     worker.item = None
@@ -285,6 +284,7 @@ class ThreadWorkers:
         """Call for at most this number of messages in order; True: a result of the last one is to be reported."""
         items, lease, now, note = run.items, run.lease, self._loop.time, worker.note
         each = run.record_of if run.notes_each and note is not None else None
+        append = self._part(worker, run)
         at = now()
         turn_end, until = at + _TURN, at + LONGEST_STINT
         if run.is_shared and at >= lease.certain_until:
@@ -295,7 +295,6 @@ class ThreadWorkers:
                     return False
                 taker = worker.taker
                 call, is_plain = taker.call, taker.is_plain
-                append = self._part(worker, run)
                 while most > 0 and items[0][0] is taker:
                     if (pair := _next(items, taker)) is None:
                         return False
@@ -309,7 +308,7 @@ class ThreadWorkers:
                     if result is not None or raised or not is_plain or run.starts_nothing or at >= lease.certain_until:
                         self._ended.append((run, taker, item, result, raised))
                         return True
-                    append(item)
+                    append(pair)
                     if not self._collecting:
                         self._collect_soon()
                     if at >= until or (not most % STINT and at >= turn_end):
@@ -323,18 +322,17 @@ class ThreadWorkers:
         before = worker.taker
         if taker is before:
             return True
-        if taker.goes_with is not before.goes_with or not taker.caller.take():
+        if taker.goes_with is not before.goes_with or not taker.caller.take_after(before.caller):
             return False
         worker.taker = taker
-        before.caller.release(by_worker=False)
         return True
 
-    def _part(self, worker: _Worker, run: Run) -> Callable[[Any], None]:
-        """Where messages are put down that its handler has finished."""
-        finished, taker = worker.finished, worker.taker
-        if not finished or finished[-1][0] is not run or finished[-1][1] is not taker:
-            finished.append((run, taker, []))
-        return finished[-1][2].append
+    def _part(self, worker: _Worker, run: Run) -> Callable[[Pair], None]:
+        """Where is put down what of this run is finished."""
+        finished = worker.finished
+        if not finished or finished[-1][0] is not run:
+            finished.append((run, []))
+        return finished[-1][1].append
 
     def _collect_soon(self) -> None:
         if not self._collecting:
@@ -376,9 +374,9 @@ class ThreadWorkers:
         finished = worker.finished
         while finished:
             is_last = len(finished) == 1  # the thread may add to it
-            run, taker, part = finished[0]
+            run, part = finished[0]
             if count := len(part):
-                run.acknowledge(taker, part[:count])
+                run.acknowledge(part[:count])
                 del part[:count]
             if is_last and worker.active:
                 return

@@ -114,9 +114,16 @@ class Run:
         note.clear()
         return most
 
-    def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
-        """On the loop: threads have finished these."""
-        taker.done_all(items)
+    def acknowledge(self, finished: Iterable[Pair]) -> None:
+        """On the loop: threads have finished these. Each handler acknowledges its own at once."""
+        shares: dict[Taker, list[Any]] = {}
+        for taker, item in finished:
+            if (share := shares.get(taker)) is None:
+                shares[taker] = [item]
+            else:
+                share.append(item)
+        for taker, share in shares.items():
+            taker.done_all(share)
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """On the loop: a call has ended with something else than None; `raised`: the result is what it raised."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.workers.run import Run, Taker
+from rocketapp.consumer.workers.run import FreeRun, Pair, Run, Taker
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
@@ -261,7 +261,7 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
             self.name, self.lease = str(offset), Lease(lasts=1e9, renew_interval=1e9)
             self.lease.granted(0.0)
 
-        def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
+        def acknowledge(self, finished: Iterable[Pair]) -> None:
             events.append(f"done {self.name}")
             if self.name == "1":
                 go_on.set()
@@ -283,3 +283,25 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
     assert events.index("done 0") < events.index("back 0")
     assert events.index("done 1") < events.index("back 1")
     await workers.callers.stop()
+
+
+async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_at_once_for_each() -> None:
+    shares: list[int] = []
+    is_through = threading.Event()
+
+    class Counting(Reports):
+        def done_all(self, messages: Sequence[Message]) -> None:
+            shares.append(len(messages))
+
+    def call(message: Message) -> None:
+        if message.offset == 31:
+            is_through.set()
+
+    first = OneCalled(Handler(subscription("first", is_async=False), call), Counting())
+    second = Taker(first.callers.one(Handler(subscription("second", is_async=False), call)), Counting())
+    takers = first.taker, second
+    first.callers.submit(FreeRun([(takers[at % 2], message(at)) for at in range(32)], None, is_of_one=False))
+    is_through.wait(10)  # on the loop, which hears of all together
+    await until(lambda: sum(shares) == 32)
+    assert len(shares) <= 4  # the last message may be a little later
+    await first.callers.stop()
