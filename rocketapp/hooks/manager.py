@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import pluggy
 
-from rocketapp.errors import PluginError, RocketAppError
+from rocketapp.errors import PluginError, RocketAppError, did_you_mean
 from rocketapp.hooks import specs
 from rocketapp.hooks.finding import Found, name_of
 from rocketapp.hooks.specs import PROJECT
@@ -96,11 +96,16 @@ class Plugins:
         try:
             plugin = plugin() if inspect.isclass(plugin) else plugin
             self._pluggy.register(plugin, name)
-            self._pluggy.check_pending()
         except Exception as error:
             raise PluginError(name, _first_line(error)) from error
+        hooks = self._pluggy.get_hookcallers(plugin) or []
+        # Not pluggy's check_pending: it would blame the next plugins for the misspelt hook of this one.
+        if unknown := min((hook.name for hook in hooks if not hook.has_spec()), default=""):
+            self._pluggy.unregister(plugin)
+            known = [name for name, hook in vars(self._pluggy.hook).items() if hook.has_spec()]
+            raise PluginError(name, f"unknown hook {unknown}{did_you_mean(unknown, known)}")
         self._order.append(name)
-        if not self._pluggy.get_hookcallers(plugin):
+        if not hooks:
             raise PluginError(name, "has no hook: mark its functions with @hookimpl (see docs/reference/hooks.md)")
 
     def joined_by(self, plugins: Iterable[object]) -> Plugins:

@@ -166,3 +166,16 @@ def test_a_plugin_is_registered_once() -> None:
     plugins.register(Startup())
     with pytest.raises(PluginError, match="registered twice"):
         plugins.register(Startup())
+
+
+def test_a_misspelt_hook_fails_its_own_plugin_alone_and_says_what_was_meant() -> None:
+    class Misspelt(Startup):
+        @hookimpl
+        def payload_codecs(self) -> None: ...
+
+    plugins = Plugins()
+    with pytest.raises(PluginError, match="^plugin bad: unknown hook payload_codecs: did you mean 'payload_codec'\\?"):
+        plugins.register(Misspelt(), "bad")
+    plugins.register(Filter(), "good")
+    assert plugins.names() == ("good",)
+    assert plugins.hooks("app_startup") == []
