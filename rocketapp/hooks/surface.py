@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rocketapp.hooks.idempotency import IdempotencyStore
     from rocketapp.model.event import Event
     from rocketapp.model.outgoing import PublishOptions, SendResult
@@ -43,6 +45,13 @@ class Surface(Protocol):
 
         Overrides of the container hold in each call. An asynchronous provider gives something to await. Raises
         LookupError, with what there is, when the app has no container or the container no such provider.
+        """
+        ...
+
+    def now(self) -> datetime:
+        """The time of day by the app's clock, in UTC: comparable with the `born_at` and `stored_at` of messages.
+
+        Under TestApp and `call` it is virtual, as these are; a container may replace the clock.
         """
         ...
 

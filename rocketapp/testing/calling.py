@@ -20,7 +20,7 @@ from rocketapp.app.declare.phases import declared_of, is_running, policed_subscr
 from rocketapp.app.publishing import PLAIN
 from rocketapp.app.run.inside import Unconnected
 from rocketapp.app.run.surface import AppSurface
-from rocketapp.app.run.wiring import handler_of
+from rocketapp.app.run.wiring import handler_of, parts_of
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.model.message_queue import MessageQueue
@@ -32,6 +32,7 @@ from rocketapp.model.topic import CONTENT_TYPE
 from rocketapp.testing.driver import Driver
 from rocketapp.testing.records import Done, Published, outcomes_of, published_of
 from rocketapp.testing.stage import settings_of
+from rocketapp.testing.virtual_time import EPOCH, VirtualClock
 from rocketapp.wire.message import Message
 
 
@@ -227,6 +228,8 @@ def _plugins_of(app: RocketApp, settings: Settings, subscriptions: Sequence[Subs
     """Observers are asked here, so that plugins see the settings before they wrap a handler."""
     snapshot = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
     plugins = declared_of(app).plugins
+    loop = asyncio.get_running_loop()
+    clock, _ = parts_of(declared_of(app).container, VirtualClock(loop, EPOCH - loop.time()))
     surface = AppSurface(
         app,
         settings,
@@ -234,6 +237,7 @@ def _plugins_of(app: RocketApp, settings: Settings, subscriptions: Sequence[Subs
         publishing=collecting(app, []).publishing,
         plugins=plugins,
         snapshot=lambda: snapshot,
+        clock=clock,
     )
     return UserCode(app, declared_of(app).lifecycle_hooks, plugins, surface, patience=settings.app.drain_timeout)
 

@@ -23,7 +23,7 @@ class Container(containers.DeclarativeContainer):
     offset_store: providers.Provider[OffsetStore | None] = providers.Object(None)
 
 
-def parts_of(container: Any) -> tuple[Clock | None, OffsetStore | None]:
+def own_parts(container: Any) -> tuple[Clock | None, OffsetStore | None]:
     """The user's own clock and store; None for what is ours, as all is for a container that does not derive."""
     # Instances are dynamic containers; what they were made from is their declarative parent.
     parent = getattr(container, "declarative_parent", None)

@@ -169,7 +169,15 @@ def layers_of(app: TwoPhases, settings: Settings) -> list[tuple[Subscription, li
 
     publishing = Publishing(not_running, payloads=declared.payloads)
     # Plugins learn the settings by it, before they are asked for wrappers.
-    AppSurface(app, settings, subscriptions, publishing=publishing, plugins=declared.plugins, snapshot=lambda: snapshot)
+    AppSurface(
+        app,
+        settings,
+        subscriptions,
+        publishing=publishing,
+        plugins=declared.plugins,
+        snapshot=lambda: snapshot,
+        clock=SystemClock(),
+    )
     handlers = declared.registry.handlers(subscriptions)
     return [(one.subscription, one.layers(publishing, declared.plugins)) for one in handlers]
 

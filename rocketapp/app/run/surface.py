@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
@@ -12,6 +13,7 @@ from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.places import is_async
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.settings import Settings
+from rocketapp.clock import Clock
 from rocketapp.hooks.answers import ReadMetrics
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.manager import HookResult, Plugins
@@ -120,9 +122,10 @@ class AppSurface:
         publishing: Publishing,
         plugins: Plugins,
         snapshot: Callable[[], AppSnapshot],
+        clock: Clock,
     ) -> None:
         """Sets the plugins up and asks for their observers. Raises what they raise, and PluginError."""
-        self._app, self._settings, self._publishing = app, settings, publishing
+        self._app, self._settings, self._publishing, self._clock = app, settings, publishing, clock
         self._plugins = plugins
         self.periodic: Periodic = Periodic()
         """The timers of `every`; its owner starts and stops them."""
@@ -152,6 +155,9 @@ class AppSurface:
 
     def provider(self, what: type[Any] | str) -> Callable[[], Any]:
         return declared_of(self._app).providers.provider(what)
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now(), UTC)
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
         self.periodic.add(seconds, call)

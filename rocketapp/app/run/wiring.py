@@ -69,6 +69,16 @@ class World:
     """What talks to a cluster, sends there, and consumes for a group."""
 
 
+def parts_of(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
+    """The clock and the offset store of the user's container; this clock, and None, where it has none of its own."""
+    if container is None:
+        return clock, None
+    from rocketapp.app.run.container import own_parts
+
+    own_clock, store = own_parts(container)
+    return clock if own_clock is None else own_clock, store
+
+
 class Wiring:
     """What one run of an app is made of, by us or by the user's container; nothing of it is connected."""
 
@@ -84,17 +94,21 @@ class Wiring:
     ) -> None:
         """`publishing`: for handlers that publish. Raises SetupError, PluginError or ConfigError."""
         declared, subscriptions = declared_of(app), policed_subscriptions(app, settings, plugins)
-        surface = AppSurface(app, settings, subscriptions, publishing=publishing, plugins=plugins, snapshot=snapshot)
-        self.surface: AppSurface = surface
         self._settings, self._world, self._user = settings, world, declared.container
+        self.clock: Clock
+        self.clock, store = parts_of(self._user, world.clock)
+        surface = AppSurface(
+            app,
+            settings,
+            subscriptions,
+            publishing=publishing,
+            plugins=plugins,
+            snapshot=snapshot,
+            clock=self.clock,
+        )
+        self.surface: AppSurface = surface
         self._new_connection = connections(plugins, surface)
         self._tls = tls_of(settings.client)
-        clock, store = None, None
-        if self._user is not None:
-            from rocketapp.app.run.container import parts_of
-
-            clock, store = parts_of(self._user)
-        self.clock: Clock = world.clock if clock is None else clock
         self.allocation: Allocation = allocation_of(settings.consumer, plugins, surface)
         self.offset_store: OffsetStore | None = offset_store_of(plugins, surface) if store is None else store
         self._observe: Observe = surface.observe

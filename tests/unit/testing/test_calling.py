@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from dependency_injector import containers, providers
 from dependency_injector.wiring import Provide
 
 from rocketapp import Context, DeadLetter, Message, Outcomes, Policy, Publisher, Retry, RocketApp, SetupError, Skip
+from rocketapp.app.run.container import Container
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugin import Subscription, Surface, hookimpl, option
 from rocketapp.testing import Done, Published, TestApp, call, call_sync, make_message
@@ -194,6 +195,43 @@ async def test_plugins_know_the_settings_are_started_for_the_call_and_give_their
     assert isinstance(outcome, DeadLetter)
     assert "no stock" in outcome.reason
     assert seeing.told == ["settings of shop", "started with 1", "called", "stopped"]
+
+
+async def test_the_clock_of_plugins_is_that_of_the_messages_and_of_a_container() -> None:
+    class Aging:
+        @hookimpl
+        def app_setup(self, app: Surface) -> None:
+            self.now = app.now
+
+        @hookimpl
+        def message_filter(self) -> Callable[[Message], bool]:
+            return lambda message: self.now() - message.born_at < timedelta(hours=1)
+
+    @dataclass
+    class Noon:
+        def now(self) -> float:
+            return datetime(2030, 1, 1, 12, tzinfo=UTC).timestamp()
+
+    class Parts(Container):
+        clock = providers.Singleton(Noon)
+
+    aging = Aging()
+    app = RocketApp("shop", plugins=[aging])
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None: ...
+
+    fresh = make_message()
+    assert await call(settle, fresh, app=app) == Done()
+    old = await call(settle, make_message(born_at=fresh.born_at - timedelta(hours=2)), app=app)
+    assert isinstance(old, Skip)
+    assert old.reason == "filtered"
+    with TestApp(app) as t:
+        t.publish("orders", b"", delay=7200)
+        t.settle()
+        assert (t.filtered, t.handled) == (1, [])
+    with TestApp(RocketApp("shop", plugins=[aging], container=Parts())):
+        assert aging.now() == datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 async def test_plugins_of_an_app_that_runs_are_not_started_again() -> None:
