@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import os
+import pickle
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from copy import copy
+from functools import partial
 from itertools import count
+from typing import Any, TypeVar, cast
 
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.hooks.answers import Codec
@@ -17,6 +26,48 @@ from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, Idempotenc
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import Allocation
 from rocketapp.tasks import scope
+
+T = TypeVar("T")
+
+
+class _Watched:
+    """Stands for what is checked, and notes which member is asked for last."""
+
+    def __init__(self, made: object, asked: list[str]) -> None:
+        self._made, self._asked = made, asked
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "close":  # it is asked for after a failure as well
+            self._asked.append(name)
+        return getattr(self._made, name)
+
+
+@contextmanager
+def _watching(make: Callable[[], T], members: Mapping[str, str]) -> Iterator[Callable[[], T]]:
+    """Gives a `make` whose objects have all members; within, an exception breaks the sentence of the last one asked.
+
+    `members`: their names, with what an exception breaks, or an answer of another kind.
+    """
+    made, asked = list[tuple[object, _Watched]](), ["make"]
+
+    def watched() -> T:
+        new = make()
+        for name, sentence in members.items():
+            assert hasattr(new, name), f"{name}: {type(new).__name__} has no such member: {sentence}"
+        for old, watch in made:
+            if old is new:
+                return cast("T", watch)
+        made.append((new, _Watched(new, asked)))
+        return cast("T", made[-1][1])
+
+    try:
+        yield watched
+    except AssertionError:
+        raise
+    except Exception as error:
+        sentence = members.get(asked[-1], "an answer")
+        raise AssertionError(f"{asked[-1]}: {sentence}, and not {type(error).__name__}: {error}") from error
+
 
 _LONGEST_TURN = 0.05
 """Seconds for which a method that blocks the event loop is noticed."""
@@ -48,6 +99,13 @@ _LARGE = 2**63 - 1
 """What a store that keeps floats, or 32 bits, would not hold."""
 _LONG = "g" * 255
 """The longest name of a group."""
+_OFFSETS = {
+    "open": "called once, before everything else",
+    "close": "called once, at the end",
+    "take": "a Taken, with a new epoch and the offset stored last",
+    "read": "the offset stored last, or None",
+    "write": "True when the offset is stored, False when it is refused",
+}
 
 
 async def check_offset_store(make: Callable[[], OffsetStore]) -> None:
@@ -56,6 +114,11 @@ async def check_offset_store(make: Callable[[], OffsetStore]) -> None:
     `make()` makes a store each time on the same data, which is empty at first: two are open at once, as in two
     processes. What a crash of the store's server takes back cannot be seen from here.
     """
+    with _watching(make, _OFFSETS) as watched:
+        await _check_offsets(watched)
+
+
+async def _check_offsets(make: Callable[[], OffsetStore]) -> None:
     first, second = make(), make()
     await first.open()
     await second.open()
@@ -171,37 +234,67 @@ async def _check_reopened(store: OffsetStore) -> None:
 
 _KEY = "0123456789abcdef0123456789abcdef"
 _MINE, _OTHERS = "broker-a:17\x1f5d41402abc4b2a76b9719d911017c5921", "broker-a:17\x1f5d41402abc4b2a76b9719d911017c5922"
-_SHORT, _LONGER = 1.0, 60.0
+_SHORTEST, _LONGER = 1.0, 60.0
 """Seconds; no shorter lease or expiry can be set."""
 _PATIENCE = 3.0
 """Seconds until a mark that has expired is gone: stores may count whole ones."""
+_CALLS = 10
+"""The shortest lease lasts for so many calls of a slow store: more than are made before it is looked at."""
+_MARKS = {
+    "open": "called once, before the first message",
+    "close": "called once, at the end",
+    "claim": "an Answer for each claim",
+    "done": "remembers these keys",
+    "release": "removes the marks that these holders have, and skips others",
+}
 
 
 async def check_idempotency_store(make: Callable[[], IdempotencyStore]) -> None:
     """Raises AssertionError with the sentence of `IdempotencyStore` that does not hold. Takes about four seconds.
 
     `make()` makes a store each time on the same marks, of which there are none at first: two are open at once, as in
-    two processes. It may give the same store again when only one process can have it.
+    two processes, and a third. It may give the same store again when only one process can have it.
     """
+    with _watching(make, _MARKS) as watched:
+        await _check_marks(watched)
+
+
+async def _check_marks(make: Callable[[], IdempotencyStore]) -> None:
     first, second = make(), make()
+    is_shared = second is not first
     await first.open()
-    if second is not first:
+    if is_shared:
         await second.open()
     try:
-        await _check_claims(first, second)
-        await _check_ends(first, second)
-        await _check_many(first, second)
-        await _check_leases(first, second)
+        # First of all: a store that blocks the loop is slow as well, and would fail at what is timed.
         for method, ask in {
             "claim": lambda: first.claim([Claim(_key(50), _MINE)], lease=_LONGER),
             "release": lambda: first.release([Claim(_key(50), _MINE)]),
             "done": lambda: first.done([_key(50)], expiry=_LONGER),
         }.items():
             await _check_turns(method, ask)
+        await _check_claims(first, second)
+        await _check_ends(first, second)
+        await _check_many(first, second)
+        await _check_leases(first, second)
+        if is_shared:
+            await _check_opened(make(), "when another process opens the store")
     finally:
         await first.close()
-        if second is not first:
+        if is_shared:
             await second.close()
+    if is_shared:
+        await _check_opened(make(), "when the store is opened again")
+
+
+async def _check_opened(store: IdempotencyStore, when: str) -> None:
+    """Asks for the marks that the checks before have left."""
+    await store.open()
+    try:
+        assert await _claimed(store, _key(1), _OTHERS) == DONE, f"open: marks that are done stay {when}"
+        assert await _claimed(store, _KEY, _MINE) != CLAIMED, f"open: marks that are RUNNING stay {when}"
+    finally:
+        await store.close()
 
 
 def _key(number: int) -> str:
@@ -261,23 +354,28 @@ async def _check_many(first: IdempotencyStore, second: IdempotencyStore) -> None
 
 
 async def _check_leases(first: IdempotencyStore, second: IdempotencyStore) -> None:
-    left, renewed, handled, expiring, kept = (_key(200 + number) for number in range(5))
-    await _claimed(first, left, _MINE, _SHORT)
-    await _claimed(first, renewed, _MINE, _SHORT)
+    timed, left, renewed, handled, expiring, kept = (_key(200 + number) for number in range(6))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await _claimed(first, timed, _MINE)
+    await first.done([timed], expiry=_LONGER)
+    short = max(_SHORTEST, math.ceil(_CALLS * (loop.time() - began)))
+    await _claimed(first, left, _MINE, short)
+    await _claimed(first, renewed, _MINE, short)
     await _claimed(first, renewed, _MINE, _LONGER)
-    await _claimed(first, handled, _MINE, _SHORT)
+    await _claimed(first, handled, _MINE, short)
     await first.done([handled, kept], expiry=_LONGER)
-    await first.done([expiring], expiry=_SHORT)
+    await first.done([expiring], expiry=short)
     assert await _claimed(second, left, _OTHERS) != CLAIMED, "claim: a free key is RUNNING for `lease` seconds"
     assert await _claimed(second, expiring, _OTHERS) == DONE, "done: remembered for `expiry` seconds"
-    await asyncio.sleep(_SHORT + 0.1)
+    await asyncio.sleep(short + 0.1)
     for key, sentence in {
         left: "claim: a key is free when its lease has expired",
         expiring: "done: a key is free when its mark has expired",
     }.items():
-        end = asyncio.get_running_loop().time() + _PATIENCE
+        end = loop.time() + _PATIENCE
         while (answer := await _claimed(second, key, _OTHERS)) != CLAIMED:
-            assert asyncio.get_running_loop().time() < end, sentence
+            assert loop.time() < end, sentence
             await asyncio.sleep(max(0.05, min(answer.seconds, 0.2)))
     assert await _claimed(first, left, _MINE) != CLAIMED, "claim: a lease that another holder has now is not renewed"
     await first.release([Claim(left, _MINE)])
@@ -288,6 +386,14 @@ async def _check_leases(first: IdempotencyStore, second: IdempotencyStore) -> No
 
 
 # Codecs.
+
+
+_CODEC = {
+    "content_type": "the content type of its bodies",
+    "claims": "True or False, for every class",
+    "decoder": "a function that decodes what encode made, or None",
+    "encode": "the bytes of a body",
+}
 
 
 class _Stranger:
@@ -301,7 +407,11 @@ def check_codec(make: Callable[[], Codec], *bodies: object) -> None:
     the codec is for, at their edges: empty fields, Unicode, large numbers.
     """
     assert bodies, "give bodies of the classes that the codec is for"
-    codec, other = make(), make()
+    with _watching(make, _CODEC) as watched:
+        _check_bodies(watched(), watched(), bodies)
+
+
+def _check_bodies(codec: Codec, other: Codec, bodies: Sequence[object]) -> None:
     kind = codec.content_type
     is_right = isinstance(kind, str) and kind == kind.strip().lower() and kind.count("/") == 1 and ";" not in kind
     assert is_right, "content_type: a type and a subtype in lower case, application/x"
@@ -325,9 +435,10 @@ def _check_body(codec: Codec, other: Codec, body: object) -> None:
     assert type(encoded) is bytes, "encode: bytes"
     assert encoded, "encode: not empty, for a message has a body"
     assert repr(body) == before, "encode: the body stays as it is"
+    again = codec.encode(body)
     decode = other.decoder(kind)
     assert callable(decode), f"decoder: a function for {kind.__qualname__}, which encode takes"
-    for sent in (encoded, codec.encode(body)):
+    for sent in (encoded, again):
         decoded = decode(sent)
         assert type(decoded) is kind, "decoder: what it makes is of the class that was asked for"
         assert decoded == body, "decoder: the body that was encoded, in another process as well"
@@ -348,6 +459,16 @@ def _check_body(codec: Codec, other: Codec, body: object) -> None:
 
 # Allocation strategies.
 
+_SAME = "the same arguments have the same answer, in every process"
+_STRATEGY = {"name": "the name that consumer.allocation chooses it by", "allocate": "queues, for any of these members"}
+_ELSEWHERE = """
+import pickle, sys
+out, sys.stdout = sys.stdout.buffer, sys.stderr
+sys.path[:] = pickle.load(sys.stdin.buffer)
+make, cases = pickle.load(sys.stdin.buffer)
+from rocketapp.testing.contracts import _answers
+out.write(pickle.dumps(_answers(make(), cases)))
+"""
 _BROKERS = ("broker-a", "broker-b", "zone2@broker-c")
 _MEMBERS = ("10.0.0.1@17", "10.0.0.1@4", "10.0.0.12@1", "10.0.0.2@1", "größe@1", "zone2@host@1", "zone2@host@2")
 
@@ -361,16 +482,56 @@ def check_allocation(
     """Raises AssertionError with the sentence of `Allocation` that does not hold.
 
     `make()` makes the strategy, as in each process of a group. It is asked for every number of these members, with up
-    to nine queues on each number of these brokers: give those that it knows, if it goes by their names.
+    to nine queues on each number of these brokers: give those that it knows, if it goes by their names. It is asked
+    once more in another process, where the hashes of texts differ: so define its class at the top of a module.
     """
-    assert isinstance(make().name, str), "name: a str"
-    assert make().name.strip(), "name: not empty, the option consumer.allocation chooses by it"
-    for group, topic in (("group", "orders"), ("other", "%RETRY%other")):
-        for some in range(1, len(brokers) + 1):
-            for each in (1, 2, 3, 9):
-                queues = sorted(MessageQueue(topic, name, number) for name in brokers[:some] for number in range(each))
-                for several in range(1, len(members) + 1):
-                    _check_shares(make, group, queues, sorted(members[:several]))
+    cases = [
+        (group, sorted(MessageQueue(topic, name, number) for name in brokers[:some] for number in range(each)), several)
+        for group, topic in (("group", "orders"), ("other", "%RETRY%other"))
+        for some in range(1, len(brokers) + 1)
+        for each in (1, 2, 3, 9)
+        for several in (sorted(members[:number]) for number in range(1, len(members) + 1))
+    ]
+    with _watching(make, _STRATEGY) as watched:
+        assert isinstance(watched().name, str), "name: a str"
+        assert watched().name.strip(), "name: not empty, the option consumer.allocation chooses by it"
+        for case in cases:
+            _check_shares(watched, *case)
+        for case, here, there in zip(cases, _answers(watched(), cases), _answers_elsewhere(make, cases), strict=True):
+            assert here == there, f"allocate: {_SAME}, whatever hash() of a text or the order of a set is there: {case}"
+
+
+_Case = tuple[str, list[MessageQueue], list[str]]
+"""A group, queues of one topic, and members."""
+
+
+def _answers(strategy: Allocation, cases: Sequence[_Case]) -> list[list[list[MessageQueue]]]:
+    """For each case the share of each member."""
+    return [
+        [list(strategy.allocate(group, me, list(queues), list(members))) for me in members]
+        for group, queues, members in cases
+    ]
+
+
+def _answers_elsewhere(make: Callable[[], Allocation], cases: Sequence[_Case]) -> list[list[list[MessageQueue]]]:
+    """In another process, with other hashes of texts."""
+    pickled = b""
+    for one in (make, partial(copy, make())):  # a lambda cannot be pickled; what it makes can
+        with suppress(Exception):
+            pickled = pickle.dumps((one, cases))
+            break
+    ran = subprocess.run(
+        [sys.executable, "-c", _ELSEWHERE],
+        input=pickle.dumps(sys.path) + pickled,
+        env={**os.environ, "PYTHONHASHSEED": "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"},
+        capture_output=True,
+        check=False,
+    )
+    if ran.returncode:
+        why = ran.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise AssertionError(f"allocate: {_SAME}: define its class at the top of a module: {why}")
+    answers: list[list[list[MessageQueue]]] = pickle.loads(ran.stdout)
+    return answers
 
 
 def _check_shares(
@@ -382,7 +543,7 @@ def _check_shares(
         share = list(of_one.allocate(group, me, *given))
         assert given == (list(queues), list(members)), "allocate: its arguments stay as they are"
         again = list(make().allocate(group, me, *given))
-        assert share == again, "allocate: the same arguments have the same answer, in every process"
+        assert share == again, f"allocate: {_SAME}"
         assert set(share) <= set(queues), "allocate: a share in these queues, and nothing else"
         shares.update(share)
     missing = [queue for queue in queues if not shares[queue]]

@@ -174,7 +174,7 @@ def test_a_misspelt_hook_fails_its_own_plugin_alone_and_says_what_was_meant() ->
         def payload_codecs(self) -> None: ...
 
     plugins = Plugins()
-    with pytest.raises(PluginError, match="^plugin bad: unknown hook payload_codecs: did you mean 'payload_codec'\\?"):
+    with pytest.raises(PluginError, match=r"^plugin bad: unknown hook payload_codecs: did you mean 'payload_codec'\?"):
         plugins.register(Misspelt(), "bad")
     plugins.register(Filter(), "good")
     assert plugins.names() == ("good",)

@@ -123,6 +123,20 @@ class Forgets(Offsets):
         self.rows.clear()
 
 
+class Unordinary(Offsets):
+    async def take(self, group: str, queue: MessageQueue) -> Any:
+        return (await super().take(group, queue)).epoch
+
+
+class RaisesInReads(Offsets):
+    async def read(self, group: str, queue: MessageQueue) -> int | None:
+        return self.rows[self.key(group, queue)][1]
+
+
+class WithoutTake(Offsets):
+    take = property()  # type: ignore[assignment]
+
+
 OFFSETS: dict[type[Offsets], str] = {
     LateOwner: "write: what an older epoch writes beside a take",
     TakesTwice: "take: an epoch is given out once",
@@ -136,6 +150,9 @@ OFFSETS: dict[type[Offsets], str] = {
     Unfenced: "write: a second start position is not stored",
     BlocksWrites: "write: it is called on the event loop, and must not block it",
     Forgets: "write: what is stored is there when the store is opened again",
+    Unordinary: "take: a Taken, .*AttributeError: 'int' object has no attribute 'epoch'",
+    RaisesInReads: "read: the offset stored last, or None, and not KeyError",
+    WithoutTake: "take: WithoutTake has no such member: a Taken",
 }
 
 
@@ -290,6 +307,33 @@ class BlocksReleases(Marks):
         await super().release(claims)
 
 
+class BlocksClaims(Marks):
+    async def one(self, key: str, holder: str, lease: float) -> Answer:
+        threading.Event().wait(0.2)
+        return await super().one(key, holder, lease)
+
+
+class BeginsAnew(Marks):
+    async def open(self) -> None:
+        self.marks.clear()
+
+
+class EndsWithEverybody(Marks):
+    async def close(self) -> None:
+        self.marks.clear()
+
+
+class RunningEndsWithItsProcess(Marks):
+    async def close(self) -> None:
+        for key in [key for key, (holder, _) in self.marks.items() if holder]:
+            del self.marks[key]
+
+
+class AnswersOnce(Marks):
+    async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
+        return [*await super().claim(claims, lease=lease), CLAIMED]
+
+
 MARKS: dict[type[Marks], str] = {
     OfOneProcess: "claim: a key that another holder has is RUNNING, in every process",
     LastWins: "claim: a key that another holder has is RUNNING, in every process",
@@ -308,6 +352,11 @@ MARKS: dict[type[Marks], str] = {
     KeysOfMarksCut: "release|done|claim",
     HoldersCut: "claim: a key that another holder has is RUNNING, in every process",
     BlocksReleases: "release: it is called on the event loop, and must not block it",
+    BlocksClaims: "claim: it is called on the event loop, and must not block it",
+    BeginsAnew: "open: marks that are done stay when another process opens the store",
+    EndsWithEverybody: "open: marks that are done stay when the store is opened again",
+    RunningEndsWithItsProcess: "open: marks that are RUNNING stay when the store is opened again",
+    AnswersOnce: "claim: an Answer for each claim, and not ValueError",
 }
 
 
@@ -316,6 +365,28 @@ async def test_right_stores_of_marks_pass(tmp_path: Path) -> None:
     makes: list[Callable[[], Any]] = [lambda: Marks(marks), lambda: memory, lambda: SQLiteStore(tmp_path / "marks.db")]
     for make in makes:
         await check_idempotency_store(make)
+    assert marks
+
+
+class FarAway(Marks):
+    """As right as `Marks`, and slow."""
+
+    async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
+        await asyncio.sleep(0.12)
+        return await super().claim(claims, lease=lease)
+
+    async def done(self, keys: Sequence[str], *, expiry: float) -> None:
+        await asyncio.sleep(0.12)
+        await super().done(keys, expiry=expiry)
+
+    async def release(self, claims: Sequence[Claim]) -> None:
+        await asyncio.sleep(0.12)
+        await super().release(claims)
+
+
+async def test_a_slow_store_of_marks_passes() -> None:
+    marks = Table()
+    await check_idempotency_store(lambda: FarAway(marks))
     assert marks
 
 
@@ -448,6 +519,27 @@ class Exits(Orders):
             raise SystemExit(1) from None
 
 
+class Tuples(Orders):
+    """What it encodes cannot be decoded."""
+
+    def encode(self, body: Any) -> bytes:
+        return super().encode(body)[1:]
+
+
+class WithoutDecoder(Orders):
+    decoder = property()  # type: ignore[assignment]
+
+
+class NoType(Orders):
+    def claims(self, kind: type[Any]) -> bool:
+        raise LookupError(kind)
+
+
+class StrangeSchema(Orders):
+    def payload_schema(self, kind: Any) -> Any:
+        return {"type": kind}
+
+
 CODECS: dict[type[Orders], str] = {
     LoudType: "content_type: a type and a subtype in lower case",
     ClaimsAll: "claims: False for a class that it is not for",
@@ -462,6 +554,10 @@ CODECS: dict[type[Orders], str] = {
     Shrugs: "decoder: raises for a wrong body",
     Silent: "decoder: what it raises says what is wrong",
     Exits: "decoder: an exception for a wrong body",
+    Tuples: "decoder: a function that decodes what encode made, or None, and not JSONDecodeError",
+    WithoutDecoder: "decoder: WithoutDecoder has no such member: a function that decodes",
+    NoType: "claims: True or False, for every class, and not LookupError",
+    StrangeSchema: "payload_schema: .*TypeError",
 }
 
 
@@ -546,6 +642,19 @@ class Invents(Own):
         return [*super().allocate(group, me, queues, members), queues[0]._replace(queue_id=len(queues))]
 
 
+class Hashes(Own):
+    def allocate(self, group: str, me: str, queues: Any, members: Any) -> Sequence[MessageQueue]:
+        at = members.index(me)
+        return [queue for queue in queues if hash(str(queue)) % len(members) == at]
+
+
+class Stubborn(Own):
+    def allocate(self, group: str, me: str, queues: Any, members: Any) -> Sequence[MessageQueue]:
+        if len(members) > 3:
+            raise ValueError("too many members")
+        return super().allocate(group, me, queues, members)
+
+
 STRATEGIES: dict[type[Own], str] = {
     Nameless: "name: not empty",
     LeavesTheRest: "allocate: every queue is some member's",
@@ -556,6 +665,8 @@ STRATEGIES: dict[type[Own], str] = {
     Sorts: "allocate: its arguments stay as they are",
     Turns: "allocate: the same arguments have the same answer",
     Invents: "allocate: a share in these queues, and nothing else",
+    Hashes: r"allocate: the same arguments have the same answer, in every process, whatever hash\(\)",
+    Stubborn: "allocate: queues, for any of these members, and not ValueError: too many members",
 }
 
 
