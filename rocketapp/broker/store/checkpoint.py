@@ -40,8 +40,10 @@ class Checkpoint:
         self._log_ms, _, self._index_ms, self._master_flushed, _ = _APACHE.unpack_from(data)
         self.flushed = _read_own(data)
         """The log was synced up to this position; None when that is unknown, or Apache RocketMQ has written since."""
-        self.is_apaches: bool = self.flushed is None and data[:16].count(0) < 16 and data[8:16].count(0) < 8
-        """Whether Apache RocketMQ has flushed log and consume queues here since."""
+        self.queues_flushed_ms: int = 0
+        """The store time up to which Apache RocketMQ has flushed its log and its consume queues; 0 if it has not."""
+        if self.flushed is None:
+            self.queues_flushed_ms = max(min(_APACHE.unpack_from(data)[:2]), 0)
 
     def write(self, log_ms: int, queues_ms: int, flushed: int) -> None:
         """Write the store times of the newest record in the synced log and queues, and the log's synced end."""

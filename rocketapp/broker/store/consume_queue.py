@@ -185,45 +185,39 @@ class ConsumeQueue:
         self._written = self.max_offset = self.min_offset = first if max_offset is None else max_offset
         return whole
 
-    def open_to_end(self) -> bool:
-        """Open the files of an existing queue and find its end; False if a file is missing or has a wrong size."""
-        if not self.open():
-            return False
-        low, high = self._written, self._written + len(self._names()) * FILE_ENTRIES
+    def keep_below(self, position: int) -> None:
+        """End the queue behind its last entry that points below this log position. Called after `open`."""
+        low = self._first_file * FILE_ENTRIES
+        high = low + len(self._names()) * FILE_ENTRIES
         while low < high:
             middle = (low + high) // 2
-            if self._stored(middle, 1).strip(b"\0"):
-                low = middle + 1
-            elif found := self._stored(middle, _PROBED).rstrip(
-                b"\0"
-            ):  # a page is lost, and the queue goes on behind it
-                low = middle + -(-len(found) // ENTRY_BYTES)
+            found = self._last_below(middle, 1, position)
+            if not found and not self._stored(middle, 1).strip(b"\0"):
+                found = self._last_below(middle, _PROBED, position)  # a page is lost: the queue may go on behind it
+            if found:
+                low = middle + found
             else:
                 high = middle
         self._written = self.max_offset = self.min_offset = low
-        return True
+
+    def _last_below(self, offset: int, count: int, position: int) -> int:
+        """How far behind `offset` the last of these entries ends that points below the position; 0 if none does."""
+        data = self._stored(offset, count).rstrip(b"\0")
+        data += bytes(-len(data) % ENTRY_BYTES)
+        found = 0
+        for number, (physical, size, _) in enumerate(ENTRY.iter_unpack(data), 1):
+            if size > 0 and physical < position:
+                found = number
+        return found
 
     def _stored(self, offset: int, count: int) -> bytes:
         """At most this many entries of one file, also behind the end of the queue."""
         number, first = divmod(offset, FILE_ENTRIES)
-        return read_readable(self._opened.get(self._path(number)), count * ENTRY_BYTES, first * ENTRY_BYTES, b"\0")
-
-    def keep_below(self, position: int) -> None:
-        """Keep the first entries that are below this log position. Called after `open` without `max_offset`."""
-        first = self._first_file * FILE_ENTRIES
-        kept = 0
-        for name in self._names():
-            number = int(name) // FILE_BYTES
-            data = self._opened.get(self._path(number)).read(FILE_BYTES, 0)
-            data = data[: len(data) - len(data) % ENTRY_BYTES]
-            before = kept
-            for physical, size, _ in ENTRY.iter_unpack(data):
-                if size <= 0 or physical >= position:
-                    break
-                kept += 1
-            if kept - before < FILE_ENTRIES:
-                break
-        self._written = self.max_offset = self.min_offset = first + kept
+        try:
+            file = self._opened.get(self._path(number))
+        except FileNotFoundError:
+            return b""
+        return read_readable(file, count * ENTRY_BYTES, first * ENTRY_BYTES, b"\0")
 
     def cut(self, end: int) -> None:
         """Remove every entry from offset `end` on, in memory and in the files."""

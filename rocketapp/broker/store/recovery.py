@@ -20,6 +20,7 @@ from rocketapp.broker.store.checkpoint import Checkpoint, Hint, forget_hint, loa
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, QueueFiles
 from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.lookup import stored_ms_at
 from rocketapp.broker.store.rebuild import QueueRebuild, Queues
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, parse
 from rocketapp.model.event import LogCut, LoopFailed, Observe, RecordDamaged, StoreRecovered
@@ -27,6 +28,8 @@ from rocketapp.model.names import topic_problem
 from rocketapp.wire.record import MAGIC_V1, MAGIC_V2
 
 _CHUNK_BYTES = 1 << 20
+_APACHES_MARGIN_MS = 3000
+"""Apache RocketMQ's own distrust of its checkpoint: two flushes are under way at most."""
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 
@@ -53,12 +56,15 @@ def recover(
     if hint is not None and queues is not None:
         _forget_others(queues, opened)
         start, last_record = hint.position, hint.last_record
-    elif hint is None and is_clean and checkpoint.is_apaches and (ends := _complete(log, opened)) is not None:
+    elif hint is None and is_clean and checkpoint.queues_flushed_ms and (ends := _complete(log, opened)) is not None:
         queues, start, last_record = ends
     else:
         forget_hint(files)
-        queues, start, last_record = _emptied(log, opened), log.min_position, -1
-        is_rebuilt = True
+        start = (
+            _flushed_by_apache(log, checkpoint) if hint is None and checkpoint.queues_flushed_ms else log.min_position
+        )
+        queues, last_record = _emptied(log, opened, start), -1
+        is_rebuilt = start == log.min_position
     rebuild = QueueRebuild(queues, opened, observe)
     last = _last_stored(log, last_record)
     records = 0
@@ -134,8 +140,9 @@ def _complete(log: CommitLog, opened: QueueFiles) -> tuple[Queues, int, int] | N
     end, last_record = log.min_position, -1
     for topic, queue_id in queue_ids(opened):
         queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, opened)
-        if not queue.open_to_end():
+        if not queue.open():
             return None
+        queue.keep_below(log.files_end)
         queue.find_min(log.min_position)
         if queue.min_offset == queue.max_offset:
             continue
@@ -173,8 +180,22 @@ def _forget_others(queues: Queues, opened: QueueFiles) -> None:
             ConsumeQueue(*key, opened).remove()
 
 
-def _emptied(log: CommitLog, opened: QueueFiles) -> Queues:
-    """Every queue, without the entries that the log contains.
+def _flushed_by_apache(log: CommitLog, checkpoint: Checkpoint) -> int:
+    """The last segment that begins with a record which Apache RocketMQ had flushed, together with its entries.
+
+    A kill leaves its abort marker, and no more than these times of its checkpoint says how far its queues are good.
+    """
+    start = log.segment_start(log.files_end - 1)
+    while start > log.min_position:
+        stored_ms = stored_ms_at(log, start)
+        if stored_ms is not None and stored_ms <= checkpoint.queues_flushed_ms - _APACHES_MARGIN_MS:
+            break
+        start = log.segment_start(start - 1)
+    return start
+
+
+def _emptied(log: CommitLog, opened: QueueFiles, start: int) -> Queues:
+    """Every queue, without the entries of what the log contains from `start` on.
 
     Entries that point to deleted segments stay, because they keep the offsets of the queue.
     """
@@ -182,8 +203,8 @@ def _emptied(log: CommitLog, opened: QueueFiles) -> Queues:
     for topic, queue_id in queue_ids(opened):
         queue = ConsumeQueue(topic, queue_id, opened)
         queue.open()
-        if log.min_position > 0:
-            queue.keep_below(log.min_position)
+        if start > 0:
+            queue.keep_below(start)
         queue.zero_behind()
         queues[topic, queue_id] = queue
     return queues
