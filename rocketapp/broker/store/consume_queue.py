@@ -279,6 +279,8 @@ def sync_written(files: Files, written: dict[str, bool]) -> dict[str, bool]:
     for path, is_new in written.items():
         try:
             file = files.open(path)
+        except FileNotFoundError:  # its topic was deleted
+            continue
         except OSError:
             refused[path] = is_new
             continue

@@ -38,10 +38,11 @@ class Flush:
         self.problem: OSError | None = None
         """Anything else failed. It can be tried again."""
 
-    def include_queues(self, written: dict[str, bool], hint: Hint | None) -> None:
-        """Sync these consume-queue files too, and then write the hint."""
+    def include_queues(self, written: dict[str, bool], hint: Hint | None, queues_ms: int) -> None:
+        """Sync these consume-queue files too, and then write the hint, which says that all are complete until then."""
         self.queue_files, self.hint = written, hint
-        self.queues_ms = self.log_ms
+        if hint is not None:
+            self.queues_ms = queues_ms
 
     def run(self) -> None:
         """Do the work. Errors are stored in `fatal`, `queues_lost` and `problem`."""

@@ -41,6 +41,9 @@ _MOST_UNWRITTEN = 65_536
 _HINT_BYTES, _HINT_FLUSHES = 33_554_432, 10
 """A hint is written after this many bytes of log or this many flushes, which limits what recovery has to read."""
 
+_MOST_SYNCED = 256
+"""Files of queues that one flush syncs, so that thousands of them do not keep the log, and replies, waiting."""
+
 OnAppended = Callable[[str, int, int, int], None]
 """Called with topic, queue id, new max offset and tags code."""
 
@@ -52,6 +55,14 @@ class Appended(NamedTuple):
     size: int
     queue_offset: int
     stored_ms: int
+
+
+class _Round(NamedTuple):
+    """The queues at one moment, on their way to the disk: the files that are left, and the hint that is true then."""
+
+    files: dict[str, bool]
+    hint: Hint
+    log_ms: int
 
 
 class MessageStore:
@@ -83,6 +94,7 @@ class MessageStore:
         self._queues: Queues = found.queues
         self._last_record, self._last_ms = found.last_record, found.last_ms
         self._flush: Flush | None = None
+        self._round: _Round | None = None
         self._flushes = 0
         self._flushed_end = self._hinted_end = self._seen_end = -1
         self._queues_ms = 0
@@ -265,15 +277,23 @@ class MessageStore:
         return flush
 
     def _include_queues(self, flush: Flush, *, everything: bool) -> None:
+        """Begin a round over the files of the queues, or go on with it. The flush that ends it writes the hint."""
         self._flushes += 1
         end = flush.log_end
         is_written = self._write_queues()
         is_due = self._flushes >= _HINT_FLUSHES or end >= self._hinted_end + _HINT_BYTES or end == self._seen_end
         self._seen_end = end
-        if is_written and (everything or is_due):
+        if everything and self._round is not None:
+            self._opened.put_back(self._round.files)
+            self._round = None
+        if is_written and self._round is None and (everything or is_due):
+            self._round = _Round(self._opened.take_unsynced(), self._hint(), flush.log_ms)
+        if self._round is not None:
+            files = self._round.files
+            taken = {path: files.pop(path) for path in list(files)[: None if everything else _MOST_SYNCED]}
             # A queue that lost pages is rebuilt at the next start, from the last hint on.
-            hint = None if self._are_queues_lost else self._hint()
-            flush.include_queues(self._opened.take_unsynced(), hint)
+            is_last = not files and not self._are_queues_lost
+            flush.include_queues(taken, self._round.hint if is_last else None, self._round.log_ms)
 
     def end_flush(self, flush: Flush) -> None:
         """Process the result of a flush."""
@@ -288,15 +308,16 @@ class MessageStore:
         if flush.created is not None:
             self._log.created(flush.created)
         if flush.queues_lost is not None:
-            self._are_queues_lost = True
+            self._are_queues_lost, self._round = True, None
             self._observe(LoopFailed("consume queues", f"sync failed: {flush.queues_lost}"))
-        elif flush.queue_files:
-            self._opened.put_back(flush.queue_files)
+        elif flush.queue_files and self._round is not None:
+            self._round.files.update(flush.queue_files)
             self._observe(LoopFailed("consume queues", f"{len(flush.queue_files)} files cannot be opened"))
         if flush.problem is not None:
             self._observe(LoopFailed("flush", str(flush.problem)))
         elif flush.hint is not None:
-            self._hinted_end, self._queues_ms, self._flushes = flush.log_end, flush.queues_ms, 0
+            self._hinted_end, self._queues_ms, self._flushes = flush.hint.position, flush.queues_ms, 0
+            self._round = None
 
     def _write_queues(self) -> bool:
         """Write consume-queue entries to their files. After an OSError the rest stays in memory for the next call."""

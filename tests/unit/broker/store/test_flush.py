@@ -105,3 +105,31 @@ def test_a_hint_that_cannot_be_written_is_told_and_written_later() -> None:
     hint = load_hint(disk)
     assert hint is not None
     assert hint.position == store.end_position
+
+
+def test_many_queues_are_synced_in_several_flushes() -> None:
+    """A flush of the log, which replies wait for, comes between."""
+    disk = Disk()
+    store = open_store(disk, segment_bytes=1 << 20)
+    for queue_id in range(600):
+        store.append(record(b"%d" % queue_id, queue_id=queue_id))
+    synced: list[str] = []
+    disk.on_call = lambda number, name, path: synced.append(path) if name == "sync" and "queue" in path else None
+    counts = []
+    for _ in range(20):
+        flush = store.begin_flush()
+        if flush is None:
+            break
+        flush.run()
+        store.end_flush(flush)
+        counts.append(len(synced))
+        synced.clear()
+        store.append(record(b"on it goes", queue_id=599)) if len(counts) < 5 else None
+    assert max(counts) == 256
+    assert sum(counts) >= 600
+    hint = load_hint(disk)
+    assert hint is not None
+    assert hint.position == store.end_position
+    for seed in range(5):
+        again = open_store(disk.without_power(Random(seed)), segment_bytes=1 << 20)
+        assert [bodies(again, queue_id=each) for each in range(599)] == [[b"%d" % each] for each in range(599)]
