@@ -61,17 +61,17 @@ class Commits(logging.Handler):
         self.records: list[Any] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if getattr(record, "sink", None) == f"bench/{TOPIC}" and hasattr(record, "files_seconds"):
+        if getattr(record, "sink", None) == f"bench/{TOPIC}" and hasattr(record, "commit_seconds"):
             self.records.append(record)
 
     def told(self) -> str:
-        names = ("rows", "seconds", "rows_seconds", "files_seconds", "commit_seconds")
+        names = ("rows", "seconds", "rows_seconds", "commit_seconds")
         rows, *seconds = (statistics.median(getattr(one, name) for one in self.records) for name in names)
-        whole, made, wrote, published = (f"{one:.2f}" for one in seconds)
+        whole, made, committed = (f"{one:.2f}" for one in seconds)
         cuts = ", ".join(f"{count} by {reason}" for reason, count in Counter(r.reason for r in self.records).items())
         return (
             f"{len(self.records)} commits, cut {cuts}; medians: {rows:,.0f} rows, {whole} s, "
-            f"of it rows {made}, files {wrote}, commit {published}"
+            f"of it rows {made}, commit {committed}"
         )
 
 

@@ -18,6 +18,7 @@ from rocketapp_lake.counts import Counts
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.formats import known
 from rocketapp_lake.pacing import LARGEST, Pace
+from rocketapp_lake.settings import LakeConfig, storage_of
 from rocketapp_lake.store import Compacts, Growing, Store
 from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import Writer
@@ -37,8 +38,12 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
     Raises SetupError for a type that no codec of the app reads, and a store that cannot do what is asked.
     """
     format, bad_name = known()[sink.format], f"{sink.name}/bad"
-    about = sink.about(format)
-    store, bad_store = format.new_store(about, batch_writer), None
+    about = replace(sink.about(format), storage=storage_of(surface.options(LakeConfig)))
+    try:
+        store = format.new_store(about, batch_writer)
+    except ValueError as error:
+        raise SetupError(sink.place, str(error)) from None
+    bad_store = None
     if sink.bad_rows == "table":
         bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=bad_name, partition_by=None, sort_by=())
         bad_store = format.new_store(bad, batch_writer)

@@ -25,7 +25,7 @@ from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.evolution import fingerprint
 from rocketapp_lake.lanes import Lane, Span, advanced
 from rocketapp_lake.records import Commit, Head, Kind
-from rocketapp_lake.store import Growing, Staged, Store
+from rocketapp_lake.store import Growing, Store
 
 LANE, OTHER = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
 
@@ -57,10 +57,9 @@ def commit_of(head: Head, batch: str, spans: Mapping[Lane, Span], *, sink: str =
 
 def put(store: Store, batch: str, *numbers: int, lane: Lane = LANE, sink: str = "one") -> Commit:
     """Rows whose offsets are their numbers, in one commit on top of what is there."""
-    staged = store.stage(batch, rows_of(*numbers)) if numbers else None
     span = Span(min(numbers), max(numbers) + 1) if numbers else Span(0, 1)
     commit = commit_of(store.load(), batch, {lane: span}, sink=sink, rows=len(numbers))
-    store.publish(commit, staged)
+    store.commit(commit, rows_of(*numbers) if numbers else None)
     return commit
 
 
@@ -83,8 +82,8 @@ class StoreSuite:
         assert head.schema == commit.schema
         assert table.store("one").who_committed(1) == "a"
 
-    def test_what_is_staged_is_not_visible(self, table: Table) -> None:
-        table.store("one").stage("a", rows_of(0))
+    def test_looking_at_rows_writes_nothing(self, table: Table) -> None:
+        table.store("one").check(rows_of(0))
         assert self.seen(table) == []
         assert table.store("one").load() == Head()
 
@@ -101,43 +100,48 @@ class StoreSuite:
         assert self.seen(table) == []
         assert dict(table.store("one").load().vector) == {LANE: 1}
 
-    def test_the_second_of_two_owners_is_fenced_and_leaves_nothing(self, table: Table) -> None:
+    @pytest.mark.parametrize("has_rows", [True, False])
+    @pytest.mark.parametrize("first_has_rows", [True, False])
+    def test_the_second_of_two_owners_is_fenced_and_leaves_nothing(
+        self, table: Table, has_rows: bool, first_has_rows: bool
+    ) -> None:
+        put(table.store("one"), "z", 0)
         first, second = table.store("one"), table.store("one")
         head = second.load()
-        staged = second.stage("b", rows_of(0))
+        spans = {LANE: Span(1, 2)}
+        first.commit(commit_of(head, "a", spans), rows_of(1) if first_has_rows else None)
+        with pytest.raises(FencedError):
+            second.commit(commit_of(head, "b", spans), rows_of(2) if has_rows else None)
+        assert self.seen(table) == ([0, 1] if first_has_rows else [0])
+        assert table.store("one").who_committed(2) == "a"
+
+    def test_a_fenced_owner_commits_behind_the_other(self, table: Table) -> None:
+        first, second = table.store("one"), table.store("one")
+        head = second.load()
         put(first, "a", 0)
         with pytest.raises(FencedError):
-            second.publish(commit_of(head, "b", {LANE: Span(0, 1)}, rows=1), staged)
-        assert self.seen(table) == [0]
-        assert table.store("one").who_committed(1) == "a"
-
-    def test_a_fenced_owner_publishes_what_it_staged_behind_the_other(self, table: Table) -> None:
-        first, second = table.store("one"), table.store("one")
-        staged = second.stage("b", rows_of(7))
-        put(first, "a", 0)
-        second.publish(commit_of(second.load(), "b", {OTHER: Span(7, 8)}, rows=1), staged)
+            second.commit(commit_of(head, "b", {OTHER: Span(7, 8)}, rows=1), rows_of(7))
+        second.commit(commit_of(second.load(), "b", {OTHER: Span(7, 8)}, rows=1), rows_of(7))
         assert self.seen(table) == [0, 7]
 
     def test_a_number_above_the_next_one_is_refused(self, table: Table) -> None:
         store = table.store("one")
         put(store, "a", 0)
-        staged = store.stage("b", rows_of(1))
         with pytest.raises(FencedError):
-            store.publish(commit_of(Head(sequence=5), "b", {LANE: Span(1, 2)}, rows=1), staged)
+            store.commit(commit_of(Head(sequence=5), "b", {LANE: Span(1, 2)}, rows=1), rows_of(1))
         assert self.seen(table) == [0]
 
     def test_of_many_owners_at_once_one_wins_each_number(self, table: Table) -> None:
         stores = [table.store("one") for _ in range(4)]
-        staged = [store.stage(f"batch{number}", rows_of(number)) for number, store in enumerate(stores)]
         with ThreadPoolExecutor(len(stores)) as pool:
-            wins = list(pool.map(self._publish_first, stores, staged))
+            wins = list(pool.map(self._commit_first, stores, range(len(stores))))
         (winner,) = [number for number, won in enumerate(wins) if won]
         assert self.seen(table) == [winner]
         assert table.store("one").who_committed(1) == f"batch{winner}"
 
-    def _publish_first(self, store: Store, staged: Staged) -> bool:
+    def _commit_first(self, store: Store, number: int) -> bool:
         try:
-            store.publish(commit_of(Head(), staged.batch, {LANE: Span(0, 9)}, rows=1), staged)
+            store.commit(commit_of(Head(), f"batch{number}", {LANE: Span(0, 9)}, rows=1), rows_of(number))
         except FencedError:
             return False
         return True
@@ -154,28 +158,17 @@ class StoreSuite:
         put(table.store("one"), "b", 5, lane=OTHER)
         head = table.store("one").load()
         commit = replace(commit_of(head, "c", {}), vector={LANE: 0, OTHER: 9}, kind=kind)
-        table.store("one").publish(commit, None)
+        table.store("one").commit(commit, None)
         assert dict(table.store("one").load().vector) == {LANE: 0, OTHER: 9}
         assert table.store("one").who_committed(3) == "c"
         put(table.store("one"), "d", 0, 1)
         assert self.seen(table) == [0, 0, 1, 1, 5]
         assert dict(table.store("one").load().vector) == {LANE: 2, OTHER: 9}
 
-    def test_sweeping_removes_what_was_never_published_and_nothing_else(self, table: Table) -> None:
-        store = table.store("one")
-        put(store, "a", 0)
-        store.stage("b", rows_of(1))
-        assert store.sweep(3600.0) == 0
-        assert store.sweep(0.0) == 1
-        assert self.seen(table) == [0]
-        put(store, "c", 2)
-        assert self.seen(table) == [0, 2]
-
-    def test_a_batch_that_is_staged_again_is_there_once(self, table: Table) -> None:
-        store = table.store("one")
-        store.stage("a", rows_of(0))
-        put(store, "a", 0)
-        assert self.seen(table) == [0]
+    def test_rows_behind_a_commit_without_any_that_was_the_first(self, table: Table) -> None:
+        put(table.store("one"), "a")
+        put(table.store("one"), "b", 1)
+        assert self.seen(table) == [1]
 
 
 class GrowingSuite:
@@ -217,7 +210,7 @@ class GrowingSuite:
         store = table.store("two")
         rows = rows_of(0).append_column("note", pa.array([5], pa.int64()))
         commit = commit_of(store.load(), "a", {LANE: Span(0, 1)}, sink="two", rows=1)
-        store.publish(replace(commit, schema=fingerprint(rows.schema)), store.stage("a", rows))
+        store.commit(replace(commit, schema=fingerprint(rows.schema)), rows)
         with pytest.raises(SinkError):
             self.add(table.store("one"))
         assert table.store("two").load().sequence == 1
@@ -229,4 +222,4 @@ class GrowingSuite:
     def put_more(self, store: Store, batch: str, number: int) -> None:
         rows = rows_of(number).append_column("note", pa.array([f"note {number}"]))
         commit = commit_of(store.load(), batch, {LANE: Span(number, number + 1)}, rows=1)
-        store.publish(commit, store.stage(batch, rows))
+        store.commit(commit, rows)

@@ -77,7 +77,7 @@ class Watched(Protocol):
 Read = Callable[[Watched], float]
 _COUNTERS: Sequence[tuple[str, str, str, Read]] = (
     ("rows", "{row}", "Rows that were committed.", lambda sink: sink.counts.rows),
-    ("written", "By", "Bytes of the files that were committed.", lambda sink: sink.counts.bytes),
+    ("written", "By", "Bytes of the rows that were committed, in memory.", lambda sink: sink.counts.bytes),
     ("commits", "{commit}", "Commits of batches.", lambda sink: sink.counts.commits),
     ("commit.time", "s", "Time that commits took, writing included.", lambda sink: sink.counts.seconds),
     ("failures", "{attempt}", "Attempts to commit that failed.", lambda sink: sink.counts.failures),
@@ -138,9 +138,9 @@ def _lags(sink: Watched, now: AppSnapshot) -> Samples:
 
 
 def _tell(name: str, batch: Batch[StoredRecords], done: Done, seconds: float) -> None:
-    made, wrote, published = done.seconds
+    made, committed = done.seconds
     log.info(
-        "sink %s: commit %d of %d rows, %d bytes, %.2f s (rows %.2f, files %.2f, commit %.2f), cut by %s, batch %s%s",
+        "sink %s: commit %d of %d rows, %d bytes, %.2f s (rows %.2f, commit %.2f), cut by %s, batch %s%s",
         name,
         done.head.sequence,
         done.rows,
@@ -158,8 +158,7 @@ def _tell(name: str, batch: Batch[StoredRecords], done: Done, seconds: float) ->
             "bytes": done.bytes,
             "seconds": seconds,
             "rows_seconds": made,
-            "files_seconds": wrote,
-            "commit_seconds": published,
+            "commit_seconds": committed,
             "reason": batch.reason,
             "trimmed": done.trimmed,
             "fenced": done.fenced,

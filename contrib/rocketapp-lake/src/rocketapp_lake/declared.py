@@ -159,7 +159,8 @@ class Sink:
     @property
     def full_table(self) -> str:
         """The table, however it is spelled."""
-        return os.path.normpath(self.folder / self.table)
+        table = os.fspath(self.table)
+        return table.rstrip("/") if "://" in table else os.path.normpath(self.folder / table)
 
     def written_by(self, format: Format, default: str) -> str:
         """What writes its table. Raises SetupError for what is not installed. `default`: what the settings say."""

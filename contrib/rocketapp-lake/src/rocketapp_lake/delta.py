@@ -1,45 +1,49 @@
-"""A Delta table on a local or network file system.
+"""A Delta table, wherever the library reaches it: on a disk, S3, Azure, Google.
 
-    <table>/_delta_log/                         Delta's own; a commit adds files, and says where the sink stands
-    <table>/_rmq_staging/<batch>/               files that are written and not in the table
-    <table>/<partitions>/<batch>-part-....parquet
+Delta's library writes and commits. A commit of a sink carries its number as a transaction identifier, which Delta keeps
+for ever, and the whole commit, with all positions, as user metadata. Its number is the fence: the library refuses a
+commit beside another one with the same identifier, and one whose table is not the same any more. It holds only for the
+object that has read where the sink stands: a table that is given by its path is looked up anew, and so is its number.
 
-Spark writes the files, and Delta's library for Python commits them. Each commit carries transaction identifiers, which
-Delta keeps for ever: one with the sequence of the sink, and one for each of its queues with the next offset. It is made
-for exactly the version that was looked at before, so that no other commit goes unseen.
+RESTORE takes rows back and no identifier. So the number and the newest commit in the living history have to agree.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSelector, PyFileSystem
 
-from rocketapp_lake import delta_log
 from rocketapp_lake.columns import COORDINATES
 from rocketapp_lake.errors import FencedError, SinkError
-from rocketapp_lake.lanes import Vector
-from rocketapp_lake.parquet_log import LOG
-from rocketapp_lake.records import Commit, Head, encode, to_json
-from rocketapp_lake.staging import Staging, Write, make, partition_of, place_of, sync
+from rocketapp_lake.lanes import Lane
+from rocketapp_lake.records import Commit, Head, decode, encode, to_json
+from rocketapp_lake.staging import sync
 from rocketapp_lake.store import Compacted
-
-if TYPE_CHECKING:
-    from rocketapp_lake.store import Staged
-
+from rocketapp_lake.writing import arranged, partition_column
 
 MOST_CONFLICTS = 100
-"""Commits of others that one publication gives way to."""
+"""Commits of others, of a kind that the library does not go behind, that one commit gives way to."""
+RETRIES = 15
+"""Commits of others that the library goes behind by itself, without writing the files again."""
 EXPIRY = "delta.setTransactionRetentionDuration"
+NONE = -1
+"""The version of a lane that the sink does not have any more."""
+RECORD = "rocketapp"
+"""In the user metadata: the commit of a sink."""
+MEND = "go on with `rocketapp sink rebase`, from where the rows in the table end"
+_NEWEST = 50
+"""Entries of the history that are looked at before all of them are."""
 
 
 class DeltaStore:
@@ -47,76 +51,67 @@ class DeltaStore:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        place: str | os.PathLike[str],
         sink: str,
         *,
-        write: Write,
-        partition_columns: Sequence[str] = (),
+        partition_by: str | None = None,
+        sort_by: Sequence[str] = (),
+        storage: Mapping[str, str] | None = None,
         is_set_back: bool = False,
     ) -> None:
-        """`partition_columns`: those by which `write` makes directories.
+        """`place`: a directory or a URL. `storage`: the library's options for what is behind it, secrets among them.
 
         `is_set_back`: a table that was restored to an older version is taken as it is, with the positions of its rows.
         """
+        text = os.fspath(place)
         # A program may go to another folder meanwhile.
-        self.path, self.sink, self._is_set_back = Path(path).absolute(), sink, is_set_back
-        self._staging, self._partition_columns = Staging(self.path, write), list(partition_columns)
+        self.place = text if "://" in text else str(Path(text).absolute())
+        self.sink, self._is_set_back = sink, is_set_back
+        self._partition_by, self._sort_by, self._storage = partition_by, sort_by, dict(storage or {})
+        self._partition_columns = [] if partition_by is None else [partition_column(partition_by)]
+        self._seen: tuple[str, int, Commit | None] | None = None
+        """Table, version, and the newest commit of the sink in its living history then."""
 
     def __repr__(self) -> str:
-        return f"<DeltaStore {self.path} of {self.sink}>"
+        return f"<DeltaStore {self.place} of {self.sink}>"
 
     def load(self) -> Head:
-        if (self.path / LOG).exists():
-            raise SinkError(f"{self.path} is a Parquet directory of a sink: give format='parquet', or another table=")
         table = self._open()
-        sequence = 0 if table is None else self._sequence(table)
-        if table is None or not sequence:
-            return Head()
-        commit = self._newest(table, sequence)
-        if commit is None:
-            return Head(sequence=sequence, vector=self._vector(table))
-        batch = commit.batch if commit.sequence == sequence else ""
-        return Head(sequence=sequence, batch=batch, vector=commit.vector, schema=commit.schema)
+        return Head() if table is None else self._head(table)
 
-    def stage(self, batch: str, rows: pa.Table) -> Staged:
-        return self._staging.stage(batch, rows)
+    def check(self, rows: pa.Table) -> None:
+        table = self._open()
+        if table is not None:
+            self._check(table, arranged(rows, self._partition_by, self._sort_by))
 
-    def publish(self, commit: Commit, staged: Staged | None) -> None:
-        files, is_placed = list(staged.content) if staged else [], False
-        places = [(name, self.path / place_of(name, commit.batch)) for name in files]
-        schema = self._schema(commit.batch, files)
+    def commit(self, commit: Commit, rows: pa.Table | None) -> None:
+        if rows is not None:
+            rows = arranged(rows, self._partition_by, self._sort_by)
         for _ in range(MOST_CONFLICTS):
-            table = self._open() or self._create(schema)
-            sequence = self._sequence(table)
-            if is_placed and self._batch_at(table, commit.sequence) == commit.batch:
-                break  # a file system may say that a commit failed which it has made
-            if sequence != commit.sequence - 1:
-                if is_placed:
-                    self._staging.move_back(commit.batch, places)
-                raise FencedError(f"{self.path}: sink {self.sink} is at commit {sequence}")
-            if sequence:
-                self._newest(table, sequence)
-            if files:
-                self._check(table, schema)
-            self._staging.move(commit.batch, places)
-            is_placed, version = True, table.version()
+            table = self._open() or self._create(COORDINATES if rows is None else rows.schema)
+            head = self._head(table)
+            if head.sequence != commit.sequence - 1:
+                if self._batch_at(table, commit.sequence) == commit.batch:
+                    return  # an object store may say that a commit failed which it has made
+                raise FencedError(f"{self.place}: sink {self.sink} is at commit {head.sequence}")
+            if rows is not None:
+                if not self._takes(table, rows):
+                    continue
+                rows = self._fitted(table, rows)
+            before = table.version()
             try:
-                self._commit(table, commit, [self._add(place) for _, place in places])
+                self._write(table, commit, rows)
             except CommitFailedError:
                 continue
-            self._sync(version + 1)
-            break
-        else:
-            raise self._too_many()
-        self._staging.forget(commit.batch)
+            except (SchemaMismatchError, DeltaError) as error:
+                raise SinkError(f"{self.place}: {_refusal(error)}") from error
+            self._sync(before, table.version())
+            return
+        raise self._too_many()
 
     def who_committed(self, sequence: int) -> str | None:
         table = self._open()
-        newest = 0 if table is None else self._sequence(table)
-        if table is None or newest < sequence:
-            return None
-        self._newest(table, newest)
-        return self._batch_at(table, sequence)
+        return None if table is None else self._batch_at(table, sequence)
 
     def compact(self, target_file_size: int) -> Compacted:
         """By Delta's own OPTIMIZE: small files of all writers of the table (rocketapp_lake.store.Compacts)."""
@@ -136,7 +131,7 @@ class DeltaStore:
             if table is None:
                 return
             has = {field.name: field for field in table.schema().fields}
-            wanted = Schema.from_arrow(pa.schema([column.with_nullable(True) for column in columns])).fields
+            wanted = Schema.from_arrow(_nullable(columns)).fields
             for field in wanted:
                 if field.name in has and has[field.name].type != field.type:
                     raise self._differs(field.name, has[field.name].type, field.type)
@@ -150,172 +145,279 @@ class DeltaStore:
             return
         raise self._too_many()
 
-    def sweep(self, older_than: float) -> int:
-        return self._staging.sweep(older_than)
+    def commits(self) -> Iterator[Commit]:
+        """Of all sinks of the table, newest first, as far as its history goes back. It reads alone."""
+        table = self._open()
+        for entry in table.history() if table is not None else ():
+            commit = commit_of(entry)
+            if commit is not None:
+                yield commit
 
     # Inside.
 
     def _open(self) -> DeltaTable | None:
+        """As it is now."""
         try:
-            return DeltaTable(self.path)
+            return DeltaTable(self.place, storage_options=self._storage or None)
         except TableNotFoundError:
+            if "://" not in self.place and Path(self.place, "_rmq_log").exists():
+                problem = f"{self.place} is a Parquet directory of a sink: give format='parquet', or another table="
+                raise SinkError(problem) from None
             return None
-
-    def _sequence(self, table: DeltaTable) -> int:
-        if EXPIRY in table.metadata().configuration:
-            raise SinkError(f"{self.path}: {EXPIRY} makes Delta forget where its sinks stand: unset it")
-        return table.transaction_version(delta_log.sink_id(self.sink)) or 0
-
-    def _batch_at(self, table: DeltaTable, sequence: int) -> str | None:
-        for entry in delta_log.contained(self.path, table.version()):
-            commit = entry.commit
-            if commit is not None and commit.sink == self.sink and commit.sequence <= sequence:
-                return commit.batch if commit.sequence == sequence else None
-        return None
-
-    def _newest(self, table: DeltaTable, sequence: int) -> Commit | None:
-        """The commit of this number; None when the log goes back less far. Raises SinkError when it was taken back."""
-        oldest = -1
-        for entry in delta_log.contained(self.path, table.version()):
-            oldest, commit = entry.version, entry.commit
-            if commit is None or commit.sink != self.sink:
-                continue
-            if commit.sequence == sequence or self._is_set_back:
-                return commit
-            raise self._restored(commit.sequence, sequence)
-        if oldest != 0:
-            return None
-        if self._is_set_back:
-            return Commit(sink=self.sink, sequence=0, batch="", spans={}, vector={})
-        raise self._restored(0, sequence)
-
-    def _restored(self, has: int, sequence: int) -> SinkError:
-        return SinkError(
-            f"{self.path} was restored to commit {has} of sink {self.sink}, which has made {sequence}: "
-            f"restore the newer version, or {delta_log.MEND}"
-        )
-
-    def _vector(self, table: DeltaTable) -> Vector:
-        return delta_log.vector_of(delta_log.transactions(self.path, table.version()), self.sink)
 
     def _create(self, schema: pa.Schema) -> DeltaTable:
         """A new table, unless another owner is faster."""
-        make(self.path)
+        partitions = [pa.field(name, pa.string()) for name in self._partition_columns if name not in schema.names]
         try:
             table = DeltaTable.create(
-                self.path, Schema.from_arrow(schema), mode="ignore", partition_by=self._partition_columns
+                self.place,
+                Schema.from_arrow(_nullable([*schema, *partitions])),
+                mode="ignore",
+                partition_by=self._partition_columns,
+                storage_options=self._storage or None,
             )
         except DeltaError:
             found = self._open()
             if found is None:
                 raise
             return found
-        self._sync(table.version())
-        sync(self.path)
+        self._sync(-1, table.version())
         return table
 
-    def _schema(self, batch: str, files: Sequence[str]) -> pa.Schema:
-        """The columns of staged files; without a file those that every row has."""
-        if not files:
-            columns = [pa.field(column.name, column.type) for column in COORDINATES]
-        else:
-            found = (self._staging.path / batch / files[0], self.path / place_of(files[0], batch))
-            file = next((file for file in found if file.exists()), None)
-            if file is None:
-                raise self._staging.lost(found[0])
-            columns = list(pq.read_schema(file).remove_metadata())
-        return pa.schema([*columns, *(pa.field(name, pa.string()) for name in self._partition_columns)])
+    # Where the sink stands.
 
-    def _check(self, table: DeltaTable, schema: pa.Schema) -> None:
-        """Raises SinkError for files that do not fit the table."""
-        if table.metadata().partition_columns != self._partition_columns:
+    def _head(self, table: DeltaTable) -> Head:
+        """Raises SinkError when the table was restored to an older version."""
+        if EXPIRY in table.metadata().configuration:
+            raise SinkError(f"{self.place}: {EXPIRY} makes Delta forget where its sinks stand: unset it")
+        sequence = table.transaction_version(transaction_of(self.sink)) or 0
+        if not sequence:
+            return Head()
+        try:
+            newest = self._newest(table)
+        except LookupError:
+            return Head(sequence=sequence, vector=self._kept(table, sequence))
+        has = 0 if newest is None else newest.sequence
+        if has != sequence and not self._is_set_back:
             raise SinkError(
-                f"{self.path} is partitioned by {table.metadata().partition_columns}, and this sink writes "
-                f"{self._partition_columns}: change partition_by=, or give it another table"
+                f"{self.place} was restored to commit {has} of sink {self.sink}, which has made {sequence}: "
+                f"restore the newer version, or {MEND}"
+            )
+        if newest is None:
+            return Head(sequence=sequence)
+        batch = newest.batch if has == sequence else ""
+        return Head(sequence=sequence, batch=batch, vector=newest.vector, schema=newest.schema)
+
+    def _newest(self, table: DeltaTable) -> Commit | None:
+        """The newest commit of the sink whose rows are in the table.
+
+        Raises LookupError when the history does not go back to one, SinkError when it was restored to who knows what.
+        """
+        name, version, seen = table.metadata().id, table.version(), self._seen
+        if seen is not None and seen[0] == name and seen[1] <= version:
+            entries = table.history(version - seen[1]) if version > seen[1] else []
+            if not any(entry.get("operation") == "RESTORE" for entry in entries):
+                own = next(self._own(entries), None)
+                found = seen[2] if own is None else own
+                self._seen = name, version, found
+                return found
+        entries = table.history(_NEWEST)
+        try:
+            found = next(self._own(self._living(entries, version)), None)
+        except LookupError:
+            found = next(self._own(self._living(table.history(), version)), None)
+        self._seen = name, version, found
+        return found
+
+    def _living(self, entries: Sequence[dict[str, Any]], version: int) -> Iterator[dict[str, Any]]:
+        """Newest first, without what a restore took back. Raises LookupError where they end too early."""
+        by_version = {entry["version"]: entry for entry in entries}
+        while version >= 0:
+            entry = by_version[version]
+            if entry.get("operation") != "RESTORE":
+                yield entry
+                version -= 1
+                continue
+            target = entry.get("operationParameters", {}).get("version")
+            if target is None:
+                raise SinkError(
+                    f"{self.place}: version {version} restored the table by time, to a version it does not name: {MEND}"
+                )
+            version = int(target)
+
+    def _own(self, entries: Sequence[dict[str, Any]] | Iterator[dict[str, Any]]) -> Iterator[Commit]:
+        found = (commit_of(entry) for entry in entries)
+        return (commit for commit in found if commit is not None and commit.sink == self.sink)
+
+    def _batch_at(self, table: DeltaTable, sequence: int) -> str | None:
+        """Raises SinkError when the table was restored to an older version."""
+        head = self._head(table)
+        if head.sequence <= sequence:
+            return head.batch if head.sequence == sequence else None
+        return next((one.batch for one in self._own(table.history()) if one.sequence == sequence), None)
+
+    def _kept(self, table: DeltaTable, sequence: int) -> dict[Lane, int]:
+        """Where the sink stands when its newest commit is older than the log: by the identifiers of its queues."""
+        if table.transaction_version(_lanes_of(self.sink)) != sequence:
+            return self._ends(table)  # not every writer of Delta can write several identifiers
+        found = {}
+        for name in self._identifiers(table):
+            lane, position = lane_of(self.sink, name), table.transaction_version(name)
+            if lane is not None and position not in (None, NONE):
+                found[lane] = position
+        return found
+
+    def _identifiers(self, table: DeltaTable) -> list[str]:
+        """Their names, which the library does not tell, in the newest checkpoint: all commits behind it are known."""
+        files = PyFileSystem(DeltaStorageHandler.from_table(table._table))
+        found = files.get_file_info(FileSelector("_delta_log"))
+        newest = max((one.base_name[:20] for one in found if ".checkpoint." in one.base_name), default="none")
+        parts = [one.path for one in found if one.base_name.startswith(f"{newest}.checkpoint.")]
+        try:
+            tables = [pq.read_table(part, columns=["txn"], filesystem=files) for part in parts]
+        except pa.ArrowException:
+            tables = []
+        if not tables:
+            raise SinkError(
+                f"{self.place}: its log is younger than the sink, and has no checkpoint that can be read here: "
+                f"write one as Parquet files (delta.checkpointPolicy=classic)"
+            )
+        return [row["appId"] for one in tables for row in one["txn"].drop_null().to_pylist()]
+
+    def _ends(self, table: DeltaTable) -> dict[Lane, int]:
+        """Where the rows of the table end. What lies behind them had no rows, and is read again."""
+        names = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset"]
+        if not {*names} <= {field.name for field in table.schema().fields}:
+            raise SinkError(
+                f"{self.place}: its log is younger than the sink, and its rows do not say where they come from: {MEND}"
+            )
+        lanes = ", ".join(names[:3])
+        sql = f"SELECT {lanes}, max(_rmq_offset) FROM t WHERE _rmq_offset IS NOT NULL GROUP BY {lanes}"
+        found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
+        columns = (column.to_pylist() for column in found.columns)
+        return {Lane(topic, broker, queue): last + 1 for topic, broker, queue, last in zip(*columns, strict=True)}
+
+    # Rows.
+
+    def _takes(self, table: DeltaTable, rows: pa.Table) -> bool:
+        """Whether the table, which may have been made for a commit without rows, has the columns of its first rows."""
+        has = {field.name for field in table.schema().fields}
+        if not has <= {*COORDINATES.names, *self._partition_columns} or {*rows.column_names} <= has:
+            return True
+        self.add_columns(rows.schema)
+        return False
+
+    def _check(self, table: DeltaTable, rows: pa.Table) -> None:
+        """Raises SinkError for rows that do not fit the table."""
+        partitions = table.metadata().partition_columns
+        own = self._partition_columns
+        if partitions != own and (own or not {*partitions} <= {*rows.column_names}):
+            raise SinkError(
+                f"{self.place} is partitioned by {partitions}, and this sink writes "
+                f"{own}: change partition_by=, or give it another table"
             )
         has = {field.name: field for field in table.schema().fields}
-        for ours in Schema.from_arrow(schema).fields:
-            theirs = has.pop(ours.name, None)
+        for ours in Schema.from_arrow(rows.schema).fields:
+            theirs = has.get(ours.name)
             if theirs is None:
-                raise SinkError(f"{self.path} has no column {ours.name}: add it to the table")
+                raise SinkError(f"{self.place} has no column {ours.name}: add it to the table")
             if theirs.type != ours.type:
                 raise self._differs(ours.name, theirs.type, ours.type)
-        for missing in has.values():
-            if not missing.nullable:
-                raise SinkError(f"{self.path}: column {missing.name} may not be null, and the rows do not have it")
+        for name, field in has.items():
+            if field.nullable or (name in rows.column_names and not rows[name].null_count):
+                continue
+            why = "some rows have nothing in it" if name in rows.column_names else "the rows do not have it"
+            raise SinkError(f"{self.place}: column {name} may not be null, and {why}")
+
+    def _fitted(self, table: DeltaTable, rows: pa.Table) -> pa.Table:
+        """The rows with all columns of the table, in their order. Raises SinkError for rows that do not fit it."""
+        self._check(table, rows)
+        columns = {}
+        for field in pa.schema(table.schema().to_arrow()):
+            is_there = field.name in rows.column_names
+            columns[field.name] = rows[field.name] if is_there else pa.nulls(rows.num_rows, field.type)
+        return pa.table(columns)
+
+    def _write(self, table: DeltaTable, commit: Commit, rows: pa.Table | None) -> None:
+        if rows is None:
+            rows = pa.schema(table.schema().to_arrow()).empty_table()
+        write_deltalake(
+            table,
+            rows,
+            mode="append",
+            commit_properties=CommitProperties(
+                {"userMetadata": to_json({RECORD: encode(commit)}).decode()},
+                max_commit_retries=RETRIES,
+                app_transactions=self._transactions(table, commit),
+            ),
+        )
+
+    def _transactions(self, table: DeltaTable, commit: Commit) -> list[Transaction]:
+        positions = dict(commit.vector)
+        if commit.kind != "append":
+            gone = {lane for one in self._own(table.history()) for lane in one.vector} - positions.keys()
+            positions |= dict.fromkeys(gone, NONE)
+        return [
+            Transaction(transaction_of(self.sink), commit.sequence),
+            Transaction(_lanes_of(self.sink), commit.sequence),
+            *(Transaction(transaction_of(self.sink, lane), offset) for lane, offset in positions.items()),
+        ]
 
     def _differs(self, name: str, has: object, rows: object) -> SinkError:
-        return SinkError(f"{self.path}: column {name} is {has}, and the rows have {rows}")
+        return SinkError(f"{self.place}: column {name} is {has}, and the rows have {rows}")
 
     def _too_many(self) -> SinkError:
-        return SinkError(f"{self.path}: others have committed {MOST_CONFLICTS} times in a row just before this sink")
+        return SinkError(f"{self.place}: others have changed it {MOST_CONFLICTS} times in a row just before this sink")
 
-    def _add(self, place: Path) -> AddAction:
-        name = str(place.relative_to(self.path))
-        about = place.stat()
-        return AddAction(
-            path=name,
-            size=about.st_size,
-            partition_values=dict[str, str | None](partition_of(f"out/{name}")),
-            modification_time=about.st_mtime_ns // 1_000_000,
-            data_change=True,
-            stats=json.dumps(statistics_of(place)),
-        )
-
-    def _commit(self, table: DeltaTable, commit: Commit, adds: Sequence[AddAction]) -> None:
-        transactions = [Transaction(delta_log.sink_id(self.sink), commit.sequence)]
-        moved = {lane: commit.vector[lane] for lane in commit.spans}
-        if commit.kind != "append":
-            moved = {lane: commit.vector.get(lane, delta_log.NONE) for lane in {*self._vector(table), *commit.vector}}
-        transactions += [Transaction(delta_log.lane_id(self.sink, lane), moved[lane]) for lane in moved]
-        metadata: dict[str, Any] = {delta_log.RECORD: to_json(encode(commit)).decode()}
-        table.create_write_transaction(
-            [*adds],
-            mode="append",
-            schema=table.schema(),
-            partition_by=self._partition_columns,
-            # The library would go on behind commits of others without a look at what they are.
-            commit_properties=CommitProperties(metadata, max_commit_retries=0, app_transactions=transactions),
-        )
-
-    def _sync(self, version: int) -> None:
-        """This version survives the machine: Delta's library leaves that to the system."""
-        log = self.path / delta_log.LOG
-        for place in (log / f"{version:020d}.json", log):
+    def _sync(self, before: int, version: int) -> None:
+        """These versions survive the machine, with their files: Delta's library leaves that to the system."""
+        if "://" in self.place:
+            return
+        folder = Path(self.place)
+        log, places = folder / "_delta_log", set[Path]()
+        for number in range(before + 1, version + 1):
+            file = log / f"{number:020d}.json"
+            places |= {file, log, folder, *folder.parents[:2]}
+            for line in file.read_bytes().splitlines() if file.exists() else ():
+                added = json.loads(line).get("add") if line.startswith(b'{"add"') else None
+                if added is not None:
+                    places |= {folder / unquote(added["path"]), (folder / unquote(added["path"])).parent}
+        for place in places:
             if place.exists():
                 sync(place)
 
 
-BOUNDED = (int, datetime.datetime, datetime.date)
-"""Values whose bounds are exact and short."""
+def transaction_of(sink: str, lane: Lane | None = None) -> str:
+    """The identifier whose version is the number of its newest commit; of a lane, whose version is its next offset."""
+    return "/".join([RECORD, quote(sink, safe=""), *(quote(str(part), safe="") for part in lane or ())])
 
 
-def statistics_of(file: Path) -> dict[str, Any]:
-    """From the footer of a Parquet file, as Delta's protocol has it ("Per-file Statistics")."""
-    footer = pq.read_metadata(file)
-    least: dict[str, Any] = {}
-    most: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for number in range(footer.num_columns):
-        name = footer.schema.column(number).path
-        if "." in name:
-            continue
-        found = [footer.row_group(group).column(number).statistics for group in range(footer.num_row_groups)]
-        if any(one is None or not one.has_null_count for one in found):
-            continue
-        nulls[name] = sum(one.null_count for one in found)
-        bounds = [value for one in found if one.has_min_max for value in (one.min, one.max)]
-        if len(bounds) == 2 * len(found) and all(_is_bounded(value) for value in bounds):
-            least[name], most[name] = _text(min(bounds)), _text(max(bounds))
-    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+def lane_of(sink: str, identifier: str) -> Lane | None:
+    """The reverse, for a lane of this sink."""
+    parts = [unquote(part) for part in identifier.split("/")]
+    if parts[:2] != [RECORD, sink] or len(parts) != 5:
+        return None
+    return Lane(parts[2], parts[3], int(parts[4]))
 
 
-def _is_bounded(value: object) -> bool:
-    return isinstance(value, BOUNDED) and not isinstance(value, bool)
+def _lanes_of(sink: str) -> str:
+    """The identifier whose version is the newest commit that has written those of its lanes."""
+    return f"{transaction_of(sink)}/lanes"
 
 
-def _text(value: Any) -> Any:
-    """As JSON has it. A time has its zone in the file, and Delta's are UTC."""
-    if isinstance(value, datetime.datetime):
-        return value.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
-    return value.isoformat() if isinstance(value, datetime.date) else value
+def commit_of(entry: Mapping[str, Any]) -> Commit | None:
+    """The commit of a sink that an entry of the history is."""
+    text = entry.get("userMetadata")
+    if not isinstance(text, str) or not text.startswith(f'{{"{RECORD}":'):
+        return None
+    return decode(json.loads(text)[RECORD])
+
+
+def _nullable(columns: Sequence[pa.Field] | pa.Schema) -> pa.Schema:
+    return pa.schema([column.with_nullable(True).remove_metadata() for column in columns])
+
+
+def _refusal(error: Exception) -> str:
+    """What the table says to rows, in one line."""
+    lines = [line for line in str(error).splitlines() if line and not line.startswith("+")]
+    return f"the table refuses rows: {'; '.join(lines)}"[:500]

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, get_args
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.staging import Write
 from rocketapp_lake.store import Store
-from rocketapp_lake.writing import BatchWriter, by_arrow, partition_column
+from rocketapp_lake.writing import BatchWriter, by_arrow
 
 PartitionBy = Literal["day", "hour"]
 WrittenBy = Literal["spark", "arrow"]
@@ -35,6 +35,8 @@ class TableOptions:
     """Rows are kept apart by the time at which brokers stored them, in UTC."""
     sort_by: tuple[str, ...] = ()
     """Columns by which the rows of a file are sorted."""
+    storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """Options of the object store that the table is in, as its library has them; secrets are among them."""
     options: Any = None
     """The format's own options, an object of the class that the format names."""
 
@@ -140,9 +142,16 @@ def parquet(about: TableOptions, writer: BatchWriter | None) -> Store:
 def delta(about: TableOptions, writer: BatchWriter | None) -> Store:
     from rocketapp_lake.delta import DeltaStore
 
-    columns = () if about.partition_by is None else (partition_column(about.partition_by),)
-    write = _write(about, writer)
-    return DeltaStore(Path(about.folder, about.table), about.sink, write=write, partition_columns=columns)
+    if writer is not None:
+        raise ValueError("written_by='spark': not with format='delta'")
+    place = os.fspath(about.table)
+    return DeltaStore(
+        place if "://" in place else Path(about.folder, place),
+        about.sink,
+        partition_by=about.partition_by,
+        sort_by=about.sort_by,
+        storage=about.storage,
+    )
 
 
 def iceberg(about: TableOptions, writer: BatchWriter | None) -> Store:
@@ -161,7 +170,18 @@ def name_problem(about: TableOptions) -> str | None:
 
 def path_problem(about: TableOptions) -> str | None:
     if "://" in os.fspath(about.table):
-        return f"table={about.table!r}: give a path: the table has to be on a local or network file system"
+        return f"table={about.table!r}: give a path on a local or network file system, or format='delta'"
+    return None
+
+
+OBJECT_STORES = ("s3", "s3a", "abfs", "abfss", "az", "gs")
+"""Where deltalake reaches Delta tables, beside directories."""
+
+
+def delta_problem(about: TableOptions) -> str | None:
+    scheme, found, rest = os.fspath(about.table).partition("://")
+    if found and (scheme not in OBJECT_STORES or not rest.strip("/")):
+        return f"table={about.table!r}: give a path, or the URL of one of {', '.join(OBJECT_STORES)}"
     return None
 
 
@@ -218,7 +238,9 @@ BUILT_IN: dict[str, Format] = {
     "parquet": Format(
         new_store=parquet, options=ParquetOptions, problem=path_problem, is_sorted=True, written_by=_written_by
     ),
-    "delta": Format(new_store=delta, options=FileOptions, problem=path_problem, is_sorted=True, written_by=_written_by),
+    "delta": Format(
+        new_store=delta, options=FileOptions, problem=delta_problem, is_sorted=True, written_by=_written_by
+    ),
     "iceberg": Format(
         new_store=iceberg,
         options=FileOptions,

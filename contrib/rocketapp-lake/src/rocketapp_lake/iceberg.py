@@ -34,7 +34,7 @@ from rocketapp_lake.writing import STORED
 
 if TYPE_CHECKING:
     from rocketapp_lake.formats import PartitionBy
-    from rocketapp_lake.store import Staged
+    from rocketapp_lake.staging import Staged
 
 MOST_CONFLICTS = 100
 """Commits of others that one publication gives way to."""
@@ -80,10 +80,19 @@ class IcebergStore:
         batch = commit.batch if commit.sequence == newest.sequence else ""
         return Head(sequence=newest.sequence, batch=batch, vector=commit.vector, schema=commit.schema)
 
-    def stage(self, batch: str, rows: pa.Table) -> Staged:
+    def _stage_rows(self, batch: str, rows: pa.Table) -> Staged:
         return self._staging(self._open() or self._create(rows.schema)).stage(batch, rows)
 
-    def publish(self, commit: Commit, staged: Staged | None) -> None:
+    def check(self, rows: pa.Table) -> None:
+        """The commit finds out."""
+
+    def commit(self, commit: Commit, rows: pa.Table | None) -> None:
+        table = None if rows is None else self._open()
+        if table is not None and {*table.schema().column_names} <= {*COORDINATES.names}:
+            self.add_columns(rows.schema)  # it was made for a commit without rows
+        self._publish(commit, None if rows is None else self._stage_rows(commit.batch, rows))
+
+    def _publish(self, commit: Commit, staged: Staged | None) -> None:
         is_placed = False
         for _ in range(MOST_CONFLICTS):
             table = self._open() or self._create(COORDINATES)

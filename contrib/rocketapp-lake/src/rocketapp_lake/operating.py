@@ -41,7 +41,7 @@ def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> Store:
         return ParquetStore(table, sink, write=_never, sort_by=sort_by)
     from rocketapp_lake.delta import DeltaStore
 
-    return DeltaStore(table, sink, write=_never, is_set_back=True)
+    return DeltaStore(table, sink, is_set_back=True)
 
 
 @click.command()
@@ -57,7 +57,7 @@ def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> Store:
 @click.option("--sort-by", multiple=True, metavar="COLUMN", help="Sort the rows of each new file; may be repeated.")
 def compact(table: str, name: str | None, target_file_size: int, sort_by: tuple[str, ...]) -> None:
     """Put the small files of a Parquet directory or Delta table together. Positions stay as they are."""
-    if not is_iceberg(table) and not Path(table).is_dir():
+    if not is_iceberg(table) and not is_delta(table) and not Path(table).is_dir():
         of_database = BUILT_IN["jdbc"].compaction
         raise click.UsageError(f"{table} is not a directory; if it is a table of a database, {of_database}")
     for one in names_of(table, name):

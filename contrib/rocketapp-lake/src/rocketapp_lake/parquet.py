@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.parquet_log import LOG, ParquetLog, read
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
-from rocketapp_lake.staging import OUT, STAGING, Staging, Write, make, place_of, sync
-from rocketapp_lake.store import Compacted, Staged
+from rocketapp_lake.staging import OUT, STAGING, Staged, Staging, Write, make, place_of, sync
+from rocketapp_lake.store import Compacted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,8 +74,16 @@ class ParquetStore:
         commit = decode(entry)
         return Head(sequence=newest, batch=commit.batch, vector=commit.vector, schema=commit.schema)
 
-    def stage(self, batch: str, rows: pa.Table) -> Staged:
-        return self._staging.stage(batch, rows)
+    def check(self, rows: pa.Table) -> None:
+        """A directory takes all rows."""
+
+    def commit(self, commit: Commit, rows: pa.Table | None) -> None:
+        staged = None if rows is None else self._staging.stage(commit.batch, rows)
+        try:
+            self._publish(commit, staged)
+        except FencedError:
+            self._staging.forget(commit.batch)
+            raise
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Each file has columns of its own, and readers take those that it lacks as empty: types have to agree."""
@@ -86,9 +94,6 @@ class ParquetStore:
                     raise SinkError(
                         f"{self.path}: column {column.name} is {has[column.name]}, and the rows have {column.type}"
                     )
-
-    def publish(self, commit: Commit, staged: Staged | None) -> None:
-        self._publish(commit, staged)
 
     def who_committed(self, sequence: int) -> str | None:
         entry = self._log.entry(sequence)

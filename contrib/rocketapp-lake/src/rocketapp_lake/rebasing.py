@@ -36,7 +36,7 @@ def rebase(store: Store, sink: str, to: Mapping[Lane, int], *, made_at: float, k
             kind=kind,
         )
         try:
-            store.publish(commit, None)
+            store.commit(commit, None)
         except FencedError:
             head = store.load()
             continue

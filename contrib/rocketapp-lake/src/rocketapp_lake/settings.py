@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rocketapp import ConfigError
 from rocketapp.plugin import option
 
 
@@ -11,4 +12,17 @@ from rocketapp.plugin import option
 class LakeConfig:
     """The table `lake` of the settings."""
 
-    writer: str = option("arrow", "What writes tables unless a sink says otherwise: arrow, or spark.")
+    storage: tuple[str, ...] = option(
+        (), "Options of object stores, each as name=value, as deltalake takes them.", secret=True
+    )
+    writer: str = option(
+        "arrow", "What writes tables unless a sink says otherwise: arrow, or spark.", choices=("arrow", "spark")
+    )
+
+
+def storage_of(config: LakeConfig) -> dict[str, str]:
+    """By name. Raises ConfigError, which names no value."""
+    for number, entry in enumerate(config.storage):
+        if "=" not in entry.strip("="):
+            raise ConfigError(f"lake.storage[{number}]", "give name=value, such as aws_region=eu-central-1")
+    return dict(entry.partition("=")[::2] for entry in config.storage)

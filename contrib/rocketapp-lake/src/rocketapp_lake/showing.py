@@ -40,7 +40,7 @@ class Shown:
 def shown(table: str, name: str | None) -> list[Shown]:
     """The sinks of a table that are meant. Raises UsageError when it has none, or not this one."""
     path = Path(table)
-    found = _iceberg(table) if is_iceberg(table) else _delta(path) if is_delta(table) else _parquet(path)
+    found = _iceberg(table) if is_iceberg(table) else _delta(table, name) if is_delta(table) else _parquet(path)
     return meant(table, found, name)
 
 
@@ -55,7 +55,7 @@ def meant(table: str, found: Sequence[Shown], name: str | None) -> list[Shown]:
 
 
 def is_delta(table: str) -> bool:
-    return (Path(table) / DELTA_LOG).is_dir()
+    return "://" in table or (Path(table) / DELTA_LOG).is_dir()
 
 
 def is_iceberg(table: str) -> bool:
@@ -81,20 +81,19 @@ def _parquet(path: Path) -> list[Shown]:
     return [_of(list(ParquetStore.log_of(path, unquote(directory.name)))) for directory in logs]
 
 
-def _delta(path: Path) -> list[Shown]:
-    from rocketapp_lake import delta_log
+def _delta(table: str, name: str | None) -> list[Shown]:
+    """Those that the history of the table names, and this one."""
+    from rocketapp_lake.delta import DeltaStore
 
-    newest = max(int(file.stem) for file in (path / DELTA_LOG).glob("*.json") if file.stem.isdigit())
-    transactions = delta_log.transactions(path, newest)
-    commits: dict[str, list[Commit]] = {}
-    for entry in delta_log.entries(path, newest):
-        commit = entry.commit
-        if commit is not None:
-            commits.setdefault(commit.sink, []).append(commit)
-    return [
-        Shown(sink, sequence, delta_log.vector_of(transactions, sink), commits.get(sink, [])[::-1])
-        for sink, sequence in sorted(delta_log.sinks_of(transactions).items())
-    ]
+    commits: dict[str, list[Commit]] = {} if name is None else {name: []}
+    for commit in DeltaStore(table, "").commits():
+        commits.setdefault(commit.sink, []).append(commit)
+    found = []
+    for sink, own in sorted(commits.items()):
+        head = DeltaStore(table, sink, is_set_back=True).load()
+        if head.sequence:
+            found.append(Shown(sink, head.sequence, head.vector, own[::-1]))
+    return found
 
 
 def _iceberg(name: str) -> list[Shown]:

@@ -8,22 +8,34 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from time import time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import pyarrow.parquet as pq
 
 from rocketapp_lake.errors import SinkError
-from rocketapp_lake.store import Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Write = Callable[["pa.Table", Path], None]
 """Writes rows as Parquet files into a directory, which it creates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows that are written and not visible."""
+
+    batch: str
+    rows: int
+    bytes: int
+    content: Any = None
+    """What the store needs to publish them."""
+
 
 STAGING, OUT = "_rmq_staging", "out"
 

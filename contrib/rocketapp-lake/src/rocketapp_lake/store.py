@@ -1,13 +1,13 @@
 """What a table has to be able to do so that rows land in it exactly once.
 
 A store is one object for one sink in one table. Its calls block and come from worker threads, several at a time:
-`load` while another thread stages and publishes.
+`load` while another thread commits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rocketapp_lake.records import Commit, Head
 
@@ -18,17 +18,6 @@ TARGET_FILE_SIZE = 128 * 1024 * 1024
 """Bytes of the files that a compaction makes, unless a sink says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """Rows that are written and not visible."""
-
-    batch: str
-    rows: int
-    bytes: int
-    content: Any = None
-    """What the store needs to publish them."""
-
-
 class Store(Protocol):
     """Rows and positions of one sink, committed together."""
 
@@ -36,12 +25,12 @@ class Store(Protocol):
         """Where the sink stands, for certain; what an owner that died has left half done is completed first."""
         ...
 
-    def stage(self, batch: str, rows: pa.Table) -> Staged:
-        """Write rows so that no reader sees them. What is never published costs space alone, until `sweep`."""
+    def check(self, rows: pa.Table) -> None:
+        """Raises SinkError for rows that the table would refuse, as far as that is known before. Nothing is written."""
         ...
 
-    def publish(self, commit: Commit, staged: Staged | None) -> None:
-        """Make rows and positions visible at once; `staged` is None for a commit without rows.
+    def commit(self, commit: Commit, rows: pa.Table | None) -> None:
+        """Make rows and positions visible at once; `rows` is None for a commit without any.
 
         Afterwards the sink stands at `commit.vector`, all of it: commits of the kinds "rebase" and "epoch", which have
         no spans, may set positions back.
@@ -55,8 +44,13 @@ class Store(Protocol):
         """The batch that has this number, or None; True to what `load` would say."""
         ...
 
+
+@runtime_checkable
+class Sweeps(Protocol):
+    """What a store has beside that if dying owners leave something behind in it. An optional part, as those below."""
+
     def sweep(self, older_than: float) -> int:
-        """Remove what was staged more than this many seconds ago and not published; how many batches that were."""
+        """Remove what was begun more than this many seconds ago and never committed; how many batches that were."""
         ...
 
 
@@ -74,12 +68,12 @@ class Compacted:
 
 @runtime_checkable
 class Compacts(Protocol):
-    """What a store has beside that if it can put small files together. An optional part: `isinstance` asks for it."""
+    """What a store has beside that if it can put small files together. `isinstance` asks for it."""
 
     def compact(self, target_file_size: int) -> Compacted:
         """Put small files together into larger ones of at most that many bytes; rows and positions stay as they are.
 
-        It may run while others publish, here and in other processes; of two that compact at once one changes nothing.
+        It may run while others commit, here and in other processes; of two that compact at once one changes nothing.
         """
         ...
 
@@ -89,7 +83,7 @@ class Growing(Protocol):
     """A store whose table can get columns, for `evolution="add"`. A store without it refuses that option."""
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """Give the table these columns, which may be empty; before rows with them are published.
+        """Give the table these columns, which may be empty; before rows with them are committed.
 
         Called with what the sink has not written yet: columns that are there already, as another owner has added them,
         stay. A table that does not exist yet needs nothing. Raises SinkError for one that is there with another type.

@@ -25,7 +25,7 @@ from rocketapp_lake.lanes import Lane, Span, lane_of, lost
 from rocketapp_lake.pacing import STUBBORN, Pace, Retries
 from rocketapp_lake.rebasing import rebase
 from rocketapp_lake.records import Head
-from rocketapp_lake.store import Store
+from rocketapp_lake.store import Store, Sweeps
 from rocketapp_lake.worker import Worker
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Writer:
         """The batch that is being written has failed for a reason that does not pass by itself."""
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._sweeping = Sweeping(name, store, self._reader, counts)
+        self._sweeping = Sweeping(name, store, self._reader, counts) if isinstance(store, Sweeps) else None
 
     def __repr__(self) -> str:
         return f"<Writer {self.name}: {self._filling!r}, {'writing' if self._writing else 'idle'}>"
@@ -256,7 +256,8 @@ class Writer:
             self._look()
             self._weigh()
         del batch  # it is large, and a sweep takes a while
-        await self._sweeping.committed()
+        if self._sweeping is not None:
+            await self._sweeping.committed()
 
     async def _until_published(
         self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]
@@ -376,7 +377,7 @@ SWEEP_EVERY = 86_400.0
 class Sweeping:
     """Of one sink."""
 
-    def __init__(self, name: str, store: Store, worker: Worker, counts: Counts) -> None:
+    def __init__(self, name: str, store: Sweeps, worker: Worker, counts: Counts) -> None:
         self._name, self._store, self._worker, self._counts = name, store, worker, counts
         self._due_at = 0.0
 

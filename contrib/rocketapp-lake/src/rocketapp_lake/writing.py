@@ -46,8 +46,6 @@ def by_arrow(partition_by: str | None = None, sort_by: Sequence[str] = ()) -> Wr
         rows = arranged(rows, partition_by, sort_by)
         # Spark writes every column as one that may be empty: with both, the files of a table are alike.
         rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
-        if sort_by:
-            rows = rows.sort_by([(column, "ascending") for column in sort_by])
         if partition_by is None:
             _write_files(rows, directory)
             return
@@ -69,13 +67,13 @@ def _write_files(rows: pa.Table, directory: Path) -> None:
 
 
 def arranged(rows: pa.Table, partition_by: str | None, sort_by: Sequence[str]) -> pa.Table:
-    """With the column of the partition. Raises SinkError for rows that lack a column."""
+    """Sorted, with the column of the partition. Raises SinkError for rows that lack a column."""
     if partition_by is not None:
         rows = partitioned(rows, partition_by)
     missing = [column for column in sort_by if column not in rows.column_names]
     if missing:
         raise SinkError(f"sort_by={missing[0]!r}: the rows have the columns {', '.join(rows.column_names)}")
-    return rows
+    return rows.sort_by([(column, "ascending") for column in sort_by]) if sort_by else rows
 
 
 def files_of(rows: pa.Table) -> int:

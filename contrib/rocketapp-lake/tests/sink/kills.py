@@ -1,15 +1,13 @@
 """Kills an app with a sink, and counts what its table lacks and what it has twice.
 
-    python kills.py --kills 30                      at random moments, each after two commits; written by Spark
+    python kills.py --kills 30                      at random moments, each after two commits, into a Delta table
+    python kills.py --kills 30 --format parquet     into a directory of Parquet files; `iceberg`, `jdbc`
+    python kills.py --kills 30 --written-by spark   by Spark
     python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
     python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
     python kills.py --jvm-kills 3                   the JVM of Spark alone: the app goes on and starts another one
     python kills.py --points                        at each named point of a commit
-    python kills.py --kills 3 --format arrow        without Spark, for a quick run
-    python kills.py --kills 30 --format jdbc        into a PostgreSQL of its own
-    python kills.py --kills 30 --compact            while its small files are put together several times a second
-    python kills.py --kills 30 --format delta       into a Delta table; `arrow-delta` without Spark
-    python kills.py --kills 30 --format iceberg     into an Iceberg table; `arrow-iceberg` without Spark
+    python kills.py --kills 30 --compact            while small files are put together several times a second
 
 The last line is a JSON object; the exit code is 1 when a message is lost or twice there (with --naive: when none is
 twice). The broker is an embedded one in this process. The app is a process group of its own, killed as a whole.
@@ -38,19 +36,17 @@ from typing import Any
 
 import postgres
 import pyarrow as pa
-import pyarrow.parquet as pq
 from targets import COLUMNS, Target, target
 
 from rocketapp import Message, RocketApp
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.testing.broker import serving
-from rocketapp_lake import LakePlugin, register_format
+from rocketapp_lake import LakePlugin
 from rocketapp_lake.delta import DeltaStore
-from rocketapp_lake.formats import TableOptions
-from rocketapp_lake.iceberg import IcebergStore, catalog_of
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import ParquetLog
 from rocketapp_lake.staging import Staging
+from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.database import Database, JdbcOptions
 from rocketapp_pyspark.jdbc import JdbcStore, Loading
 from rocketapp_pyspark.session import Spark
@@ -69,36 +65,31 @@ PATIENCE = 300.0
 # The app that is killed.
 
 
-def by_arrow(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir()
-    pq.write_table(rows, directory / "part.parquet")
-
-
-def arrow(about: TableOptions, writer: Any) -> ParquetStore:
-    return ParquetStore(about.table, about.sink, write=by_arrow)
-
-
-def arrow_delta(about: TableOptions, writer: Any) -> DeltaStore:
-    return DeltaStore(about.table, about.sink, write=by_arrow)
-
-
-def arrow_iceberg(about: TableOptions, writer: Any) -> IcebergStore:
-    return IcebergStore(*catalog_of(str(about.table)), about.sink, write=by_arrow)
-
-
 def die() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
 def die_at(how: str, point: str) -> None:
     """The second commit of this process ends at this point."""
-    if how.endswith(("delta", "iceberg")):
-        die_at_lake(point)
-    else:
-        (die_at_sql if how == "jdbc" else die_at_file)(point)
+    {"delta": die_at_delta, "iceberg": die_at_iceberg, "jdbc": die_at_sql, "parquet": die_at_file}[how](point)
 
 
-def die_at_lake(point: str) -> None:
+def die_at_delta(point: str) -> None:
+    store: Any = DeltaStore
+    write, calls = store._write, Counter[str]()
+
+    def dying_write(self: Any, *given: Any) -> None:
+        calls["writing"] += 1
+        if point == "writing" and calls["writing"] == 2:
+            die()
+        write(self, *given)
+        if point == "committed" and calls["writing"] == 2:
+            die()
+
+    store._write = dying_write
+
+
+def die_at_iceberg(point: str) -> None:
     staging: Any = Staging
     move, forget = staging.move, staging.forget
     calls: Counter[str] = Counter()
@@ -122,7 +113,7 @@ def die_at_lake(point: str) -> None:
 
 def die_at_sql(point: str) -> None:
     store: Any = JdbcStore
-    publish, copy, drop = store.publish, store._copy, store._drop
+    publish, copy, drop = store._publish, store._copy, store._drop
     calls: Counter[str] = Counter()
 
     def is_due(at: str) -> bool:
@@ -144,33 +135,33 @@ def die_at_sql(point: str) -> None:
             die()
         return drop(self, *given)
 
-    store.publish, store._copy, store._drop = dying_publish, dying_copy, dying_drop
+    store._publish, store._copy, store._drop = dying_publish, dying_copy, dying_drop
 
 
 def die_at_file(point: str) -> None:
     store: Any = ParquetStore
     log: Any = ParquetLog
-    stage, publish, create, done = store.stage, store.publish, log.create, log.done
+    commit, publish, create, done = store.commit, store._publish, log.create, log.done
     calls: Counter[str] = Counter()
 
     def is_due(at: str) -> bool:
         calls[at] += 1
         return at == point and calls[at] == 2
 
-    def dying_stage(self: Any, batch: str, rows: pa.Table) -> Any:
+    def dying_commit(self: Any, one: Any, rows: Any) -> None:
         if is_due("buffering"):
             die()
-        if is_due("staging"):
-            self._staging.write(rows, self._staging.path / batch)
+        if rows is not None and is_due("staging"):
+            self._staging.write(rows, self._staging.path / one.batch)
             die()
-        return stage(self, batch, rows)
-
-    def dying_publish(self: Any, commit: Any, staged: Any) -> None:
-        if is_due("staged"):
-            die()
-        publish(self, commit, staged)
+        commit(self, one, rows)
         if is_due("published"):
             die()
+
+    def dying_publish(self: Any, one: Any, staged: Any, *more: Any) -> None:
+        if not more and is_due("staged"):
+            die()
+        publish(self, one, staged, *more)
 
     def dying_create(self: Any, sequence: int, content: bytes) -> None:
         create(self, sequence, content)
@@ -195,36 +186,34 @@ def die_at_file(point: str) -> None:
             die()
         remove(self, entry)
 
-    store.stage, store.publish = dying_stage, dying_publish
+    store.commit, store._publish = dying_commit, dying_publish
     log.create, log.done = dying_create, dying_done
     store._merged, store._remove = dying_merged, dying_remove
 
 
-def run_app(how: str, point: str, is_naive: bool) -> None:
+def run_app(how: str, point: str, is_naive: bool, written_by: str) -> None:
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    register_format("arrow", arrow)
-    register_format("arrow-delta", arrow_delta)
-    register_format("arrow-iceberg", arrow_iceberg)
     if point:
         die_at(how, point)
     plugins = [] if entry_points(group="rocketapp", name="lake") else [LakePlugin()]
     app: Any = RocketApp("shop", plugins=plugins)
     options = json.loads(os.environ["KILLS_SINK"])
     if is_naive:
-        append(app, appending(how, options))
+        append(app, appending(how, written_by, options))
     else:
+        options |= {} if how == "jdbc" else {"written_by": written_by}
         app.sink(TOPIC, format=how, **{"flush_seconds": 0.3, **options})
     asyncio.run(until_killed(app))
 
 
-def appending(how: str, options: dict[str, Any]) -> Callable[[pa.Table], None]:
+def appending(how: str, written_by: str, options: dict[str, Any]) -> Callable[[pa.Table], None]:
     """What stores a batch at once."""
     table = options.pop("table")
     if how == "jdbc":
         database = Database(Spark("local[2]", {"spark.jars": str(postgres.driver())}), JdbcOptions(**options))
         return lambda rows: Loading(database, rows).into(table)
-    write = by_arrow if how.startswith("arrow") else by_spark(Spark("local[2]", {}))
+    write = by_arrow() if written_by == "arrow" else by_spark(Spark("local[2]", {}))
     return lambda rows: write(rows, Path(table) / f"{time.time_ns()}")
 
 
@@ -254,8 +243,8 @@ async def until_killed(app: RocketApp) -> None:
 class Run:
     """Starts apps one after the other on one broker, and kills them."""
 
-    def __init__(self, directory: Path, how: str, table: Target, seed: int, is_naive: bool) -> None:
-        self.table, self.how, self.is_naive = table, how, is_naive
+    def __init__(self, directory: Path, how: str, written_by: str, table: Target, seed: int, is_naive: bool) -> None:
+        self.table, self.how, self.written_by, self.is_naive = table, how, written_by, is_naive
         self.random = random.Random(seed)
         self.errors = directory / "app.log"
         self.process: subprocess.Popen[bytes] | None = None
@@ -263,6 +252,7 @@ class Run:
 
     def start(self, point: str = "") -> None:
         command = [sys.executable, __file__, "--app", "--format", self.how, "--point", point]
+        command += ["--written-by", self.written_by]
         command += ["--naive"] if self.is_naive else []
         with self.errors.open("ab") as log:
             self.process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
@@ -389,6 +379,7 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
     bodies = {row["body"] for row in rows}
     return {
         "format": run.how,
+        "written_by": run.written_by,
         "naive": run.is_naive,
         "kills": killed,
         "points": len(run.table.points) if points else 0,
@@ -414,13 +405,14 @@ def main() -> int:
     parser.add_argument("--naive", action="store_true")
     parser.add_argument("--within", type=float, default=math.inf, help="seconds after which no other kill begins")
     parser.add_argument("--compact", action="store_true")
-    parser.add_argument("--format", default="parquet")
+    parser.add_argument("--format", default="delta")
+    parser.add_argument("--written-by", choices=("arrow", "spark"), default="arrow")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--app", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--point", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.app:
-        run_app(given.format, given.point, given.naive)
+        run_app(given.format, given.point, given.naive, given.written_by)
         return 0
     os.environ["ROCKETAPP_CONSUMER__CRASH_DIR"] = ""
     os.environ["ROCKETAPP_CONSUMER__JOIN_TIMEOUT"] = "0"
@@ -434,7 +426,7 @@ def main() -> int:
     ):
         os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = address
         os.environ["KILLS_SINK"] = json.dumps(table.options())
-        run = Run(Path(directory), given.format, table, given.seed, given.naive)
+        run = Run(Path(directory), given.format, given.written_by, table, given.seed, given.naive)
         try:
             result = asyncio.run(measure(run, given.kills, given.points, given.freezes, given.jvm_kills, given.within))
         finally:

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from rocketapp_lake.delta_log import sink_id
+from rocketapp_lake.delta import transaction_of
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
 
@@ -127,8 +127,8 @@ class Table:
 class Delta:
     """In a directory."""
 
-    points = ("moved", "committed")
-    """When its files are in the table, and behind the commit, before it is read back."""
+    points = ("writing", "committed")
+    """Before its files are written and committed, and behind that, before it is read back."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -137,7 +137,7 @@ class Delta:
         return {"table": str(self.path)}
 
     def commits(self) -> int:
-        return 0 if not self._is_there() else DeltaTable(self.path).transaction_version(sink_id(SINK)) or 0
+        return 0 if not self._is_there() else DeltaTable(self.path).transaction_version(transaction_of(SINK)) or 0
 
     def rows(self) -> list[dict[str, Any]]:
         if not self._is_there():
@@ -155,7 +155,7 @@ class Delta:
 class Iceberg:
     """In a catalog on SQLite, which apps know by the settings of pyiceberg."""
 
-    points = Delta.points
+    points = ("moved", "committed")
 
     def __init__(self, path: Path) -> None:
         where = {"uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
@@ -194,9 +194,9 @@ _COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
 
 @contextmanager
 def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = False) -> Iterator[Target]:
-    if format.endswith("delta") and not is_naive:
+    if format == "delta" and not is_naive:
         yield Delta(directory / "table")
-    elif format.endswith("iceberg") and not is_naive:
+    elif format == "iceberg" and not is_naive:
         yield Iceberg(directory)
     elif format != "jdbc":
         yield Directory(directory / "table", is_naive, is_compacted)

@@ -19,7 +19,6 @@ from rocketapp_lake.errors import FencedError, GapError, SinkError
 from rocketapp_lake.evolution import Evolution
 from rocketapp_lake.lanes import Lane, Span
 from rocketapp_lake.records import Commit, Head
-from rocketapp_lake.store import Staged
 
 A, B = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
 
@@ -28,10 +27,9 @@ A, B = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
 class MemoryTable:
     """A table that fails as it is told, before it publishes or after."""
 
-    commits: list[tuple[Commit, Staged | None]] = field(default_factory=list)
+    commits: list[tuple[Commit, pa.Table | None]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """Taken by each call: "" none, "before", "after", "silent" (says yes and does nothing)."""
-    stages: int = 0
 
     def load(self) -> Head:
         if not self.commits:
@@ -39,31 +37,25 @@ class MemoryTable:
         commit, _ = self.commits[-1]
         return Head(sequence=commit.sequence, batch=commit.batch, vector=commit.vector, schema=commit.schema)
 
-    def stage(self, batch: str, rows: pa.Table) -> Staged:
-        self.stages += 1
-        return Staged(batch, rows.num_rows, rows.nbytes, rows.to_pylist())
+    def check(self, rows: pa.Table) -> None:
+        """It takes all rows."""
 
-    def publish(self, commit: Commit, staged: Staged | None) -> None:
+    def commit(self, commit: Commit, rows: pa.Table | None) -> None:
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "before":
             raise ConnectionError("away")
-        if fault == "gone":
-            raise SinkError("what was staged is gone")
         if commit.sequence != len(self.commits) + 1:
             raise FencedError("another owner")
         if fault != "silent":
-            self.commits.append((commit, staged))
+            self.commits.append((commit, rows))
         if fault == "after":
             raise ConnectionError("no answer")
 
     def who_committed(self, sequence: int) -> str | None:
         return self.commits[sequence - 1][0].batch if sequence <= len(self.commits) else None
 
-    def sweep(self, older_than: float) -> int:
-        return 0
-
     def rows(self) -> list[tuple[int, int]]:
-        return [(row["queue"], row["at"]) for _, staged in self.commits if staged for row in staged.content]
+        return [(row["queue"], row["at"]) for _, rows in self.commits if rows is not None for row in rows.to_pylist()]
 
 
 def to_table(batch: Batch[Item]) -> pa.Table:
@@ -87,12 +79,11 @@ class GrowingTable(MemoryTable):
 
 @dataclass
 class PickyTable(GrowingTable):
-    """Stages no column that it lacks, as a database does."""
+    """Takes no column that it lacks, as a database does."""
 
-    def stage(self, batch: str, rows: pa.Table) -> Staged:
+    def check(self, rows: pa.Table) -> None:
         if not {*rows.column_names} <= {name for names in self.added for name in names}:
             raise SinkError("the table lacks a column")
-        return super().stage(batch, rows)
 
 
 def attempt(
@@ -119,7 +110,7 @@ def test_a_batch_is_in_the_table_once_whatever_its_publication_did(fault: str) -
     table = MemoryTable(faults=[fault])
     done = through(table, batch_of(A, 0, 3))
     assert table.rows() == [(0, 0), (0, 1), (0, 2)]
-    assert (done.head.sequence, done.rows, table.stages) == (1, 3, 1)
+    assert (done.head.sequence, done.rows) == (1, 3)
 
 
 def test_rows_that_another_owner_has_published_are_trimmed() -> None:
@@ -137,12 +128,12 @@ def test_a_batch_that_is_there_already_adds_no_commit() -> None:
     assert (done.batch, done.trimmed, len(table.commits)) == ("", 2, 1)
 
 
-def test_a_lost_race_about_other_queues_publishes_what_was_staged() -> None:
+def test_a_lost_race_about_other_queues_commits_the_same_rows() -> None:
     table = MemoryTable()
     late = attempt(table, batch_of(B, 0, 2))
     through(table, batch_of(A, 0, 1))
     assert late.run(Head()).fenced == 1
-    assert (table.stages, len(table.rows())) == (2, 3)
+    assert len(table.rows()) == 3
 
 
 @pytest.mark.parametrize("known", [Head(sequence=9, vector={A: 30}), Head(sequence=9, vector={A: 1})])
@@ -164,7 +155,7 @@ def test_a_batch_of_which_nothing_is_to_be_stored_moves_the_positions() -> None:
     table = MemoryTable()
     done = attempt(table, batch_of(A, 0, 2), lambda batch: None).run()
     assert (done.rows, dict(table.load().vector)) == (0, {A: 2})
-    assert table.stages == 0
+    assert [rows for _, rows in table.commits] == [None]
 
 
 def test_other_columns_than_those_of_the_table_are_refused_before_anything_is_published() -> None:
@@ -230,21 +221,14 @@ def test_rows_that_the_table_cannot_take_stop_the_sink_before_anything_is_publis
 ) -> None:
     table = GrowingTable()
     through(table, batch_of(A, 0, 1))
-    with pytest.raises(SinkError, match=problem):
-        attempt(table, batch_of(A, 1, 2), rows, evolution=evolution).run()
+    one = attempt(table, batch_of(A, 1, 2), rows, evolution=evolution)
+    for step in (one.prepare, one.run):
+        with pytest.raises(SinkError, match=problem):
+            step()
     assert (len(table.commits), table.added) == (1, [])
 
 
-def test_rows_whose_stage_is_gone_are_staged_anew() -> None:
-    table = MemoryTable(faults=["gone"])
-    one = attempt(table, batch_of(A, 0, 2))
-    with pytest.raises(SinkError):
-        one.run()
-    assert (one.run().rows, table.stages) == (2, 2)
-    assert table.rows() == [(0, 0), (0, 1)]
-
-
-def test_what_remains_after_a_lane_was_given_up_is_staged_anew() -> None:
+def test_what_remains_after_a_lane_was_given_up_is_committed() -> None:
     table = MemoryTable(faults=["before"])
     both = Batch({A: items(0), B: items(0)}, {A: Span(0, 1), B: Span(0, 1)})
     one = attempt(table, both)

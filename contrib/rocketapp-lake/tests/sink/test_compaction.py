@@ -116,8 +116,7 @@ def test_files_of_other_columns_are_not_mixed(table: Directory) -> None:
     for batch in ("wide", "wider"):
         store = table.store()
         commit = put(store, batch + "0")
-        staged = store.stage(batch, wide.slice(0, 1))
-        store.publish(_next(commit, batch), staged)
+        store.commit(_next(commit, batch), wide.slice(0, 1))
     assert table.store().compact(LARGE).after == 3
     files = [pq.read_table(table.path / file).column_names for file in table.files()]
     assert sorted(map(len, files)) == [2, 2, 3]

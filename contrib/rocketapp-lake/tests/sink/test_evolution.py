@@ -69,8 +69,8 @@ class Fixed:
     """A store that cannot grow."""
 
     def __init__(self, store: ParquetStore) -> None:
-        self.load, self.stage, self.publish = store.load, store.stage, store.publish
-        self.who_committed, self.sweep = store.who_committed, store.sweep
+        self.load, self.check, self.commit = store.load, store.check, store.commit
+        self.who_committed = store.who_committed
 
 
 def fixed(about: Any, spark: Any) -> Fixed:

@@ -141,13 +141,13 @@ def test_of_two_publishers_of_one_number_the_later_one_is_fenced(table: Lake, mo
     put(table.store("one"), "a", 0)
     first, second = table.store("one"), table.store("one")
     head = second.load()
-    staged = second.stage("b", rows_of(1))
+    staged = second._stage_rows("b", rows_of(1))
     Between(monkeypatch, lambda: put(first, "c", 1))
     with pytest.raises(FencedError, match="sink one is at commit 2"):
-        second.publish(commit_of(head, "b", {LANE: Span(1, 2)}, rows=1), staged)
+        second._publish(commit_of(head, "b", {LANE: Span(1, 2)}, rows=1), staged)
     assert table.ids() == [0, 1]
     assert table.store("one").who_committed(2) == "c"
-    second.publish(commit_of(second.load(), "b", {OTHER: Span(1, 2)}, rows=1), staged)
+    second._publish(commit_of(second.load(), "b", {OTHER: Span(1, 2)}, rows=1), staged)
     assert table.ids() == [0, 1, 1]
 
 
@@ -157,7 +157,7 @@ def test_a_commit_without_rows_is_fenced_as_well(table: Lake, monkeypatch: pytes
     head = second.load()
     Between(monkeypatch, lambda: put(first, "c", 1))
     with pytest.raises(FencedError):
-        second.publish(commit_of(head, "b", {OTHER: Span(0, 5)}), None)
+        second._publish(commit_of(head, "b", {OTHER: Span(0, 5)}), None)
     assert dict(table.store("one").load().vector) == {LANE: 2}
 
 
@@ -171,9 +171,9 @@ def test_a_commit_that_its_catalog_calls_failed_and_has_made_is_published(
         raise CommitFailedException("the answer was lost")
 
     store = table.store("one")
-    staged = store.stage("a", rows_of(0, 1))
+    staged = store._stage_rows("a", rows_of(0, 1))
     monkeypatch.setattr(Transaction, "commit_transaction", made)
-    store.publish(commit_of(store.load(), "a", {LANE: Span(0, 2)}, rows=2), staged)
+    store._publish(commit_of(store.load(), "a", {LANE: Span(0, 2)}, rows=2), staged)
     assert table.ids() == [0, 1]
     assert table.store("one").who_committed(1) == "a"
 
@@ -204,7 +204,7 @@ def test_a_table_that_was_rolled_back_stops_its_sink_with_the_mend(table: Lake) 
     for number, batch in enumerate("abc"):
         put(table.store("one"), batch, number)
     head, late = table.store("one").load(), table.store("one")
-    staged = late.stage("d", rows_of(3))
+    staged = late._stage_rows("d", rows_of(3))
     newest = table.table().current_snapshot()
     table.roll_back(1)
     mend = r"rolled back to commit 2 of sink one, which has made 3: .*rocketapp sink rebase"
@@ -214,12 +214,12 @@ def test_a_table_that_was_rolled_back_stops_its_sink_with_the_mend(table: Lake) 
         with pytest.raises(SinkError, match=mend):
             table.store("one").who_committed(3)
         with pytest.raises(SinkError, match=mend):
-            late.publish(commit_of(head, "d", {LANE: Span(3, 4)}, rows=1), staged)
+            late._publish(commit_of(head, "d", {LANE: Span(3, 4)}, rows=1), staged)
         table.append(100)  # nor does it go unseen behind what others add
     assert table.ids() == [0, 1, 100, 100]
     assert newest is not None
     table.table().manage_snapshots().set_current_snapshot(newest.snapshot_id).commit()
-    late.publish(commit_of(late.load(), "d", {LANE: Span(3, 4)}, rows=1), staged)
+    late._publish(commit_of(late.load(), "d", {LANE: Span(3, 4)}, rows=1), staged)
     assert table.ids() == [0, 1, 2, 3]
 
 
@@ -238,7 +238,7 @@ def test_a_sink_goes_on_behind_the_rows_of_a_table_that_was_rolled_back(
 
 
 def test_a_table_that_was_rolled_back_to_before_its_first_commit_is_noticed(table: Lake) -> None:
-    table.store("one").stage("z", rows_of(0))
+    table.store("one")._stage_rows("z", rows_of(0))
     table.append(100)
     put(table.store("one"), "a", 0)
     table.roll_back(1)
@@ -253,9 +253,9 @@ def test_a_table_that_was_rolled_back_to_before_its_first_commit_is_noticed(tabl
 def test_files_that_do_not_fit_the_table_are_refused(table: Lake, columns: dict[str, list[Any]], problem: str) -> None:
     put(table.store("two"), "z", 100, sink="two")
     store = table.store("one")
-    staged = store.stage("a", pa.table(columns))
+    staged = store._stage_rows("a", pa.table(columns))
     with pytest.raises(SinkError, match=problem):
-        store.publish(commit_of(store.load(), "a", {LANE: Span(0, 1)}, rows=1), staged)
+        store._publish(commit_of(store.load(), "a", {LANE: Span(0, 1)}, rows=1), staged)
     assert table.ids() == [100]
 
 
@@ -285,7 +285,7 @@ def test_files_elsewhere_are_refused(place: str, problem: str) -> None:
 
     store = IcebergStore(Bucket, "shop.orders", "one", write=write)  # type: ignore[arg-type]
     with pytest.raises(SinkError, match=f"{place}: .* {problem}"):
-        store.stage("a", rows_of(0))
+        store._stage_rows("a", rows_of(0))
 
 
 def test_show_reads_an_iceberg_table(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,8 +350,8 @@ def test_a_table_has_its_partition_from_the_commit_that_creates_it(table: Lake) 
     table.opened.append(dying)
     rows = pa.table({"id": [0], "_rmq_store_ts": pa.array([0], pa.timestamp("us", "UTC"))})
     with suppress(KeyboardInterrupt):
-        IcebergStore(lambda: dying, table.name, "one", write=write, partition_by="day").stage("a", rows)
-    IcebergStore(table.catalog, table.name, "one", write=write, partition_by="day").stage("b", rows)
+        IcebergStore(lambda: dying, table.name, "one", write=write, partition_by="day")._stage_rows("a", rows)
+    IcebergStore(table.catalog, table.name, "one", write=write, partition_by="day")._stage_rows("b", rows)
     assert [field.name for field in table.table().spec().fields] == ["rmq_day"]
 
 

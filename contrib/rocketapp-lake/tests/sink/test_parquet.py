@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from sink_shop import all_rows, by_halves
 
-from rocketapp_lake.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.conformance import LANE, GrowingSuite, Span, StoreSuite, put
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
@@ -70,18 +70,26 @@ def test_an_owner_that_dies_while_it_moves_files_has_committed(
     assert sorted(row["id"] for row in table.rows()) == [0, 1]
 
 
-def test_an_owner_that_dies_before_its_commit_point_has_not_committed(
-    table: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def dies_before_its_commit(store: ParquetStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def dying(source: Path, target: Path) -> None:
         raise Death
 
-    monkeypatch.setattr(os, "link", dying)
-    with pytest.raises(Death):
-        put(table.store("one"), "a", 0)
-    monkeypatch.undo()
-    assert table.store("one").load().sequence == 0
-    assert table.rows() == []
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(os, "link", dying)
+        put(store, "left over", 9)
+
+
+def test_what_an_owner_leaves_that_dies_before_its_commit_is_swept(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(table.store("one"), "a", 0)
+    dies_before_its_commit(table.store("one"), monkeypatch)
+    store = table.store("one")
+    assert store.load().sequence == 1
+    assert store.sweep(3600.0) == 0
+    assert store.sweep(0.0) == 1
+    put(store, "b", 1)
+    assert sorted(row["id"] for row in table.rows()) == [0, 1]
 
 
 def test_an_owner_completes_the_commit_before_its_own(table: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,15 +104,6 @@ def test_an_owner_completes_the_commit_before_its_own(table: Directory, monkeypa
     monkeypatch.undo()
     put(other, "b", 1)
     assert sorted(row["id"] for row in table.rows()) == [0, 1]
-
-
-def test_staged_files_that_were_removed_are_noticed_before_the_commit(table: Directory) -> None:
-    late, other = table.store("one"), table.store("one")
-    staged = late.stage("a", pa.table({"id": [0], "text": ["late"]}))
-    assert other.sweep(0.0) == 1
-    with pytest.raises(SinkError, match="staged too long ago"):
-        late.publish(commit_of(late.load(), "a", {LANE: Span(0, 1)}, rows=1), staged)
-    assert table.store("one").load().sequence == 0
 
 
 def test_a_file_that_was_removed_from_the_table_later_does_not_stop_its_sink(table: Directory) -> None:
@@ -146,10 +145,10 @@ class StagedElsewhere(Directory):
         return ParquetStore(self.path, sink, write=by_halves, staging=self.staging)
 
 
-def test_files_wait_in_the_directory_that_was_given(tmp_path: Path) -> None:
+def test_files_wait_in_the_directory_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = StagedElsewhere(tmp_path)
-    table.store("one").stage("a", rows_of(0))
-    assert len(list(table.staging.glob("*/a/out/*/*.parquet"))) == 1
+    dies_before_its_commit(table.store("one"), monkeypatch)
+    assert len(list(table.staging.glob("*/left over/out/*/*.parquet"))) == 1
     assert not (table.path / "_rmq_staging").exists()
 
 
@@ -180,7 +179,7 @@ def test_staging_on_another_file_system_is_refused_before_anything_is_committed(
     with TemporaryDirectory(dir="/dev/shm") as other:
         store = ParquetStore(tmp_path / "table", "one", write=by_halves, staging=other)
         with pytest.raises(SinkError, match="give a directory on the file system of"):
-            store.stage("a", rows_of(0))
+            put(store, "a", 0)
     assert store.load().sequence == 0
 
 
@@ -193,7 +192,7 @@ def half_written(rows: pa.Table, directory: Path) -> None:
 def test_a_batch_that_cannot_be_written_leaves_no_files_behind(tmp_path: Path) -> None:
     store = ParquetStore(tmp_path / "table", "one", write=half_written)
     with pytest.raises(OSError, match="No space left"):
-        store.stage("a", rows_of(0, 1))
+        put(store, "a", 0, 1)
     assert [file for file in (tmp_path / "table").rglob("*") if file.is_file()] == []
 
 
@@ -203,7 +202,7 @@ def test_rows_that_were_lost_or_doubled_on_their_way_into_files_are_not_committe
 ) -> None:
     store = ParquetStore(tmp_path / "table", "one", write=lambda rows, out: by_halves(rows.take(written), out))
     with pytest.raises(OSError, match=f"{len(written)} rows of 2 are in the files of batch a"):
-        store.stage("a", rows_of(0, 1))
+        put(store, "a", 0, 1)
 
 
 def test_the_directories_of_a_new_table_survive_a_power_cut(tmp_path: Path, synced: set[Path]) -> None:

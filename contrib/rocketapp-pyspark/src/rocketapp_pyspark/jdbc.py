@@ -26,7 +26,7 @@ from py4j.protocol import Py4JError
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.lanes import Lane
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
-from rocketapp_lake.store import Staged
+from rocketapp_lake.staging import Staged
 from rocketapp_pyspark.database import Connection, Database, DatabaseError
 from rocketapp_pyspark.session import cause_of
 
@@ -78,7 +78,7 @@ class JdbcStore:
             vector = self._positions(connection)
             return Head(sequence=newest.sequence, batch=newest.batch, vector=vector, schema=newest.schema)
 
-    def stage(self, batch: str, rows: pa.Table) -> Staged:
+    def _stage_rows(self, batch: str, rows: pa.Table) -> Staged:
         loading = Loading(self._database, rows)
         with self._database.connected() as connection:
             columns = ", ".join(loading.columns(connection))
@@ -126,7 +126,13 @@ class JdbcStore:
             if name not in connection.columns(place):
                 raise
 
-    def publish(self, commit: Commit, staged: Staged | None) -> None:
+    def check(self, rows: pa.Table) -> None:
+        """The commit finds out."""
+
+    def commit(self, commit: Commit, rows: pa.Table | None) -> None:
+        self._publish(commit, None if rows is None else self._stage_rows(commit.batch, rows))
+
+    def _publish(self, commit: Commit, staged: Staged | None) -> None:
         with self._database.connected() as connection:
             self._make(connection, _TABLES)
             with connection.transaction():

@@ -26,7 +26,7 @@ from rocketapp_lake.committer import Attempt
 from rocketapp_lake.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head
-from rocketapp_lake.store import Staged
+from rocketapp_lake.staging import Staged
 from rocketapp_pyspark.database import Database, DatabaseError, JdbcOptions
 from rocketapp_pyspark.jdbc import JdbcStore
 from rocketapp_pyspark.session import Spark
@@ -90,20 +90,20 @@ class TestJdbc(StoreSuite, GrowingSuite):
 
 
 def test_what_was_staged_by_an_owner_that_died_is_not_there(shop: Shop) -> None:
-    shop.store("one").stage("a", rows_of(0))
+    shop.store("one")._stage_rows("a", rows_of(0))
     assert (shop.store("one").load(), shop.rows(), shop.stages()) == (Head(), [], 1)
 
 
 def test_a_transaction_that_is_cut_off_leaves_nothing(shop: Shop, server: postgres.Server) -> None:
     put(shop.store("one"), "a", 0)
     store = shop.store("one")
-    staged = store.stage("b", rows_of(1))
+    staged = store._stage_rows("b", rows_of(1))
     commit = commit_of(store.load(), "b", {LANE: Span(1, 2)}, rows=1)
     waiting = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
     with server.connect(shop.name) as other, server.connect() as watch, ThreadPoolExecutor(1) as pool:
         with other.transaction():
             other.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
-            publishing = pool.submit(store.publish, commit, staged)
+            publishing = pool.submit(store._publish, commit, staged)
             while (blocked := watch.execute(waiting, [shop.name]).fetchone()) is None:
                 assert not publishing.done()
             # It has added its commit and moved the positions, and copies the rows.
@@ -113,15 +113,15 @@ def test_a_transaction_that_is_cut_off_leaves_nothing(shop: Shop, server: postgr
     assert store.who_committed(2) is None
     assert dict(store.load().vector) == {LANE: 1}
     assert [row["id"] for row in shop.rows()] == [0]
-    store.publish(commit, staged)
+    store._publish(commit, staged)
     assert sorted(row["id"] for row in shop.rows()) == [0, 1]
 
 
 class Forgetful(JdbcStore):
     """Its owner does not learn that it has committed."""
 
-    def publish(self, commit: Commit, staged: Staged | None) -> None:
-        super().publish(commit, staged)
+    def _publish(self, commit: Commit, staged: Staged | None) -> None:
+        super()._publish(commit, staged)
         raise ConnectionError("no answer")
 
 
@@ -141,23 +141,23 @@ def test_positions_that_lie_above_the_rows_fence_them(shop: Shop, server: postgr
     put(store, "a", 0)
     with server.connect(shop.name) as other:
         other.execute("UPDATE rmq_positions SET next_offset = 9")
-    staged = store.stage("b", rows_of(1))
+    staged = store._stage_rows("b", rows_of(1))
     with pytest.raises(FencedError, match="is at #9 already"):
-        store.publish(commit_of(store.load(), "b", {LANE: Span(1, 2)}, rows=1), staged)
+        store._publish(commit_of(store.load(), "b", {LANE: Span(1, 2)}, rows=1), staged)
     assert [row["id"] for row in shop.rows()] == [0]
 
 
 def test_a_stage_that_is_gone_or_changed_is_noticed_before_the_commit(shop: Shop, server: postgres.Server) -> None:
     store = shop.store("one")
     commit = commit_of(Head(), "a", {LANE: Span(0, 2)}, rows=2)
-    staged = store.stage("a", rows_of(0, 1))
+    staged = store._stage_rows("a", rows_of(0, 1))
     with server.connect(shop.name) as other:
         other.execute(f"DELETE FROM {staged.content[0]} WHERE id = 1")
     with pytest.raises(SinkError, match="has 1 rows of 2"):
-        store.publish(commit, staged)
+        store._publish(commit, staged)
     assert store.sweep(0.0) == 1
     with pytest.raises(SinkError, match="staged too long ago"):
-        store.publish(commit, staged)
+        store._publish(commit, staged)
     assert (store.load(), shop.rows()) == (Head(), [])
 
 
@@ -189,7 +189,7 @@ def test_every_kind_of_column_is_stored_as_it_was(shop: Shop, server: postgres.S
     jvm.java.util.TimeZone.setDefault(jvm.java.util.TimeZone.getTimeZone("Asia/Kolkata"))
     try:
         store = shop.store("one", "kinds")
-        store.publish(commit_of(Head(), "a", {LANE: Span(0, 2)}, rows=2), store.stage("a", rows))
+        store._publish(commit_of(Head(), "a", {LANE: Span(0, 2)}, rows=2), store._stage_rows("a", rows))
     finally:
         jvm.java.util.TimeZone.setDefault(before)
     with server.connect(shop.name) as other:
@@ -209,7 +209,7 @@ def test_a_table_of_other_columns_is_refused_before_anything_is_loaded(
     with server.connect(shop.name) as other:
         other.execute(f"CREATE TABLE orders ({columns})")  # type: ignore[call-overload]
     with pytest.raises(SinkError, match=problem):
-        shop.store("one").stage("a", rows_of(0))
+        shop.store("one")._stage_rows("a", rows_of(0))
     assert shop.stages() == 0
 
 
@@ -238,7 +238,7 @@ def test_a_table_grows_by_a_column_when_its_first_rows_come(table: Shop) -> None
 def test_columns_that_databases_do_not_have_are_refused_by_name(shop: Shop) -> None:
     rows = pa.table({"by_key": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
     with pytest.raises(SinkError, match="column by_key is map<string,bigint>, for which the database has no type"):
-        shop.store("one").stage("a", rows)
+        shop.store("one")._stage_rows("a", rows)
 
 
 def test_commits_of_many_queues_are_kept_whole(shop: Shop) -> None:
@@ -246,7 +246,7 @@ def test_commits_of_many_queues_are_kept_whole(shop: Shop) -> None:
     lanes = {
         LANE._replace(queue=number, broker=f"broker-{'x' * 50}-{number}"): Span(0, number + 1) for number in range(90)
     }
-    store.publish(commit_of(Head(), "a", lanes), None)
+    store._publish(commit_of(Head(), "a", lanes), None)
     assert dict(store.load().vector) == {lane: span.end for lane, span in lanes.items()}
     assert shop.store("one").log()[0].spans == lanes
 
@@ -282,7 +282,7 @@ async def test_a_text_with_a_nul_which_postgresql_cannot_hold_is_a_bad_row(
 def test_the_command_shows_the_sinks_of_a_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     put(shop.store("shop/orders"), "a", 0, 1, sink="shop/orders")
     put(shop.store("shop/orders"), "b", 2, sink="shop/orders")
-    shop.store("shop/orders").stage("c", rows_of(3))
+    shop.store("shop/orders")._stage_rows("c", rows_of(3))
     arguments = ["show", "orders", "--url", shop.options.url, "--user", postgres.USER]
     refused = CliRunner().invoke(command, arguments)
     assert (refused.exit_code, "no password was provided" in refused.output) == (1, True)

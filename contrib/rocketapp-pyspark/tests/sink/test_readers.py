@@ -35,7 +35,7 @@ class Delta:
         self._path = path / "table"
 
     def store(self) -> Store:
-        return DeltaStore(self._path, "one", write=by_spark(Spark("local[2]", {})))
+        return DeltaStore(self._path, "one")
 
     def rewrite(self) -> None:
         DeltaTable(self._path).optimize.compact()
