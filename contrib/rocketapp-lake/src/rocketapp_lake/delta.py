@@ -69,7 +69,7 @@ class DeltaStore:
         self.sink, self._is_set_back = sink, is_set_back
         self._partition_by, self._sort_by, self._storage = partition_by, sort_by, dict(storage or {})
         self._partition_columns = [] if partition_by is None else [partition_column(partition_by)]
-        self._seen: tuple[str, int, Commit | None] | None = None
+        self._seen: tuple[Any, int, Commit | None] | None = None
         """Table, version, and the newest commit of the sink in its living history then."""
 
     def __repr__(self) -> str:

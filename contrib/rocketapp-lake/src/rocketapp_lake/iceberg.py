@@ -87,8 +87,8 @@ class IcebergStore:
         """The commit finds out."""
 
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
-        table = None if rows is None else self._open()
-        if table is not None and {*table.schema().column_names} <= {*COORDINATES.names}:
+        table = self._open()
+        if rows is not None and table is not None and {*table.schema().column_names} <= {*COORDINATES.names}:
             self.add_columns(rows.schema)  # it was made for a commit without rows
         self._publish(commit, None if rows is None else self._stage_rows(commit.batch, rows))
 
