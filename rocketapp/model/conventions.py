@@ -47,3 +47,9 @@ OF_PROCESS: Final = {SYSTEM: ROCKETMQ, OPERATION_NAME: "process", OPERATION_TYPE
 """What every span and metric of handling says."""
 OF_SEND: Final = {SYSTEM: ROCKETMQ, OPERATION_NAME: "send", OPERATION_TYPE: "send"}
 """What every span and metric of publishing says."""
+OF_RECEIVE: Final = {SYSTEM: ROCKETMQ, OPERATION_NAME: "receive", OPERATION_TYPE: "receive"}
+"""What every span says of messages that a loop of a `Client` gets."""
+OF_NACK: Final = {SYSTEM: ROCKETMQ, OPERATION_NAME: "nack", OPERATION_TYPE: "settle"}
+"""What the span of a failed message says that the broker has back."""
+OF_DEAD_LETTER: Final = {SYSTEM: ROCKETMQ, OPERATION_NAME: "dead_letter", OPERATION_TYPE: "settle"}
+"""What the span of a message says that became a dead letter."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -52,6 +53,8 @@ class SentKey(NamedTuple):
     topic: str
     error: str
     """The class of the error; empty for those that were stored."""
+    broker: str = ""
+    """Which broker has stored them, as its ids of messages begin; empty when that is not known, or several did."""
 
 
 K = TypeVar("K", HandledKey, SentKey)
@@ -100,19 +103,42 @@ class Counts:
         """Measures what is sent."""
 
         async def counted(sending: Sending) -> Sequence[SendResult]:
-            began, error = perf_counter(), ""
+            began, error, broker = perf_counter(), "", ""
             try:
-                return await call(sending)
+                results = await call(sending)
+                broker = broker_of(one.offset_message_id for one in results)
+                return results
             except BaseException as raised:
                 error = type(raised).__qualname__
                 raise
             finally:
                 if sending.messages:
-                    which = SentKey(sending.messages[0].topic, error)
+                    which = SentKey(sending.messages[0].topic, error, broker)
                     self._of(self.send, which).add(perf_counter() - began)
                     self.sent[which] = self.sent.get(which, 0) + len(sending.messages)
 
         return counted
+
+
+def broker_of(ids: Iterable[str]) -> str:
+    """How the ids begin that one broker gave these messages; empty when there are none, or of several brokers."""
+    brokers = {one[:-16] for one in ids}
+    return brokers.pop() if len(brokers) == 1 else ""
+
+
+_HOSTS = (4, 16)
+"""Bytes of an address; the port follows."""
+
+
+def server_of(broker: str) -> dict[str, str | int]:
+    """The address and the port that the ids of a broker begin with; empty when they cannot be read."""
+    try:
+        raw = bytes.fromhex(broker)
+    except ValueError:
+        raw = b""
+    if len(raw) - 4 not in _HOSTS:
+        return {}
+    return {conventions.SERVER: str(ip_address(raw[:-4])), conventions.PORT: int.from_bytes(raw[-4:], "big")}
 
 
 Labels = Mapping[str, str]
@@ -130,7 +156,8 @@ class Distribution:
 def labels_of(which: HandledKey | SentKey) -> dict[str, str]:
     """Those of one histogram."""
     if isinstance(which, SentKey):
-        return {**conventions.OF_SEND, conventions.DESTINATION: which.topic, **_error(which.error)}
+        place = {name: str(value) for name, value in server_of(which.broker).items()}
+        return {**conventions.OF_SEND, conventions.DESTINATION: which.topic, **_error(which.error), **place}
     names = {conventions.DESTINATION: which.topic, conventions.GROUP: which.group, conventions.HANDLER: which.handler}
     return {**conventions.OF_PROCESS, **names, **_error(which.error)}
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from ipaddress import ip_address
+from collections.abc import Mapping, Sequence
 
 from rocketapp import Message, SendResult
 from rocketapp.plugin import Outgoing, Sending, Subscription
 from rocketapp.plugin import conventions as names
+from rocketapp.plugins.counts import broker_of, server_of
 
 ATTEMPT, OUTCOME = "rocketapp.attempt", "rocketapp.outcome"
 _LEVELS = range(1, 19)
-_HOSTS = (4, 16)
-"""Bytes of an address, at the beginning of a broker's id of a message."""
 
 Value = str | int | Sequence[str]
 
@@ -59,7 +57,7 @@ def _of_place(message: Message) -> dict[str, Value]:
     found: dict[str, Value] = {}
     if message.queue is not None:
         found[names.PARTITION] = f"{message.queue.broker_name}:{message.queue.queue_id}"
-    return found | _of_broker([message.offset_message_id])
+    return {**found, **server_of(broker_of([message.offset_message_id]))}
 
 
 def _of_type(message: Message, orderly: bool) -> dict[str, Value]:
@@ -109,21 +107,9 @@ def _sent_type(message: Outgoing) -> str:
 
 def of_results(results: Sequence[SendResult]) -> Mapping[str, Value]:
     """What is known of messages when they are stored."""
-    broker = _of_broker(result.offset_message_id for result in results)
+    broker = server_of(broker_of(result.offset_message_id for result in results))
     if len(results) != 1:
         return broker
     (result,) = results
     partition = f"{result.queue.broker_name}:{result.queue.queue_id}"
     return {names.MESSAGE_ID: result.message_id, names.PARTITION: partition, **broker}
-
-
-def _of_broker(ids: Iterable[str]) -> dict[str, Value]:
-    """The broker that stored all messages of these ids of brokers; empty when there are several, or it is not known."""
-    brokers = {one[:-16] for one in ids}
-    try:
-        raw = bytes.fromhex(brokers.pop()) if len(brokers) == 1 else b""
-    except ValueError:
-        raw = b""
-    if len(raw) - 4 not in _HOSTS:
-        return {}
-    return {names.SERVER: str(ip_address(raw[:-4])), names.PORT: int.from_bytes(raw[-4:], "big")}

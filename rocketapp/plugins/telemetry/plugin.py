@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from rocketapp import ConfigError
-from rocketapp.plugin import AppConfig, ClientConfig, PublishWrapper, Subscription, Surface, Wrapper, hookimpl
+from rocketapp.plugin import AppConfig, ClientConfig, PublishWrapper, Subscription, Surface, Wrapper, events, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_context import is_on
 from rocketapp.plugins.telemetry.config import TelemetryConfig, WantedSignals, url_of, wanted
@@ -91,6 +91,10 @@ class Telemetry:
         meter = metrics.meter_of(provider, app)
         self._instruments = self._instruments or metrics.Instruments(meter)
         return Counts(metrics.recorded_by(meter))
+
+    @hookimpl
+    def observe_events(self) -> events.Observe | None:
+        return None if self._tracing is None else self._tracing.settled
 
     @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:

@@ -24,7 +24,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 
 from rocketapp import DeadLetter, Message, Pause, Retry, SendResult, Skip
-from rocketapp.plugin import Park, PublishCall, Sending, Subscription, Wrapper, conventions, outcome_of
+from rocketapp.plugin import Park, PublishCall, Sending, Subscription, Wrapper, conventions, events, outcome_of
 from rocketapp.plugins import handling
 from rocketapp.plugins.telemetry import attributes as names
 from rocketapp.plugins.telemetry.config import Sampling
@@ -77,6 +77,10 @@ class FailedSpans:
             if len(self._spans) > _MOST:
                 self._spans.popitem(last=False)
 
+    def find(self, group: str, message_id: str) -> SpanContext | None:
+        """The last failed attempt; None when it was not here, or is not kept."""
+        return self._spans.get((group, message_id))
+
     def take(self, group: str, message_id: str) -> SpanContext | None:
         """The last failed attempt, and forget it; None when it was not here."""
         with self._lock:
@@ -123,8 +127,7 @@ class Attempt:
         if outcome is not None and not isinstance(outcome, Skip | Park):
             # The outcome as the handler returned it, if it did.
             failed(self._span, error or (result if isinstance(result, BaseException) else outcome))
-            if not isinstance(outcome, DeadLetter):
-                self._remember()
+            self._remember()
         self._span.end()
 
     def _judged(self, result: Any, error: BaseException | None) -> BaseException | None:
@@ -161,6 +164,8 @@ class Tracing:
         self._gate: Gate = lambda _raw: False
         self._client_ids: Mapping[str, str] = {}
         self._namespace = ""
+        self._in_place: set[tuple[str, str, str]] = set()
+        """Group, topic and name of handlers whose failed messages stay: no broker has them back."""
         self._dropped = NonRecordingSpan(SpanContext(random.getrandbits(128) or 1, random.getrandbits(64) or 1, False))
         self._no_span = trace.set_span_in_context(self._dropped, Context())
 
@@ -173,6 +178,8 @@ class Tracing:
 
     def handler(self, subscription: Subscription) -> Wrapper:
         """What stands in front of one handler."""
+        if subscription.orderly or subscription.order_by is not None or subscription.every is not None:
+            self._in_place.add((subscription.group, subscription.topic, subscription.handler_name))
         if subscription.every is not None:
             return handling.around(
                 lambda pulled: (self._begin_poll(subscription, pulled), pulled),
@@ -281,6 +288,34 @@ class Tracing:
         )
         context = trace.set_span_in_context(span, parent)
         return Attempt(self, span, context, messages, subscription)
+
+    # After handlers.
+
+    def settled(self, event: events.Event) -> None:
+        """A broker has a failed message back, or its dead letter: a span in the trace of the attempt, if that is kept.
+
+        Other messages have none: their offsets are committed for many at once, with the pulls.
+        """
+        if isinstance(event, events.Retried) and (event.group, event.topic, event.handler) not in self._in_place:
+            attempt, found = self.failed.find(event.group, event.message_id), conventions.OF_NACK
+        elif isinstance(event, events.DeadLettered):
+            attempt, found = self.failed.take(event.group, event.message_id), conventions.OF_DEAD_LETTER
+        else:
+            return
+        if attempt is None:
+            return
+        attributes = {
+            **found,
+            conventions.DESTINATION: event.topic,
+            conventions.GROUP: event.group,
+            conventions.MESSAGE_ID: event.message_id,
+            conventions.NAMESPACE: self._namespace,
+            conventions.HANDLER: event.handler,
+            names.ATTEMPT: event.attempt,
+        }
+        parent = trace.set_span_in_context(NonRecordingSpan(attempt), contexts.set_value(KEPT, True, Context()))
+        name = f"{found[conventions.OPERATION_NAME]} {event.topic}"
+        self._tracer.start_span(name, parent, SpanKind.CLIENT, attributes).end()
 
     # Around publishing.
 

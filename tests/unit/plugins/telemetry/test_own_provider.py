@@ -124,6 +124,8 @@ async def test_providers_that_the_plugin_is_given_are_used_without_any_setting()
             "messaging.operation.name": "send",
             "messaging.operation.type": "send",
             "messaging.destination.name": "orders",
+            "server.address": "127.0.0.1",
+            "server.port": "1",
         },
     )
     # A provider that is shut down after the app collects once more.

@@ -148,7 +148,10 @@ async def test_a_retry_is_in_the_same_trace_and_links_to_the_attempt_before_it(
     async with running(app, config(collector)):
         await app.publish("orders", b"{}")
         await settled.all.wait()
-    send, first, second, third = collector.spans
+    send, first, second, third = [span for span in collector.spans if not span.name.startswith("nack")]
+    nacks = [span for span in collector.spans if span.name == "nack orders"]
+    assert [span.parent for span in nacks] == ([] if orderly else [first.span_id, second.span_id])
+    assert {(span.kind, span.attributes["messaging.operation.type"]) for span in nacks} <= {("client", "settle")}
     assert {span.trace_id for span in collector.spans} == {send.trace_id}
     assert {span.parent for span in (first, second, third)} == {send.span_id}
     assert (first.links, second.links, third.links) == (
@@ -292,6 +295,10 @@ async def test_outcomes_are_told(collector: Collector) -> None:
             await app.publish("orders", body)
         await settled.all.wait()
     spans = [span for span in collector.spans if span.kind == "consumer"]
+    dead = [span.span_id for span in spans if span.attributes["rocketapp.outcome"] == "dead letter"]
+    settled_spans = [span for span in collector.spans if span.name == "dead_letter orders"]
+    assert sorted(span.parent for span in settled_spans) == sorted(dead)
+    assert {span.attributes["messaging.operation.type"] for span in settled_spans} == {"settle"}
     assert sorted((span.attributes["rocketapp.outcome"], span.error) for span in spans) == [
         ("dead letter", "DeadLetter: hopeless"),
         ("dead letter", "ValueError: amount"),
