@@ -36,7 +36,6 @@ from rocketapp.transport.connection import Connection, not_supported
 from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.tls import Tls
-from rocketapp.transport.watched import NewConnection
 from rocketapp.transport.web import ReadUrl, read_url, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
@@ -89,13 +88,10 @@ class ClientInstance(PoolOwner):
         client_ip: str | None = None,
         pid: int | None = None,
         subscribed: str = "",
-        new_connection: NewConnection = Connection,
         tls: Tls | None = None,
         read_url: ReadUrl = read_url,
     ) -> None:
-        """`new_connection` makes connections to brokers and name servers; it takes the arguments of Connection.
-
-        `tls`: made before by `access.tls_of`; without it, it is made here. Raises ConfigError.
+        """`tls`: made before by `access.tls_of`; without it, it is made here. Raises ConfigError.
 
         `subscribed`: a digest of what this process subscribes, which its client id tells other members.
 
@@ -121,7 +117,6 @@ class ClientInstance(PoolOwner):
             dial_timeout=config.dial_timeout,
             max_frame_bytes=config.max_frame_bytes,
             random=random,
-            new_connection=new_connection,
             access=self._access,
         )
         self._name_server_pool = pool(owner=_Reporting(observe))

@@ -1,15 +1,14 @@
-"""What plugins answer to hooks: wrappers, codecs, arguments, metrics, and what sees publishing and remote calls."""
+"""What plugins answer to hooks: wrappers, codecs, arguments, metrics and what stands around publishing."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
 
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.snapshot import AppSnapshot, Metric
 from rocketapp.model.subscription import Subscription
-from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.message import Message
 
 SyncCall = Callable[[Any], Any]
@@ -132,42 +131,3 @@ PublishCall = Callable[[Sending], Awaitable[Sequence[SendResult]]]
 """Sends the messages. Returns one result for each, in their order; none of "one_way"."""
 PublishWrapper = Callable[[PublishCall], PublishCall]
 """Receives the next callable once, at start, and returns the one that is called per publish."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteCall:
-    """One request, before it is sent."""
-
-    address: str
-    """`host:port` of the broker or name server."""
-    code: int
-    """RocketMQ's number of the request; `name` says it in words."""
-    fields: MutableMapping[str, str]
-    """The request's header fields: more may be added, such as a signature."""
-    body: bytes
-
-    @property
-    def name(self) -> str:
-        """`PULL_MESSAGE`, `SEND_MESSAGE_V2` and so on; the number for a code that has no name here."""
-        try:
-            return RequestCode(self.code).name
-        except ValueError:
-            return str(self.code)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteAnswer:
-    """What came of one request."""
-
-    code: int | None
-    """RocketMQ's code of the response, 0 is success; None without a response."""
-    remark: str
-    """What the response says beside its code."""
-    error: BaseException | None
-    """Why the response is missing: the connection was lost, or the time was over. None for a one-way request."""
-
-
-Answered = Callable[[RemoteAnswer], None]
-"""Called once per request, on the event loop: with its answer, or for a one-way request when it is written."""
-Calling = Callable[[RemoteCall], Answered | None]
-"""Called once per request, on the event loop, before it is written. It returns what hears the answer, or None."""

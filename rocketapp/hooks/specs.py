@@ -14,7 +14,7 @@ import pluggy
 if TYPE_CHECKING:
     from rocketapp.consumer.modes.sink import NewWriter, Sink
     from rocketapp.consumer.offsets.stores import OffsetStore
-    from rocketapp.hooks.answers import Calling, Codec, Predicate, PublishWrapper, ReadMetrics, Wrapper
+    from rocketapp.hooks.answers import Codec, Predicate, PublishWrapper, ReadMetrics, Wrapper
     from rocketapp.hooks.idempotency import IdempotencyStore
     from rocketapp.hooks.surface import Surface
     from rocketapp.model.event import Observe
@@ -33,19 +33,10 @@ hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def app_made(app: Any) -> None:
-    """Keep the app, for what is asked of the plugin where the app does not run.
+    """Declare on the app what a user could, and keep it for what is asked of the plugin where the app does not run.
 
     `app` is the RocketApp. Called once per app, at the end of `RocketApp(plugins=[...])`, for the objects in that list:
-    before anything is declared. What it raises reaches whoever makes the app.
-    """
-
-
-@hookspec
-def configure(app: Any) -> None:
-    """Declare on the app what a user could: subscriptions, routers, middleware, start and stop functions.
-
-    `app` is the RocketApp. Called once per app, when all of the user's modules are imported and before the settings
-    are complete, in the order of registration. What a declaration raises stops the start.
+    before anything else is declared. What it raises reaches whoever makes the app.
     """
 
 
@@ -196,17 +187,6 @@ def idempotency_store(app: Surface) -> IdempotencyStore | None:
 
     Called once while the app starts, and only if it has such a handler. Of several stores
     the last one is used; the one of the settings `[idempotency]` is the first.
-    """
-
-
-@hookspec
-def remote_call(app: Surface) -> Calling | None:
-    """Return a function that sees every request to brokers and name servers, or None to decline (Java: RPCHook).
-
-    Called once, while the app starts, before it connects. The function is called on the event loop per request, before
-    it is written; it may add header fields, and returns what hears the answer, or None. It must not block; what it
-    raises is logged with the plugin's name, and the request goes on. In the order of registration, answers in the
-    reverse. Without such a function connections are made that know nothing of it.
     """
 
 

@@ -1,7 +1,7 @@
 """Failure policies from the settings: an operator changes retries, delays and what exceptions mean without the code.
 
 `[[failures.rules]]`: the first rule that fits a handler is used. It holds over what the code says. What it leaves out
-stays as in the code.
+stays as in the code. `failures.skip_messages`: a message that blocks its queue is done without a call.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rocketapp import ConfigError, DeadLetter, Pause, Policy, Retry, Skip
-from rocketapp.plugin import Override, Subscription, Surface, hookimpl, option
+from rocketapp.plugin import Override, Predicate, Subscription, Surface, hookimpl, option
 
 log: logging.Logger = logging.getLogger("rocketapp.failures")
 
@@ -57,10 +57,23 @@ class FailuresConfig:
     rules: tuple[Rule, ...] = option(
         (), "What follows failed attempts, by topic, group and handler: the first that fits."
     )
+    skip_messages: tuple[str, ...] = option((), "Ids of messages that no handler gets: they are done.")
 
 
 class Failures:
     """The plugin. Without rules, handlers have what their code says."""
+
+    def __init__(self) -> None:
+        self._skipped: frozenset[str] = frozenset()
+
+    @hookimpl
+    def app_setup(self, app: Surface) -> None:
+        self._skipped = frozenset(app.options(FailuresConfig).skip_messages)
+
+    @hookimpl
+    def message_filter(self) -> Predicate | None:
+        skipped = self._skipped
+        return (lambda message: message.message_id not in skipped) if skipped else None
 
     @hookimpl
     def options(self) -> tuple[str, type[FailuresConfig]]:

@@ -18,7 +18,6 @@ from rocketapp.tasks import Tasks
 from rocketapp.transport.access import Access
 from rocketapp.transport.connection import Ask, Connection, not_supported
 from rocketapp.transport.stream import Dial
-from rocketapp.transport.watched import NewConnection
 from rocketapp.wire.command import Command
 
 FIRST_WAIT, MOST_WAIT = 0.1, 1.0
@@ -53,11 +52,8 @@ class Pool:
         max_frame_bytes: int,
         random: Random,
         owner: PoolOwner | None = None,
-        new_connection: NewConnection = Connection,
         access: Access | None = None,
     ) -> None:
-        """`new_connection` makes connections; it takes the arguments of Connection."""
-        self._new_connection = new_connection
         self._dial, self._dial_timeout = dial, dial_timeout
         self._owner, self._access = owner or PoolOwner(), access
         self._tls = None if access is None else access.tls
@@ -128,7 +124,7 @@ class Pool:
             await asyncio.sleep(wait)
         elif wait < -MOST_WAIT:
             backoff.reset()  # the last one is long ago: its connection has lived
-        connection: Connection = self._new_connection(
+        connection = Connection(
             serve=self._owner.serve,
             max_frame_bytes=self._max_frame_bytes,
             on_lost=lambda _, reason: self._lost(address, connection, reason),

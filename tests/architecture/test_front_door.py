@@ -26,8 +26,6 @@ NAMES = {
     "outcomes_of", "keys_of", "MakeKey",
     # Work in the background.
     "Tasks",
-    # Around remote calls.
-    "RemoteCall", "RemoteAnswer", "Calling", "Answered",
     # Which queues a member gets, and where offsets are kept.
     "Allocation", "OffsetStore", "Taken",
     # Sinks.

@@ -13,11 +13,9 @@ from rocketapp.plugin import (
     DONE,
     Allocation,
     Answer,
-    Answered,
     AppConfig,
     AppSnapshot,
     AsyncCall,
-    Calling,
     Claim,
     ClientConfig,
     Codec,
@@ -34,7 +32,6 @@ from rocketapp.plugin import (
     PublishCall,
     PublishWrapper,
     QueueSession,
-    RemoteCall,
     SecondCopy,
     Sending,
     Subscription,
@@ -69,11 +66,8 @@ class Door:
 
     @hookimpl
     def app_made(self, app: RocketApp) -> None:
-        assert_type(app.outgoing("orders", {"id": 1}, tag="paid"), Outgoing)
-
-    @hookimpl
-    def configure(self, app: RocketApp) -> None:
         app.include(audits)
+        assert_type(app.outgoing("orders", {"id": 1}, tag="paid"), Outgoing)
 
     @hookimpl
     def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
@@ -94,14 +88,6 @@ class Door:
             return stamping
 
         return wrap
-
-    @hookimpl
-    def remote_call(self) -> Calling:
-        def calling(call: RemoteCall) -> Answered:
-            call.fields["Signature"] = call.name
-            return lambda answer: print(answer.code, answer.error)
-
-        return calling
 
     @hookimpl
     def sink(self, subscription: Subscription) -> NewWriter | None:

@@ -160,10 +160,9 @@ class Declared:
         self.providers: Providers = Providers(self.container, self.own_options, self.options, lambda: self.plugins)
         """Where handlers' arguments come from."""
         self.registry: Registry = Registry(name, clusters, self.providers, self.payloads)
-        self._plugin_objects = _checked_plugins(plugins, place)
+        self._plugin_objects = list(_checked_plugins(plugins, place))
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
-        self._is_configured = False
         self._methods: dict[str, Mapping[str, Callable[..., Any]]] = {}
         self._methods_used: dict[str, str] = {}
         """Plugin -> the last of its methods that the app has used."""
@@ -177,10 +176,11 @@ class Declared:
 
     def tell_made(self, app: object) -> None:
         """Call `app_made` of the plugins that were given in code. Others are found when the app is looked at."""
-        for plugin in self._plugin_objects:
-            hook = None if isinstance(plugin, type) else getattr(plugin, "app_made", None)
-            if hook is not None and hasattr(hook, f"{PROJECT}_impl"):
-                hook(app)
+        for place, plugin in enumerate(self._plugin_objects):
+            if hasattr(getattr(plugin, "app_made", None), f"{PROJECT}_impl"):
+                made: Any = plugin() if isinstance(plugin, type) else plugin
+                self._plugin_objects[place] = made
+                made.app_made(app)
 
     def choose_plugins(self, config: AppConfig) -> None:
         """Take the plugins that the settings name, and leave out those that they disable.
@@ -244,13 +244,6 @@ class Declared:
             if any(not hasattr(answer.value, name) for name in ("content_type", "claims", "decoder", "encode")):
                 answer.refuse("a Codec")
         return tuple(PluginCodec(answer.value, answer.plugin) for answer in answers)
-
-    def configure(self, app: object) -> None:
-        """Let each plugin declare what it likes, once. Raises what a declaration raises, and PluginError."""
-        if not self._is_configured:
-            self._is_configured = True
-            for hook in self.plugins.hooks("configure"):
-                hook.call(app=app)
 
     def method(self, name: str, app: object) -> Callable[..., Any] | None:
         """The method that a plugin adds to the app under this name, or None. Raises PluginError."""
@@ -425,10 +418,10 @@ def read_settings(
 
 
 def prepare(app: TwoPhases, config: AppConfig) -> None:
-    """Choose the plugins of an app and let them declare what they like, once."""
+    """Choose the plugins of an app, and register them. Raises PluginError."""
     declared = declared_of(app)
     declared.choose_plugins(config)
-    declared.configure(app)
+    _ = declared.plugins
 
 
 def complete(app: TwoPhases, settings: Settings) -> Settings:

@@ -1,5 +1,5 @@
 """What plugins bring for the engine, asked once at start: an allocation strategy, a store of offsets, sinks of topics,
-and what sees remote calls and stands around publishing. What they fail at later is one line of the log.
+and what stands around publishing.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from rocketapp.app.declare.changes import OF_HANDLERS
 from rocketapp.app.publishing import Sender
-from rocketapp.app.run.surface import PluginFailures
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.errors import ConfigError, PluginError, RocketAppError, SetupError
-from rocketapp.hooks.answers import Answered, Calling, PublishCall, RemoteAnswer, RemoteCall, Sending
+from rocketapp.hooks.answers import PublishCall, Sending
 from rocketapp.hooks.manager import HookResult, Plugins, code_of, raised_by
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.outgoing import Outgoing, SendResult
@@ -34,9 +33,6 @@ from rocketapp.state.allocation import (
     Nearby,
     parse_queue,
 )
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.watched import NewConnection, Told, Watch, WatchedConnection
-from rocketapp.wire.command import Command
 
 if TYPE_CHECKING:
     from rocketapp.consumer.modes.sink import Sink
@@ -198,52 +194,6 @@ def own_limits(sink: Sink) -> frozenset[str]:
     if sink.max_bytes is not None:
         names |= {"queue_max_bytes", "topic_max_bytes"}
     return names
-
-
-def connections(plugins: Plugins, surface: Surface) -> NewConnection:
-    """What makes the connections of an app. Raises PluginError for an answer that cannot be called."""
-    watch = fold_remote_calls(plugins, surface)
-    return Connection if watch is None else partial(WatchedConnection, watch)
-
-
-def fold_remote_calls(plugins: Plugins, surface: Surface) -> Watch | None:
-    """In the order of registration before a request, in the reverse after it."""
-    answers = plugins.ask_for_functions("remote_call", app=surface)
-    return _watch([(answer.plugin, answer.value) for answer in answers]) if answers else None
-
-
-def _watch(calling: list[tuple[str, Calling]]) -> Watch:
-    failures = PluginFailures()
-
-    def asked(address: str, command: Command) -> Told | None:
-        assert command.fields is not None
-        call = RemoteCall(address, command.code, command.fields, command.body)
-        told: list[tuple[str, Answered]] = []
-        for plugin, one in calling:
-            answered = _guarded(failures, plugin, lambda one=one: one(call))  # type: ignore[misc]
-            if answered is not None:
-                told.append((plugin, answered))
-        return partial(_tell, failures, told) if told else None
-
-    return asked
-
-
-def _tell(failures: PluginFailures, told: list[tuple[str, Answered]], result: Command | BaseException | None) -> None:
-    if isinstance(result, Command):
-        answer = RemoteAnswer(result.code, result.remark or "", None)
-    else:
-        answer = RemoteAnswer(None, "", result)
-    for plugin, answered in reversed(told):
-        _guarded(failures, plugin, partial(answered, answer))
-
-
-def _guarded(failures: PluginFailures, plugin: str, call: Callable[[], Answered | None]) -> Answered | None:
-    """A plugin that fails is named, and the request goes on."""
-    try:
-        return call()
-    except Exception as error:
-        failures.tell(f"plugin {plugin}", "a remote call", error)
-        return None
 
 
 ENGINE = ""

@@ -20,7 +20,7 @@ from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import TwoPhases, declared_of, policed_subscriptions
 from rocketapp.app.declare.registry import ConsumedGroup, union_of
 from rocketapp.app.publishing import Publishing
-from rocketapp.app.run.extensions import allocation_of, check_clusters, connections, offset_store_of, sink_of
+from rocketapp.app.run.extensions import allocation_of, check_clusters, offset_store_of, sink_of
 from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
@@ -107,7 +107,6 @@ class Wiring:
             clock=self.clock,
         )
         self.surface: AppSurface = surface
-        self._new_connection = connections(plugins, surface)
         self._tls = tls_of(settings.client)
         self.allocation: Allocation = allocation_of(settings.consumer, plugins, surface)
         self.offset_store: OffsetStore | None = offset_store_of(plugins, surface) if store is None else store
@@ -131,7 +130,6 @@ class Wiring:
             clock=self.clock,
             random=self._world.random,
             observe=self._observe,
-            new_connection=self._new_connection,
             tls=self._tls,
             read_url=self._world.read_url,
             subscribed=subscribed,

@@ -32,7 +32,7 @@ class Audit:
         return "audit", AuditConfig
 
     @hookimpl
-    def configure(self, app: RocketApp) -> None:
+    def app_made(self, app: RocketApp) -> None:
         app.subscribe("audit")(self.keep)
         app.on_startup(lambda: None)
 
@@ -141,11 +141,11 @@ def test_a_plugin_stays_the_same_object_when_settings_choose_anew() -> None:
 def test_what_a_plugin_declares_wrongly_is_told_with_its_line() -> None:
     class Wrong:
         @hookimpl
-        def configure(self, app: RocketApp) -> None:
+        def app_made(self, app: RocketApp) -> None:
             app.subscribe("orders", retries=-1)(lambda message: None)
 
     with pytest.raises(SetupError, match="retries=-1"):
-        given(RocketApp("shop", plugins=[Wrong]))
+        RocketApp("shop", plugins=[Wrong])
 
 
 def test_a_plugin_gives_the_app_a_method() -> None:
@@ -156,8 +156,8 @@ def test_a_plugin_gives_the_app_a_method() -> None:
 
     settings = read_settings(app, {})
     found = declared_of(app).registry.subscriptions("shop", settings.consumer)
-    assert [(one.topic, one.group) for one in found] == [("orders", "audit"), ("audit", "shop")]
-    assert found[0].handler_name.endswith("settle")
+    assert [(one.topic, one.group) for one in found] == [("audit", "shop"), ("orders", "audit")]
+    assert found[1].handler_name.endswith("settle")
 
 
 def test_a_method_that_no_plugin_adds_is_an_ordinary_error() -> None:

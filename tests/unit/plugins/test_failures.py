@@ -13,7 +13,7 @@ from rocketapp.cli.failure import CommandError
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription
 from rocketapp.plugins.failures import FailuresConfig
-from rocketapp.testing import TestApp
+from rocketapp.testing import Done, TestApp, call_sync, make_message
 
 OWN = "tests.unit.plugins.test_failures"
 
@@ -150,3 +150,16 @@ def test_a_running_app_does_what_its_rules_say(caplog: pytest.LogCaptureFixture)
         t.advance(minutes=1)
     assert (len(t.retried), len(t.dead)) == (1, 1)
     assert "failures.rules[1] fits no handler: topic 'misspelt'" in caplog.text
+
+
+def test_a_message_that_the_settings_skip_is_done_without_a_call() -> None:
+    app, seen = RocketApp("shop", settings={"failures": {"skip_messages": ["7F01", "7F02"]}}), []
+
+    @app.subscribe("orders", orderly=True)
+    async def handle(message: Message) -> None:
+        seen.append(message.message_id)
+
+    for message_id in ("7F01", "7F03", "7F02"):
+        outcome = call_sync(handle, make_message(b"x", topic="orders", message_id=message_id), app=app)
+        assert str(outcome) == (str(Done()) if message_id == "7F03" else "filtered")
+    assert seen == ["7F03"]

@@ -124,8 +124,7 @@ class Database:
 
     @hookimpl
     async def app_startup(self, app: Surface) -> None:
-        if self._create_tables:
-            await _trying_again(lambda: self.run(metadata.create_all))
+        await self.create_missing_tables()
         if any(_is_of(self, subscription) for subscription in app.subscriptions):
             for engine in self.engines:
                 await _trying_again(partial(_check, engine))
@@ -135,6 +134,11 @@ class Database:
     @hookimpl
     async def app_shutdown(self, app: Surface) -> None:
         await self._sweeps.pop(app).close()
+
+    async def create_missing_tables(self) -> None:
+        """Unless migrations do."""
+        if self._create_tables:
+            await _trying_again(lambda: self.run(metadata.create_all))
 
     def serves(self, app: Surface) -> bool:
         """Whether this app runs with the database among its plugins."""

@@ -1,4 +1,4 @@
-"""The three tables, in a MetaData of their own: migrations may take it as one more target."""
+"""The tables, in a MetaData of their own: migrations may take it as one more target."""
 
 from __future__ import annotations
 
@@ -42,6 +42,19 @@ slots: Final = Table(
     Column("until", Double, nullable=False, comment="seconds since 1970"),
 )
 """Which relay sends the messages of a slot."""
+
+offsets: Final = Table(
+    "rocketapp_offsets",
+    metadata,
+    Column("key", String(32), primary_key=True, comment="a hash of the next four"),
+    Column("consumer_group", String(255), nullable=False),
+    Column("topic", String(255), nullable=False),
+    Column("broker", String(255), nullable=False),
+    Column("queue", Integer, nullable=False),
+    Column("epoch", BigInteger, nullable=False, comment="which session has the queue"),
+    Column("committed", BigInteger, nullable=True, comment="everything below is done"),
+)
+"""A row for each queue whose offset is kept here."""
 
 
 class OutboxMessage:

@@ -1,0 +1,90 @@
+"""The plugin that keeps a group's offsets in the user's database, in place of the brokers.
+
+A row of a queue has the epoch that was given out last: a write of an earlier one finds no row, and is refused. Rows are
+found by a hash, because some databases take `orders` and `Orders` for one name.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
+
+from sqlalchemy import Connection, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from rocketapp import MessageQueue
+from rocketapp.plugin import OffsetStore, Taken, hookimpl
+from rocketapp_sqlalchemy.database import Database
+from rocketapp_sqlalchemy.tables import offsets
+
+
+class Offsets:
+    """`RocketApp(plugins=[Offsets(database)])`: all members of the group need it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def __repr__(self) -> str:
+        return f"<Offsets in {self._database!r}>"
+
+    @hookimpl
+    def offset_store(self) -> OffsetStore:
+        return self
+
+    async def open(self) -> None:
+        await self._database.create_missing_tables()
+
+    async def close(self) -> None:
+        """The engines are the user's."""
+
+    async def take(self, group: str, queue: MessageQueue) -> Taken:
+        # In transactions of their own: a database refuses one that looks and then writes, or two wait for each other.
+        if not await self._database.run(partial(_is_known, group, queue)):
+            with suppress(IntegrityError):  # another process was first
+                await self._database.run(partial(_add, group, queue, None))
+        taken: Taken = await self._database.run(partial(_take, group, queue))
+        return taken
+
+    async def read(self, group: str, queue: MessageQueue) -> int | None:
+        statement = select(offsets.c.committed).where(offsets.c.key == _key(group, queue))
+        offset: int | None = await self._database.run(lambda connection: connection.execute(statement).scalar())
+        return offset
+
+    async def write(self, group: str, queue: MessageQueue, offset: int, epoch: int) -> bool:
+        write = partial(_write, group, queue, offset, epoch)
+        try:
+            # Epoch 0 is for a queue that is not known.
+            is_written: bool = await self._database.run(write if epoch else partial(_add, group, queue, offset))
+        except IntegrityError:
+            return False
+        return is_written
+
+
+def _is_known(group: str, queue: MessageQueue, connection: Connection) -> bool:
+    statement = select(offsets.c.key).where(offsets.c.key == _key(group, queue))
+    return connection.execute(statement).first() is not None
+
+
+def _add(group: str, queue: MessageQueue, offset: int | None, connection: Connection) -> bool:
+    """Raises IntegrityError when it is known."""
+    row = {"consumer_group": group, "topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
+    connection.execute(insert(offsets).values(key=_key(group, queue), epoch=0, committed=offset, **row))
+    return True
+
+
+def _take(group: str, queue: MessageQueue, connection: Connection) -> Taken:
+    is_it = offsets.c.key == _key(group, queue)
+    connection.execute(update(offsets).where(is_it).values(epoch=offsets.c.epoch + 1))
+    epoch, offset = connection.execute(select(offsets.c.epoch, offsets.c.committed).where(is_it)).one()
+    return Taken(epoch, offset)
+
+
+def _write(group: str, queue: MessageQueue, offset: int, epoch: int, connection: Connection) -> bool:
+    is_last = (offsets.c.key == _key(group, queue)) & (offsets.c.epoch == epoch)
+    return bool(connection.execute(update(offsets).where(is_last).values(committed=offset)).rowcount)
+
+
+def _key(group: str, queue: MessageQueue) -> str:
+    text = "\0".join((group, queue.topic, queue.broker_name, str(queue.queue_id)))
+    return blake2b(text.encode(), digest_size=16).hexdigest()
