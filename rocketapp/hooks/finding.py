@@ -80,9 +80,12 @@ def choose(found: Sequence[Found], config: AppConfig) -> list[Found]:
 
 
 def name_of(plugin: object) -> str:
-    """What a plugin is called that has no entry point."""
+    """What a plugin is called that has no entry point: its `name`, by which several of a class are told apart."""
     if inspect.ismodule(plugin):
         return plugin.__name__
+    name = None if inspect.isclass(plugin) else getattr(plugin, "name", None)
+    if isinstance(name, str) and name:
+        return name
     kind = plugin if inspect.isclass(plugin) else type(plugin)
     return f"{kind.__module__}.{kind.__qualname__}"
 

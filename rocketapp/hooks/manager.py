@@ -92,7 +92,9 @@ class Plugins:
         """Add one plugin: a module or an object; a class is instantiated, so that each app has its own."""
         name = name or name_of(plugin)
         if name in self._order:
-            raise PluginError(name, "is registered twice: give one of the two another name, or remove it")
+            raise PluginError(
+                name, "is registered twice: give one of the two an attribute `name` of its own, or remove it"
+            )
         try:
             plugin = plugin() if inspect.isclass(plugin) else plugin
             self._pluggy.register(plugin, name)

@@ -73,8 +73,11 @@ class Connection:
         on_kept: Callable[[Connection], None] | None = None,
         access: Access | None = None,
         is_server: bool = False,
+        knows_peer: bool = False,
     ) -> None:
         """`is_server`: while the peer does not read its replies, stop reading its requests.
+
+        `knows_peer`: it has answered an earlier connection, so that it speaks as this one does.
 
         `access` completes every request that is sent here, and restores all that is received.
 
@@ -83,7 +86,7 @@ class Connection:
         self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
         self._on_kept, self._is_server = on_kept, is_server
         self._access = None if access is None or access.is_plain else access
-        self._is_in_plain = access is None or access.tls is None
+        self._may_want_tls = not knows_peer and (access is None or access.tls is None)
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(max_frame_bytes)
         self._max_frame_bytes = max_frame_bytes
@@ -255,8 +258,13 @@ class Connection:
         if self._out:
             self._flush()
 
+    @property
+    def has_answered(self) -> bool:
+        """The peer has sent a whole frame."""
+        return self._last_frame != _NEVER
+
     def lost(self, reason: str) -> None:
-        if self._last_frame == _NEVER and self._is_in_plain and not (self._is_server or self.is_closed):
+        if self._may_want_tls and not (self.has_answered or self._is_server or self.is_closed):
             # A server that wants TLS closes what comes without it. With TLS, the reason says what is wrong.
             reason = f"{reason}, before it answered: does it want TLS (client.tls, client.cert_file)?"
         self._end(reason)

@@ -62,6 +62,8 @@ class Pool:
         self._dials: dict[str, asyncio.Task[Connection]] = {}
         self._backoffs: dict[str, tuple[Backoff, float]] = {}
         """By address, and when it may be dialled again."""
+        self._answered: set[str] = set()
+        """Addresses whose peers have answered: they speak as we do."""
         self._tasks = Tasks()
         self._closed = False
 
@@ -130,6 +132,7 @@ class Pool:
             on_lost=lambda _, reason: self._lost(address, connection, reason),
             on_go_away=lambda _, waiting: self._go_away(address, connection, waiting),
             access=self._access,
+            knows_peer=address in self._answered,
         )
         try:
             connection.attach(await self._dial(address, connection, self._dial_timeout, self._tls))
@@ -159,6 +162,8 @@ class Pool:
             self._owner.connected(address)
 
     def _lost(self, address: str, connection: Connection, reason: str) -> None:
+        if connection.has_answered:
+            self._answered.add(address)
         if self._connections.get(address) is connection:
             del self._connections[address]
             if not self._closed:

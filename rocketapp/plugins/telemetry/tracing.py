@@ -304,7 +304,7 @@ class Tracing:
             return
         if attempt is None:
             return
-        attributes = {
+        attributes: dict[str, str | int] = {
             **found,
             conventions.DESTINATION: event.topic,
             conventions.GROUP: event.group,

@@ -164,8 +164,9 @@ def test_what_is_no_plugin_is_refused_by_name() -> None:
 def test_a_plugin_is_registered_once() -> None:
     plugins = Plugins()
     plugins.register(Startup())
-    with pytest.raises(PluginError, match="registered twice"):
+    with pytest.raises(PluginError, match="registered twice: give one of the two an attribute `name`") as caught:
         plugins.register(Startup())
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_misspelt_hook_fails_its_own_plugin_alone_and_says_what_was_meant() -> None:
@@ -179,3 +180,14 @@ def test_a_misspelt_hook_fails_its_own_plugin_alone_and_says_what_was_meant() ->
     plugins.register(Filter(), "good")
     assert plugins.names() == ("good",)
     assert plugins.hooks("app_startup") == []
+
+
+def test_several_of_one_class_are_told_apart_by_their_names() -> None:
+    plugins, (eu, us, other) = Plugins(), (Startup(), Startup(), Startup())
+    for plugin, name in ((eu, "eu"), (us, "us"), (other, "eu")):
+        plugin.name = name  # type: ignore[attr-defined]
+    plugins.register(eu)
+    plugins.register(us)
+    assert plugins.names() == ("eu", "us")
+    with pytest.raises(PluginError, match="plugin eu: is registered twice"):
+        plugins.register(other)

@@ -112,6 +112,22 @@ async def test_a_lost_connection_is_dialled_anew_and_told() -> None:
 
 
 @in_virtual_time
+async def test_a_peer_that_has_answered_before_is_not_asked_whether_it_wants_tls() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    server.answers[34] = ok
+    owner = Owner()
+    pool = pool_of(Dialer(server.network), owner=owner)
+    for number in range(2):
+        connection = await pool.get(ADDRESS)
+        if number == 0:
+            await connection.start_request(Command(34, {}), timeout=3.0)
+        server.network.cut(ADDRESS)
+        await asyncio.sleep(0.1)
+    assert owner.losses == [(ADDRESS, "connection reset")] * 2
+    await pool.close()
+
+
+@in_virtual_time
 async def test_no_caller_gets_a_connection_before_it_was_greeted() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
     server.answers[34] = server.answers[11] = ok
