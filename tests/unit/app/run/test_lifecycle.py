@@ -163,7 +163,7 @@ async def test_a_plugin_that_fails_to_start_is_named_and_not_stopped() -> None:
     diary = Diary()
     diary.failing["plugin two starts with shop"] = KeyError("token")
     app = app_of(diary, plugins=[Noting(diary, "one"), Other(diary, "two")])
-    with pytest.raises(PluginError, match=r"Other: app_startup raised KeyError: 'token'"):
+    with pytest.raises(PluginError, match=r"plugin two: app_startup raised KeyError: 'token'"):
         await lifecycle_of(app).start()
     assert "plugin one stops" in diary.lines
     assert "plugin two stops" not in diary.lines
