@@ -79,6 +79,12 @@ class Loader:
         """Send one batch; return the offset of its first message as soon as it is stored."""
         return self._send_batch(topic, queue_id, some)
 
+    def put_one(self, topic: str, queue_id: int, body: bytes, *, sys_flag: int) -> None:
+        """Send one message as it is, for instance with a body that only says that it is compressed."""
+        request = SendRequest("loader", topic, queue_id=queue_id, sys_flag=sys_flag)
+        reply = self._connection.call(RequestCode.SEND_MESSAGE_V2, request.to_fields(), body, timeout=60)
+        assert reply.code == 0, reply.remark
+
     def end(self, topic: str, queue_id: int) -> int:
         """The offset of the queue's next message."""
         fields = QueueRequest(topic, queue_id).to_fields()

@@ -13,26 +13,19 @@ class Column(NamedTuple):
 
 
 PROPERTIES = "properties"
+"""They cost as much as all other columns."""
+BAD_RECORD = "bad_record"
+USUAL = ("topic", "broker", "queue_id", "queue_offset", "body", "keys", "store_timestamp")
+"""What a read gives when it does not say: what Spark's connector of Kafka gives, and the broker."""
 COLUMNS = (
-    Column("topic", "string"),
-    Column("broker", "string"),
-    Column("queue_id", "int"),
-    Column("queue_offset", "bigint"),
-    Column("body", "binary"),
-    Column("tags", "string"),
-    Column("keys", "string"),
-    Column("msg_id", "string"),
-    Column("born_timestamp", "timestamp"),
-    Column("store_timestamp", "timestamp"),
-    Column("born_host", "string"),
-    Column("flag", "int"),
-    Column("sys_flag", "int"),
-    Column("reconsume_times", "int"),
-    Column(PROPERTIES, "map<string,string>"),
+    *(Column("topic", "string"), Column("broker", "string"), Column("queue_id", "int")),
+    *(Column("queue_offset", "bigint"), Column("body", "binary"), Column("keys", "string")),
+    *(Column("store_timestamp", "timestamp"), Column("tags", "string"), Column("msg_id", "string")),
+    *(Column("born_timestamp", "timestamp"), Column("born_host", "string"), Column("flag", "int")),
+    *(Column("sys_flag", "int"), Column("reconsume_times", "int"), Column(PROPERTIES, "map<string,string>")),
+    Column(BAD_RECORD, "string"),
 )
 BY_NAME = {column.name: column for column in COLUMNS}
-PLAIN = tuple(column.name for column in COLUMNS if column.name != PROPERTIES)
-"""What a read gives when it does not say. Properties cost as much as all other columns, so they are asked for."""
 
 
 def ddl(columns: tuple[str, ...]) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_rocketmq.columns import BY_NAME, PROPERTIES
+from pyspark_rocketmq.columns import BAD_RECORD, BY_NAME, PROPERTIES
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
 from rocketapp import Message
@@ -45,6 +45,7 @@ _TYPES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
 }
+_MEND = "With badRecords=null such a row has no body, and tells where the record is"
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999, which is the last that Spark's dates have."""
 
@@ -71,7 +72,7 @@ class Rows:
         self._queue, self._columns, self._schema = queue, tuple(columns), arrow_schema(columns)
         self._tags = pa.array([tag.encode() for tag in sorted(tags)], pa.binary())
         self._max_rows, self._max_bytes, self._max_inflated = max_rows, max_bytes, max_inflated_bytes
-        self._with_body = "body" in columns
+        self._with_body, self._with_bad = "body" in columns, BAD_RECORD in columns
         self._begin()
 
     def _begin(self) -> None:
@@ -82,6 +83,8 @@ class Rows:
         """How many of them came together, and the offsets of those that are wanted."""
         self._unusual: dict[int, Message] = {}
         """The messages of unusual records, by where they begin. What is written for them has no hosts."""
+        self._bad: dict[int, str] = {}
+        """Where each record is that cannot be read, and why, in the same way."""
         self._bytes = 0
 
     @property
@@ -124,17 +127,20 @@ class Rows:
             if low <= message.offset < high:
                 self._starts.append(place)
                 self._unusual[place] = message
-                self._pieces.append(_usual(message, self._body_of(message)))
+                self._pieces.append(_usual(message, self._body_of(message, place)))
                 place += len(self._pieces[-1])
         return place
 
-    def _body_of(self, message: Message) -> bytes:
+    def _body_of(self, message: Message, place: int) -> bytes:
         if not self._with_body:
             return b""
         try:
             return message.body
         except ProtocolError as error:
-            raise RecordError(f"{self._queue} offset {message.offset}: {error}") from None
+            if not self._with_bad:
+                raise RecordError(f"{self._queue} offset {message.offset}: {error}. {_MEND}") from None
+            self._bad[place] = f"{message.offset_message_id}: {error}"
+            return b""
 
     def take(self) -> pa.RecordBatch:
         """The gathered rows as one batch, perhaps an empty one; forgets them. Raises ProtocolError for damaged ones."""
@@ -142,10 +148,10 @@ class Rows:
         found = Records(b"".join(self._pieces), np.array(self._starts, np.int64))
         offsets = found.field(records.QUEUE_OFFSET)
         found = found.where((offsets >= np.repeat(low, counts)) & (offsets < np.repeat(high, counts)))
-        batch = _Batch(self._queue, found, self._unusual)
+        batch = _Batch(self._queue, found, self._unusual, self._bad)
         if len(self._tags):
             has_tag = pc.is_in(batch.value_of(names.TAGS), self._tags).to_numpy(zero_copy_only=False)
-            batch = _Batch(self._queue, found.where(has_tag), self._unusual)
+            batch = _Batch(self._queue, found.where(has_tag), self._unusual, self._bad)
         self._begin()
         arrays = [_BUILD[name](batch) for name in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -154,13 +160,11 @@ class Rows:
 class _Batch:
     """The columns of some records."""
 
-    def __init__(self, queue: Queue, found: Records, unusual: dict[int, Message]) -> None:
+    def __init__(self, queue: Queue, found: Records, unusual: dict[int, Message], bad: dict[int, str]) -> None:
         self.queue, self.records = queue, found
-        self._unusual = (
-            {row: unusual[start] for row, start in enumerate(found.starts.tolist()) if start in unusual}
-            if unusual
-            else {}
-        )
+        rows = [(row, start) for row, start in enumerate(found.starts.tolist()) if start in unusual] if unusual else []
+        self._unusual = {row: unusual[start] for row, start in rows}
+        self._problems = {row: bad[start] for row, start in rows if start in bad}
 
     @cached_property
     def _properties(self) -> pa.Array:
@@ -208,6 +212,15 @@ class _Batch:
             found[row] = message.born_host
         return pa.array(found, pa.string())
 
+    def bodies(self) -> pa.Array:
+        found = self.records.bodies()
+        return pc.if_else(self.problems().is_valid(), None, found) if self._problems else found
+
+    def problems(self) -> pa.Array:
+        if not self._problems:
+            return pa.nulls(len(self.records), pa.string())
+        return pa.array([self._problems.get(row) for row in range(len(self.records))], pa.string())
+
     def maps(self) -> pa.Array:
         return pa.array(
             [list(names.decode(raw).items()) for raw in self._properties.to_pylist()], _TYPES["map<string,string>"]
@@ -242,7 +255,7 @@ _BUILD: dict[str, Callable[[_Batch], pa.Array]] = {
     "broker": lambda batch: batch.constant(batch.queue.broker),
     "queue_id": lambda batch: pa.array(batch.records.field(records.QUEUE_ID)),
     "queue_offset": lambda batch: pa.array(batch.records.field(records.QUEUE_OFFSET)),
-    "body": lambda batch: batch.records.bodies(),
+    "body": lambda batch: batch.bodies(),
     "tags": lambda batch: batch.text_of(names.TAGS),
     "keys": lambda batch: batch.text_of(names.KEYS),
     "msg_id": lambda batch: batch.ids(),
@@ -253,4 +266,5 @@ _BUILD: dict[str, Callable[[_Batch], pa.Array]] = {
     "sys_flag": lambda batch: pa.array(batch.records.field(records.SYS_FLAG)),
     "reconsume_times": lambda batch: pa.array(batch.records.field(records.TIMES)),
     PROPERTIES: lambda batch: batch.maps(),
+    BAD_RECORD: lambda batch: batch.problems(),
 }

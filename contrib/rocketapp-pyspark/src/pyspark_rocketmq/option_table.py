@@ -164,6 +164,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("fromReplica", one_of("advice", "never"), READS, "advice"),
     Option("includeProperties", switch, READS, False),
     Option("columns", names, READS),
+    Option("badRecords", one_of("fail", "null"), READS, "fail"),
     Option("pushdown", switch, BATCH, False),
     Option("topic", text, SINK),
     Option("producerGroup", text, SINK, "spark-rocketmq"),

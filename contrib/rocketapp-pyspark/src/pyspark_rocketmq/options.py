@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pyspark_rocketmq import option_table
-from pyspark_rocketmq.columns import BY_NAME, PLAIN, PROPERTIES
+from pyspark_rocketmq.columns import BAD_RECORD, BY_NAME, PROPERTIES, USUAL
 from pyspark_rocketmq.offsets import Queue, from_json, from_tree, whole
 from pyspark_rocketmq.problems import OptionError
 
@@ -149,7 +149,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that a read gives, whatever kind of read it is. Raises OptionError, also for unknown options."""
     option_table.check_names(given)
     options = {name.lower(): value for name, value in given.items()}
-    only_here: dict[str, str] = {name: options[name] for name in ("columns", "includeproperties") if name in options}
+    only_here = {name: options[name] for name in ("columns", "includeproperties", "badrecords") if name in options}
     return _columns(option_table.read_options(only_here, "batch"))
 
 
@@ -333,14 +333,15 @@ def _commits(found: Mapping[str, Any]) -> bool:
 
 
 def _columns(found: Mapping[str, Any]) -> tuple[str, ...]:
-    if found["columns"] is None:
-        return (*PLAIN, PROPERTIES) if found["includeProperties"] else PLAIN
-    columns = tuple(name.lower() for name in found["columns"])
+    columns = USUAL if found["columns"] is None else tuple(name.lower() for name in found["columns"])
     unknown = [name for name in columns if name not in BY_NAME]
     if unknown:
         raise OptionError(f"option columns: {unknown[0]!r} is not one of {', '.join(BY_NAME)}")
     if len(set(columns)) < len(columns):
         raise OptionError("option columns names a column twice")
-    if found["includeProperties"] and PROPERTIES not in columns:
-        columns = (*columns, PROPERTIES)
-    return columns
+    if BAD_RECORD in columns and found["badRecords"] == "fail":
+        raise OptionError(
+            f"option columns: {BAD_RECORD} needs badRecords=null, without which such a message fails the read"
+        )
+    added = {PROPERTIES: found["includeProperties"], BAD_RECORD: found["badRecords"] == "null"}
+    return (*columns, *(name for name, is_wanted in added.items() if is_wanted and name not in columns))

@@ -108,7 +108,7 @@ SOURCE_DEFAULTS = {
     "nameServer": "required",
     "subscribe": "one of the three",
     "endingOffsets": "latest",
-    "columns": "all but `properties`",
+    "columns": "seven",
     "consumerGroup": "<prefix>-source",
     "tls.caFile": "the system's",
     "maxTriggerDelay": "15m",
@@ -137,8 +137,10 @@ def test_every_option_of_the_data_source_is_on_its_page_with_its_default() -> No
 
 def test_the_columns_of_the_data_source_are_on_its_page() -> None:
     page = (FOLDER / "README.md").read_text()
-    (read,) = re.findall(r"^Columns: (.*?)\. Compressed", page, re.MULTILINE | re.DOTALL)
-    assert re.findall(r"`(\w+)`", read) == [*columns.PLAIN, "properties"]
+    pattern = r"^Seven columns: (.*?)\. By name: (.*?)\. Compressed"
+    usual, others = re.findall(pattern, page, re.MULTILINE | re.DOTALL)[0]
+    assert tuple(re.findall(r"`(\w+)`", usual)) == columns.USUAL
+    assert re.findall(r"`(\w+)`", others) == [name for name in columns.BY_NAME if name not in columns.USUAL]
     (written,) = tables(str(FOLDER / "README.md"), "| Column | Type | Means |")
     assert {name for cell, _, _ in written for name in re.findall(r"`(\w+)`", cell)} == set(outgoing.COLUMNS)
 

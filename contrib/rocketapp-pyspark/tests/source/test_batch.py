@@ -44,7 +44,7 @@ def test_spark_finds_the_source_and_reads_a_topic(spark: SparkSession, topics: T
     topic = topics.new(queues=2)
     for queue_id in (0, 1):
         topics.loader.send(topic, queue_id, [Sent(f"{queue_id}-{n}".encode(), tag="t") for n in range(500)])
-    found = frame(spark, topics, subscribe=topic, includeProperties=True)
+    found = frame(spark, topics, subscribe=topic, columns="queue_id,queue_offset,body,tags,properties")
     rows = {(row.queue_id, row.queue_offset): row for row in found.collect()}
     assert {place: bytes(row.body) for place, row in rows.items()} == {
         (queue_id, n): f"{queue_id}-{n}".encode() for queue_id in (0, 1) for n in range(500)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.columns import BY_NAME, COLUMNS, PLAIN
+from pyspark_rocketmq.columns import BY_NAME, COLUMNS, USUAL
 from pyspark_rocketmq.decoding import Rows, arrow_schema
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
@@ -58,6 +58,7 @@ def test_every_column_of_a_record() -> None:
             "sys_flag": 8,
             "reconsume_times": 2,
             "properties": [("KEYS", "k1 k2"), ("TAGS", "paid"), ("UNIQ_KEY", "ID"), ("user", "value")],
+            "bad_record": None,
         }
     ]
 
@@ -135,9 +136,34 @@ def test_a_range_and_tags_leave_rows_out() -> None:
 
 def test_a_body_that_cannot_be_inflated_names_its_message_and_only_when_bodies_are_read() -> None:
     data = record(9, b"not deflated", sys_flag=1)
-    with pytest.raises(RecordError, match="orders@broker-a:3 offset 9: compressed body is broken"):
-        rows_of(data)
+    with pytest.raises(RecordError, match=r"orders@broker-a:3 offset 9: compressed body is broken.*badRecords=null"):
+        rows_of(data, ("queue_offset", "body"))
     assert rows_of(data, ("queue_offset",)).num_rows == 1
+
+
+def test_a_bad_record_is_a_row_without_a_body_that_tells_where_the_record_is() -> None:
+    large = zlib.compress(bytes(2000))
+    place = {"physical_offset": 10, "store_port": 10911}
+    broken = record(9, b"not deflated", sys_flag=1, raw=properties.encode({"TAGS": "t"}), **place)
+    batch = record(11, b"not deflated", sys_flag=1 | 64 | 128, **place)
+    data = record(8) + broken + record(10, large, sys_flag=1, **place) + batch + record(12, b"")
+    found = rows_of(data, ("queue_offset", "body", "bad_record"), max_inflated_bytes=1000).to_pylist()
+    assert [(row["queue_offset"], row["body"]) for row in found] == [
+        (8, b"body"),
+        (9, None),
+        (10, None),
+        (11, None),
+        (12, b""),
+    ]
+    problems = [row["bad_record"] for row in found]
+    assert problems[0] is problems[-1] is None
+    for problem, said in zip(
+        problems[1:-1], ("is broken", "more than 1000 bytes", "batch cannot be read"), strict=True
+    ):
+        assert problem.startswith("7F00000100002A9F000000000000000A: ")
+        assert said in problem
+    tagged = rows_of(data, ("body", "bad_record"), max_inflated_bytes=1000, tags=frozenset({"t"}))
+    assert (tagged.num_rows, tagged.column("bad_record").null_count) == (1, 0)
 
 
 @pytest.mark.parametrize("cut", range(1, 98))
@@ -178,7 +204,7 @@ def test_text_that_is_no_utf8_is_replaced() -> None:
 
 
 def test_batches_are_cut_by_rows_and_by_bytes_and_gather_anew() -> None:
-    rows = Rows(QUEUE, PLAIN, max_rows=2, max_bytes=1000)
+    rows = Rows(QUEUE, USUAL, max_rows=2, max_bytes=1000)
     rows.add(record(0), 0, WHOLE)
     assert not rows.are_enough
     rows.add(record(1), 0, WHOLE)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_rocketmq.columns import PLAIN
+from pyspark_rocketmq.columns import USUAL
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.option_table import OPTIONS
 from pyspark_rocketmq.options import EARLIEST, LATEST, Edge, Limits, columns_of, read_options, write_options
@@ -79,6 +79,7 @@ def test_names_are_read_without_case() -> None:
         ("subscribePattern", "(", "subscribePattern"),
         ("columns", "body,offset", "'offset' is not one of topic, broker"),
         ("columns", "body,body", "twice"),
+        ("columns", "body,bad_record", "needs badRecords=null"),
         ("tags", "||", "names no tag"),
     ],
 )
@@ -157,7 +158,7 @@ def test_defaults_of_a_batch_read() -> None:
     assert (found.start, found.end) == (Edge(default=EARLIEST), Edge(default=LATEST))
     assert (found.pulls.batch, found.pulls.depth, found.reach.timeout) == (32, 8, 20.0)
     assert (found.reach.retries, found.reach.retry_interval) == (3, 1.0)
-    assert (found.columns, found.min_partitions, found.max_records) == (PLAIN, None, None)
+    assert (found.columns, found.min_partitions, found.max_records) == (USUAL, None, None)
     assert found.pulls.fail_on_data_loss
     assert not found.pulls.is_filtered
 
@@ -196,11 +197,13 @@ def test_queues_may_be_assigned() -> None:
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, PLAIN),
-        ({"includeProperties": "true"}, (*PLAIN, "properties")),
+        ({}, USUAL),
+        ({"includeProperties": "true"}, (*USUAL, "properties")),
         ({"columns": "Body, queue_offset"}, ("body", "queue_offset")),
         ({"columns": "body", "includeProperties": "true"}, ("body", "properties")),
         ({"columns": "properties"}, ("properties",)),
+        ({"badRecords": "null"}, (*USUAL, "bad_record")),
+        ({"columns": "bad_record,body", "badRecords": "null"}, ("bad_record", "body")),
     ],
 )
 def test_columns(given: dict[str, str], expected: tuple[str, ...]) -> None:

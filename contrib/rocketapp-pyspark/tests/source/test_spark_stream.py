@@ -266,7 +266,7 @@ def test_a_stream_is_written_and_each_row_names_its_query_and_batch(
 ) -> None:
     source, target = here.new(), here.new()
     send(here, source, range(40))
-    frame = stream(spark, here, subscribe=source, maxOffsetsPerTrigger=20).select("body", "tags")
+    frame = stream(spark, here, subscribe=source, maxOffsetsPerTrigger=20, columns="body,tags")
     query = (
         frame.writeStream.format("rocketmq")
         .options(nameServer=here.name_server, topic=target, checkpointLocation=str(tmp_path))

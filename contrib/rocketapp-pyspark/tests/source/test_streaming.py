@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_rocketmq.cluster import CONNECTIONS
 from pyspark_rocketmq.offsets import Queue, to_json
-from pyspark_rocketmq.problems import DataLossError
+from pyspark_rocketmq.problems import DataLossError, RecordError
 from pyspark_rocketmq.streaming import StreamReader
 from tests.peers.loading import Sent
 from tests.peers.waiting import wait_until
@@ -264,6 +264,19 @@ def test_a_checkpoint_beyond_the_end_is_data_loss_or_reads_what_comes(here: Topi
     send(here, topic, 0, 2)
     loose.batch()
     assert [row[2] for row in loose.rows] == [10, 11]
+
+
+def test_a_message_that_cannot_be_read_fails_the_stream_or_is_a_row_without_a_body(topics: Topics) -> None:
+    topic = topics.new()
+    send(topics, topic, 0, 3)
+    topics.loader.put_one(topic, 0, b"not deflated", sys_flag=1)
+    send(topics, topic, 0, 3)
+    wait_until(lambda: topics.loader.end(topic, 0) == 7, within=60, what="all are there")
+    strict = Drive(reader(topics, subscribe=topic))
+    for _ in range(2):
+        with pytest.raises(RecordError, match=f"{topic}@.*:0 offset 3: .*badRecords=null"):
+            strict.batch()
+    assert Drive(reader(topics, subscribe=topic, badRecords="null"), strict.at).all() == [7]
 
 
 def test_a_topic_that_its_broker_denies_is_data_loss_or_waits(topics: Topics) -> None:
