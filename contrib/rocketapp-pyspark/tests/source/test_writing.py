@@ -44,7 +44,7 @@ def stored(topics: Topics, topic: str, count: int) -> list[dict[str, Any]]:
         within=60,
         what=f"{topic} holds {count} messages",
     )
-    columns = "queue_id,queue_offset,body,tags,keys,msg_id,properties"
+    columns = "queue_id,queue_offset,body,tags,keys,msg_id,store_timestamp,properties"
     options = topics.options(subscribe=topic, columns=columns)
     parts = [RangePartition(part) for part in batch_ranges(topics.view(options), options)]
     batches = itertools.chain.from_iterable(read_partition(options, part) for part in parts)
