@@ -156,7 +156,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxRecordsPerPartition", whole(1, 2**53), READS),
     Option("failOnDataLoss", switch, READS, True),
     Option("commitOffsets", switch, STREAM, False),
-    Option("pullBatchSize", whole(1, 1024), READS, 32),
+    Option("pullBatchSize", whole(1, 1024), READS, 256),
     Option("pullDepth", whole(1, 256), READS, 8),
     Option("pullTimeoutMs", whole(1, _MANY), READS, 20_000),
     Option("fetchOffset.numRetries", whole(0, 1000), READS, 3),

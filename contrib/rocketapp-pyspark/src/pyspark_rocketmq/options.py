@@ -148,9 +148,8 @@ class WriteOptions:
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that a read gives, whatever kind of read it is. Raises OptionError, also for unknown options."""
     option_table.check_names(given)
-    options = {name.lower(): value for name, value in given.items()}
-    only_here = {name: options[name] for name in ("columns", "includeproperties", "badrecords") if name in options}
-    return _columns(option_table.read_options(only_here, "batch"))
+    mine = ("columns", "includeproperties", "badrecords")
+    return _columns(option_table.read_options({n: v for n, v in given.items() if n.lower() in mine}, "batch"))
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:

@@ -1,9 +1,9 @@
 """Which pulls to send next, and which replies are due: the decisions of a pipelined read. Pure.
 
 A broker returns at most a few dozen messages for one pull, so one pull at a time is bound by round trips. Pulls are
-sent at predicted offsets instead, several at once. A reply that ends too early leaves a hole, which one more pull
-fills; one that reaches further (over messages that the filter or the broker left out) makes others superfluous. The
-predicted stride follows what comes back.
+sent at predicted offsets instead, several at once. A reply that ends too early leaves a hole, which more pulls fill;
+one that reaches further (over messages that the filter or the broker left out) makes others superfluous. The predicted
+stride follows what comes back: the first pull goes alone, and tells how many messages the broker gives.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Window:
         """Everything below has been given out."""
         self._end, self._depth, self._batch, self._filtered = end, depth, batch, filtered
         self._ahead = start
-        self._stride = batch
+        self._stride, self._has_stride = batch, False
         self._in_flight: set[Pull] = set()
         self._holes: list[Pull] = []
         self._ready: dict[int, tuple[int, bytes]] = {}
@@ -54,12 +54,13 @@ class Window:
         """The pulls to send now."""
         found = []
         for offset, span in self._holes:
-            first = max(offset, self.expected)
-            if first < offset + span:
-                found.append(Pull(first, offset + span - first))
+            end = offset + span
+            for first in range(max(offset, self.expected), end, self._stride):
+                found.append(Pull(first, min(self._stride, end - first)))
         self._holes.clear()
         self._ahead = max(self._ahead, self.expected)
-        while len(self._in_flight) + len(found) + len(self._ready) < self._depth and self._ahead < self._end:
+        depth = self._depth if self._has_stride else 1
+        while len(self._in_flight) + len(found) + len(self._ready) < depth and self._ahead < self._end:
             found.append(Pull(self._ahead, min(self._stride, self._end - self._ahead)))
             self._ahead += found[-1].span
         self._in_flight.update(found)
@@ -79,6 +80,7 @@ class Window:
         if next_offset < limit:
             self._holes.append(Pull(next_offset, limit - next_offset))
         self._follow(pull, next_offset - pull.offset)
+        self._has_stride = True
 
     def due(self) -> Iterator[Due]:
         """The replies that are next in order."""

@@ -156,7 +156,7 @@ def test_a_secret_is_in_no_error() -> None:
 def test_defaults_of_a_batch_read() -> None:
     found = batch()
     assert (found.start, found.end) == (Edge(default=EARLIEST), Edge(default=LATEST))
-    assert (found.pulls.batch, found.pulls.depth, found.reach.timeout) == (32, 8, 20.0)
+    assert (found.pulls.batch, found.pulls.depth, found.reach.timeout) == (256, 8, 20.0)
     assert (found.reach.retries, found.reach.retry_interval) == (3, 1.0)
     assert (found.columns, found.min_partitions, found.max_records) == (USUAL, None, None)
     assert found.pulls.fail_on_data_loss

@@ -237,8 +237,11 @@ def test_the_progress_of_a_query_tells_the_ends_of_the_queues(
     query.awaitTermination()
     first = next(progress for progress in query.recentProgress if progress["numInputRows"])
     (source,) = first["sources"]
-    assert '"0": 10' in str(source["endOffset"]).replace("'", '"')
-    assert '"0": 30' in str(source["latestOffset"]).replace("'", '"')
+    assert '"0": [10, 9,' in str(source["endOffset"]).replace("'", '"')
+    latest = str(source["latestOffset"]).replace("'", '"')
+    assert '"0": 30' in latest
+    for figure in ("min", "max", "avg"):
+        assert f'"{figure}OffsetsBehindLatest": 20' in latest
 
 
 def test_a_frame_is_written_and_read_again(spark: SparkSession, topics: Topics) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,12 +86,21 @@ def test_the_stride_follows_a_broker_that_returns_less() -> None:
     assert broker.pulls < 1000 * 1.1
 
 
+@pytest.mark.parametrize("given", [8, 32, 50])
+def test_a_large_batch_costs_one_short_pull_where_the_broker_gives_less(given: int) -> None:
+    broker = Broker(set(range(100_000)), [given])
+    got, most = read(Window(0, 25_600, depth=8, batch=256), broker, [0])
+    assert len(got) == 25_600
+    assert most >= 8
+    assert broker.pulls < 25_600 / given * 1.1 + 2
+
+
 def test_the_stride_grows_again() -> None:
     window = Window(0, 100_000, depth=1, batch=32)
     broker = Broker(set(range(100_000)), [8])
     for _ in range(3):
-        (pull,) = window.to_send()
-        window.arrived(pull, broker.answer(pull, window.count(pull))[0], b"")
+        for pull in window.to_send():
+            window.arrived(pull, broker.answer(pull, window.count(pull))[0], b"")
         list(window.due())
     broker = Broker(set(range(100_000)), [32])
     read(window, broker, [0])
@@ -99,9 +109,10 @@ def test_the_stride_grows_again() -> None:
 
 def test_what_was_in_flight_on_a_lost_connection_is_asked_again() -> None:
     window = Window(0, 96, depth=3, batch=32)
-    first, second, third = window.to_send()
+    (first,) = window.to_send()
     window.arrived(first, 32, b"first")
     assert [due.data for due in window.due()] == [b"first"]
+    second, third = window.to_send()
     window.arrived(third, 96, b"third")
     window.restart()
     assert window.to_send() == [second, third]
