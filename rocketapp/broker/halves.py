@@ -29,6 +29,8 @@ from rocketapp.wire.requests.transactions import EndTransaction
 
 MOST_CHECKS = 15
 """Questions after which a half message without a decision is given up (Java: transactionCheckMax)."""
+MOST_OPEN = 262_144
+"""Most half messages that are open. All of them are in memory."""
 LONGEST_OPEN_MS = 72 * 3_600_000
 """Age at which a half message is given up whose group has no member to ask (Java: fileReservedTime)."""
 _ENDED_TAG = "d"
@@ -75,7 +77,9 @@ class HalfMessages:
         return first, min(self._ends.values(), default=store.max_offset(OP_TOPIC, 0))
 
     def add(self, record: Record, unique_key: str, now_ms: int) -> Appended:
-        """Store a half message. Its transaction id is its unique key."""
+        """Store a half message. Its transaction id is its unique key. Raises BrokerError when too many are open."""
+        if len(self._open) >= MOST_OPEN:
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_OPEN} transactions are open already")
         raw = record.raw_properties
         own = {names.TRANSACTION_ID: unique_key, names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)}
         # Of equal names the last one wins, so values that a user set before are ignored.

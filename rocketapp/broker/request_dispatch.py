@@ -31,6 +31,8 @@ _SENDS = frozenset(
 
 _LARGE_BODIES = _SENDS | {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
 """A message, and the queues of a topic: these bodies may be as large as a frame."""
+MOST_ANSWER_BYTES = 16_000_000
+"""Clients end a connection that brings a frame of more than 16 MiB, with all that waits on it."""
 _MOST_CONTROL_BYTES, _MOST_FASTJSON_BYTES = 262_144, 16_384
 """Most bytes of any other body; and of one that only the slow reader of fastjson's own syntax understands."""
 
@@ -57,7 +59,11 @@ class RequestDispatch:
         try:
             if len(command.body) > _MOST_FASTJSON_BYTES:
                 _check_body(command)
-            return process(connection, command)
+            response = process(connection, command)
+            if response is not None and len(response.body) > MOST_ANSWER_BYTES:
+                problem = f"the answer has {len(response.body)} bytes, limit {MOST_ANSWER_BYTES}: ask for less at once"
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
+            return response
         except BrokerError as error:
             return _refusal(command, Command.response(command, error.code, fields={}, remark=error.remark))
         except ProtocolError as error:

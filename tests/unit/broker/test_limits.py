@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from rocketapp.broker import halves as halves_module
 from rocketapp.broker import locks as locks_module
+from rocketapp.broker import request_dispatch as dispatch_module
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.processors import pull as pull_module
 from rocketapp.model.message_queue import MessageQueue
@@ -50,3 +52,26 @@ def test_locks_are_bounded_over_all_groups(monkeypatch: pytest.MonkeyPatch) -> N
     assert table.lock("A", queues[:2], "a", 0.0) == queues[:2]
     assert table.lock("B", queues, "b", 0.0) == queues[:1]
     assert table.lock("A", queues[:2], "a", 1.0) == queues[:2]
+
+
+@in_virtual_time
+async def test_an_answer_that_would_end_the_connection_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatch_module, "MOST_ANSWER_BYTES", 10_000)
+    async with running() as broker:
+        client = await broker.client()
+        assert (await client.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).code == ResponseCode.SUCCESS
+        for number in range(60):
+            await client.send(f"orders-{number}")
+        refused = await client.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+        assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert "ask for less" in (refused.remark or "")
+
+
+@in_virtual_time
+async def test_open_transactions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(halves_module, "MOST_OPEN", 2)
+    async with running() as broker:
+        client = await broker.client()
+        properties = "TRAN_MSG\x01true\x02PGROUP\x01makers\x02"
+        codes = [(await client.send("orders", b"x", properties, queue_id=0)).code for _ in range(3)]
+        assert codes == [ResponseCode.SUCCESS, ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY]
