@@ -72,6 +72,7 @@ class Flusher:
             self._are_waiting.clear()
             await self._flush_to(self._waiting[-1].position)
             self._release()
+            await asyncio.sleep(0)  # whatever the disk does, others have their turn
 
     def close(self) -> None:
         if self._threads is not None:

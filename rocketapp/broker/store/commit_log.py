@@ -113,11 +113,11 @@ class CommitLog:
     # Flushing. Any thread may sync the files; the other steps belong to the thread that writes.
 
     def unsynced(self) -> list[File]:
-        """The files that a flush has to sync, in the order of the log. They stay open until `synced`."""
+        """The files that a flush has to sync, in the order of the log; all but the last one are full."""
         return self._full if self._tail is None else [*self._full, self._tail]
 
     def synced(self, files: list[File]) -> None:
-        """These files, from `unsynced`, were synced."""
+        """These files, which were full before, were synced, and need not stay open."""
         while self._full and self._full[0] in files:
             self._full.pop(0).close()
 
@@ -142,10 +142,11 @@ class CommitLog:
 
     # Recovery.
 
-    def begin(self, end: int, *, synced: int, keeps_rest: bool) -> None:
+    def begin(self, end: int, *, synced: int, keeps_rest: bool, is_ours: bool = True) -> None:
         """End the log here, to be continued. What lies behind is put aside if `keeps_rest`; otherwise it is empty.
 
-        What was not synced is written again: after a failed sync its pages may be in memory only.
+        What was not synced is synced now. What is ours is written again before: after a failed sync its pages may be
+        in memory only.
         """
         keep = max(self.segment_end(end - 1), self.min_position + self._segment_bytes)
         while self.files_end > keep:
@@ -162,7 +163,7 @@ class CommitLog:
             self._tail.sync()
         else:
             self._tail, self._tail_start = None, end
-        self._write_again(max(synced, self.min_position), end)
+        self._sync_from(max(synced, self.min_position), end, is_ours=is_ours)
 
     def close(self) -> None:
         for file in self.unsynced():
@@ -279,17 +280,17 @@ class CommitLog:
             f"{ASIDE}/{name}" for number in range(len(taken) + 1) if (name := f"{position:020d}.{number}") not in taken
         )
 
-    def _write_again(self, position: int, end: int) -> None:
-        """Make the log dirty again from this position on, and sync it."""
+    def _sync_from(self, position: int, end: int, *, is_ours: bool) -> None:
         while position < end:
             start, limit = self.segment_start(position), min(self.segment_end(position), end)
             file = self._files.open(segment_name(start))
             try:
-                while position < limit:
+                while is_ours and position < limit:
                     size = min(_CHUNK_BYTES, limit - position)
                     with contextlib.suppress(OSError):  # a bad sector stays one
                         file.write(file.read(size, position - start), position - start)
                     position += size
                 file.sync()
+                position = limit
             finally:
                 file.close()

@@ -73,7 +73,7 @@ def recover(
         last = stored
         records += 1
     rebuild.finish()
-    _begin(log, scan, synced=scan.end if is_clean else synced, observe=observe)
+    _begin(log, scan, synced=scan.end if is_clean else synced, is_ours=flushed is not None, observe=observe)
     for queue in queues.values():
         queue.find_min(log.min_position)
     observe(StoreRecovered(scan.end - start, records, is_rebuilt and records > 0))
@@ -92,17 +92,17 @@ def _synced(log: CommitLog, flushed: int | None, *, has_unsynced_segment: bool) 
     return max(start, flushed or 0)
 
 
-def _begin(log: CommitLog, scan: Scan, *, synced: int, observe: Observe) -> None:
+def _begin(log: CommitLog, scan: Scan, *, synced: int, is_ours: bool, observe: Observe) -> None:
     if scan.reason:
         observe(LogCut(scan.end, scan.reason))
     try:
-        log.begin(scan.end, synced=synced, keeps_rest=bool(scan.reason))
+        log.begin(scan.end, synced=synced, keeps_rest=bool(scan.reason), is_ours=is_ours)
     except OSError as error:
         if not scan.reason:
             raise
         # A full disk does not keep a broker from starting: what was cut off is an unfinished write of a crash.
         observe(LoopFailed("cut", f"what lies behind {scan.end} cannot be put aside: {error}"))
-        log.begin(scan.end, synced=synced, keeps_rest=False)
+        log.begin(scan.end, synced=synced, keeps_rest=False, is_ours=is_ours)
 
 
 def queue_ids(opened: QueueFiles) -> Iterator[tuple[str, int]]:

@@ -303,7 +303,7 @@ class MessageStore:
         if flush.fatal is not None:
             self._failed(StoreError(f"sync failed: {flush.fatal}", True))
             return
-        self._log.synced(flush.log_files)
+        self._log.synced(flush.log_files[:-1])  # the last one was not full when the flush began
         self._flushed_end = flush.log_end
         if flush.created is not None:
             self._log.created(flush.created)

@@ -7,7 +7,7 @@ from rocketapp.broker.store.checkpoint import CHECKPOINT, load_hint
 from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.model.event import LoopFailed
 from tests.unit.broker.store.disk import Disk
-from tests.unit.broker.store.stores import Events, SetClock, bodies, open_store, record
+from tests.unit.broker.store.stores import Events, SetClock, bodies, commit, open_store, record
 
 
 def test_a_flush_makes_everything_before_it_durable() -> None:
@@ -133,3 +133,22 @@ def test_many_queues_are_synced_in_several_flushes() -> None:
     for seed in range(5):
         again = open_store(disk.without_power(Random(seed)), segment_bytes=1 << 20)
         assert [bodies(again, queue_id=each) for each in range(599)] == [[b"%d" % each] for each in range(599)]
+
+
+def test_a_segment_that_becomes_full_during_a_flush_is_synced_by_the_next_one() -> None:
+    """The flush covers what was in it when it began, and not what came behind."""
+    disk = Disk()
+    store = open_store(disk)
+    made = [b"%d" % number + bytes(1000) for number in range(100)]
+    for body in made[:10]:
+        store.append(record(body))
+    flush = store.begin_flush(log_only=True)
+    assert flush is not None
+    flush.run()
+    for body in made[10:]:
+        store.append(record(body))
+    store.end_flush(flush)
+    commit(store)
+    assert store.durable_position == store.end_position
+    for seed in range(10):
+        assert bodies(open_store(disk.without_power(Random(seed)))) == made
