@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 VERSION = "4.0.5"
 HERE = Path(__file__).parent / "peers" / "kafka"
-OURS, THEIRS, GOAL = "RocketMQ, this source", "Kafka, Spark's connector", 0.4
+OURS, THEIRS, GOAL = "RocketMQ, this source", "Kafka, Spark's connector", 0.8
 
 
 def jars(which: str) -> Path:

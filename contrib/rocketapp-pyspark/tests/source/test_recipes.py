@@ -1,0 +1,72 @@
+"""The recipes of README.md, run as they stand there, with the name server of the test."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from pyspark_rocketmq.once import delta_once
+from pyspark_rocketmq.problems import WriteError
+from tests.peers.clusters import Embedded
+from tests.peers.loading import Loader, Sent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(600)
+PAGE = Path(__file__).parents[2] / "README.md"
+
+
+def recipe(title: str, name_server: str) -> None:
+    (code,) = re.findall(rf"^\*\*{re.escape(title)}.*?```python\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    exec(compile(code.replace("127.0.0.1:9876", name_server), title, "exec", dont_inherit=True), {})
+
+
+def test_the_recipes_of_the_page(
+    spark: SparkSession, embedded: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loader = Loader(embedded.broker_address)
+    for topic in ("orders", "payments"):
+        loader.make_topic(topic, 2)
+
+    def send(topic: str, numbers: range) -> None:
+        for queue_id in (0, 1):
+            some = [Sent(b"tea", keys=f"k{n}", unique_id=f"ID{n}") for n in numbers if n % 2 == queue_id]
+            loader.send(topic, queue_id, some)
+
+    def rows(table: str) -> list[Any]:
+        return spark.read.parquet(f"lake/{table}").collect()
+
+    send("orders", range(20))
+    send("orders", range(6))
+    send("payments", range(15, 30))
+    recipe("Rows in windows of time.", embedded.name_server)
+    assert sum(row["count"] for row in spark.table("counts").collect()) == 26
+    recipe("Two topics joined by key.", embedded.name_server)
+    assert sorted(row.id for row in rows("paid")) == [f"k{n}" for n in range(15, 20)]
+    recipe("Messages that a producer sent twice.", embedded.name_server)
+    assert sorted(row.msg_id for row in rows("distinct")) == sorted(f"ID{n}" for n in range(20))
+    recipe("The past first, then what comes.", embedded.name_server)
+    assert len(rows("past")) == 26
+    assert len(rows("coming")) == 0
+    for _ in range(2):
+        recipe("Each batch once in a Delta table.", embedded.name_server)
+        assert DeltaTable("lake/orders").to_pyarrow_table().num_rows == 26
+    loader.close()
+
+
+def test_a_batch_that_runs_again_is_once_in_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    table = str(tmp_path / "table")
+    store, frame = delta_once(table, "query"), spark.range(5)
+    for batch in (0, 0, 1, 1):
+        store(frame, batch)
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 10
+    delta_once(table, "another")(frame, 0)
+    assert DeltaTable(table).to_pyarrow_table().num_rows == 15
+    with pytest.raises(WriteError, match="has batch 1 of query, this is 0: give each checkpoint its own name"):
+        store(frame, 0)
