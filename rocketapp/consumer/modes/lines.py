@@ -33,16 +33,29 @@ class Session(Protocol):
     def fail(self, error: BaseException) -> None: ...
 
 
-class LineRun(Run):
-    """Messages that are handled one after the other: those of a queue, or of one key."""
+class _Leased(Run):
+    """Its session may lose the lease: then it is void, and what was handled is the next owner's."""
 
     in_order: bool = True
-    is_at_work: bool = False
-    """It is with workers, or its first message rests, or the head of its key is still in another run."""
     rests: bool = False
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
+    delivery: Session
+
+    def acknowledge(self, finished: Iterable[Pair]) -> None:
+        if not self.delivery.is_void:
+            super().acknowledge(finished)
+
+    def failed(self, error: BaseException) -> None:
+        self.delivery.fail(error)
+
+
+class LineRun(_Leased):
+    """Messages that are handled one after the other: those of a queue, or of one key."""
+
+    is_at_work: bool = False
+    """It is with workers, or its first message rests, or the head of its key is still in another run."""
     sees_to_first: bool = False
-    """That is the first one of `items`; a message that has failed is not among them."""
+    """What rests is the first one of `items`; a message that has failed is not among them."""
     checked: int = -1
     """Up to this offset it is counted what dead processes and earlier sessions have done: once for each message."""
     in_turn: Message | None = None
@@ -54,7 +67,7 @@ class LineRun(Run):
     def __init__(self, delivery: Session, number: int) -> None:
         """`number`: where it is found among the lines of its session."""
         super().__init__(())
-        self.delivery: Session = delivery
+        self.delivery = delivery
         self.number: int = number
         self.lease: Lease = delivery.lease
         self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
@@ -82,13 +95,6 @@ class LineRun(Run):
     def returned(self) -> None:
         self.delivery.returned(self)
 
-    def acknowledge(self, finished: Iterable[Pair]) -> None:
-        if not self.delivery.is_void:
-            super().acknowledge(finished)
-
-    def failed(self, error: BaseException) -> None:
-        self.delivery.fail(error)
-
     @property
     def tells_that_it_waits(self) -> bool:  # type: ignore[override]
         return not self.delivery.has_keys
@@ -101,11 +107,9 @@ class LineRun(Run):
         self.delivery.waits_no_more()
 
 
-class HeadsRun(FreeRun):
+class HeadsRun(_Leased, FreeRun):
     """The heads of different keys: they start independently of one another, under the lease."""
 
-    in_order: bool = True
-    rests: bool = False
     notes_each: bool = True
 
     def __init__(self, delivery: Session, items: Sequence[Pair], *, is_of_one: bool) -> None:
@@ -131,10 +135,3 @@ class HeadsRun(FreeRun):
 
     def returned(self) -> None:
         self.delivery.walked(self)
-
-    def acknowledge(self, finished: Iterable[Pair]) -> None:
-        if not self.delivery.is_void:
-            super().acknowledge(finished)
-
-    def failed(self, error: BaseException) -> None:
-        self.delivery.fail(error)

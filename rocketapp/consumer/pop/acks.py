@@ -406,7 +406,7 @@ class ByHandle(ByOffset):
         def hidden() -> None:
             at = self._now() + step.delay
             self._invisibility.comes_again(at)
-            redelivery.due_until = max(redelivery.due_until, at + LATE)
+            redelivery.may_come_until(at + LATE)
             count_retry(self._member, handler, message, failure, step.delay)
 
         self._invisibility.until_retry(message, step.delay, hidden)

@@ -152,12 +152,16 @@ class Redelivery:
         """Those of them that have waited for long."""
         self._loop = asyncio.get_running_loop()
         self.due_until: float = 0.0
-        """The loop's time until which a retry that we sent back may still come."""
+        """The loop's time until which a retry of this member may still come."""
         self.running_on: dict[int, Message] = {}
         """By their id messages that were sent back while their call ran: what becomes of that call does not matter."""
 
     def __repr__(self) -> str:
         return f"<Redelivery {self._member.name}: {self._counts.total()} waiting>"
+
+    def may_come_until(self, at: float) -> None:
+        """A retry is on its way: it may come until this time of the loop."""
+        self.due_until = max(self.due_until, at)
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
         """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
@@ -278,7 +282,7 @@ class Redelivery:
     def _stored(self, job: _Job) -> None:
         self._end(job)
         if isinstance(job.step, SendBack):
-            self.due_until = max(self.due_until, self._loop.time() + job.step.delay + _LATE)
+            self.may_come_until(self._loop.time() + job.step.delay + _LATE)
             count_retry(self._member, job.handler, job.message, job.failure, job.step.delay)
         else:
             count_dead_letter(self._member, job.handler, job.message, job.failure)

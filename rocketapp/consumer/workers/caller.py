@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
-from rocketapp.consumer.workers.free_calls import Calls
 from rocketapp.state.pauses import Pauses
 
 _SHORTEST_WAIT = 0.02
@@ -34,13 +33,16 @@ class Workers(Protocol):
         ...
 
 
-class Caller(Calls):
+class Caller:
     """Bounds the calls of one handler: how many at once, at which rate, and none during a pause."""
 
     def __init__(self, handler: Handler, pauses: Pauses, workers: Workers) -> None:
         """`workers`: those that call it."""
         about = handler.subscription
-        super().__init__(about.concurrency)
+        self.most: int = about.concurrency
+        self._free: deque[None] = deque([None] * self.most)
+        self._surplus: deque[None] = deque()
+        """Calls that run beyond a smaller most: they are not given back."""
         self.handler: Handler = handler
         self.workers: Workers = workers
         self.call: Callable[[Any], Any] = handler.call
@@ -79,10 +81,20 @@ class Caller(Calls):
             return len(self._probe)
         return 0 if self._is_dry else len(self._free)
 
+    @property
+    def is_busy(self) -> bool:
+        """As many calls run as may run at once."""
+        return not self._free
+
     def take(self) -> bool:
         """Take a call; False when there is none, or nothing may start. One that was taken is to be released."""
-        may_start = self.is_open or not (self._is_dry or (self.is_paused and not self._probe))
-        return may_start and Calls.take(self)
+        if not self.is_open and (self._is_dry or (self.is_paused and not self._probe)):
+            return False
+        try:
+            self._free.pop()
+        except IndexError:
+            return False
+        return True
 
     def take_after(self, before: Caller) -> bool:
         """Take a call for one of `before`, which is over; False when there is none, and that one goes on."""
@@ -100,7 +112,13 @@ class Caller(Calls):
 
     def release(self, *, by_worker: bool = True) -> None:
         """The call is over. `by_worker`: who says so looks for the next run itself."""
-        Calls.release(self)
+        if not self._surplus:
+            self._free.append(None)
+        else:
+            try:
+                self._surplus.pop()
+            except IndexError:  # another thread was faster
+                self._free.append(None)
         if not self.is_open:
             self._look()
         if self.runs:
@@ -143,7 +161,13 @@ class Caller(Calls):
 
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on; what runs beyond that ends first."""
-        super().resize(most)
+        more, self.most = most - self.most, most
+        for _ in range(abs(more)):
+            found, other = (self._surplus, self._free) if more > 0 else (self._free, self._surplus)
+            if found:
+                found.pop()
+            else:
+                other.append(None)
         self._look()
         self.workers.enter(self)
 

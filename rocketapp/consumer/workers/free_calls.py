@@ -1,78 +1,41 @@
-"""The calls that one handler may run at once, and waiting for a free one."""
+"""Free calls for which tasks of the loop wait, in the order of their coming."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 
 from rocketapp.tasks import scope
 
 
-class Calls:
-    """At most so many at once; the number can be changed. Threads take and release calls, each in one step."""
+class FreeCalls:
+    """At most so many calls at once; the number can be changed."""
 
     def __init__(self, most: int) -> None:
         self.most: int = most
-        self._free: deque[None] = deque([None] * most)
-        self._surplus: deque[None] = deque()
-        """Calls that run beyond a smaller most: they are not given back."""
-
-    @property
-    def is_busy(self) -> bool:
-        """As many calls run as may run at once."""
-        return not self._free
-
-    def take(self) -> bool:
-        """Take a call, if one is free."""
-        try:
-            self._free.pop()
-        except IndexError:
-            return False
-        return True
-
-    def release(self) -> None:
-        """Give a call back."""
-        if self._surplus:
-            with contextlib.suppress(IndexError):  # another thread was faster
-                self._surplus.pop()
-                return
-        self._free.append(None)
-
-    def resize(self, most: int) -> None:
-        """At most this number at once from now on; what runs beyond that ends first."""
-        more, self.most = most - self.most, most
-        for _ in range(abs(more)):
-            found, other = (self._surplus, self._free) if more > 0 else (self._free, self._surplus)
-            if found:
-                found.pop()
-            else:
-                other.append(None)
-
-
-class FreeCalls(Calls):
-    """Calls for which one may wait. Those that wait get a call in the order of their coming."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
+        self._running = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def __repr__(self) -> str:
-        return f"<FreeCalls: {len(self._free)} of {self.most} free, {len(self._waiting)} waiting>"
+        return f"<FreeCalls: {self._running} of {self.most} run, {len(self._waiting)} waiting>"
 
     def locked(self) -> bool:
         """Whether `acquire` has to wait."""
-        return not self._free or bool(self._waiting)
+        return self._running >= self.most or bool(self._waiting)
 
     def take(self) -> bool:
         """Take a call, if one is free and nobody waits."""
-        return not self._waiting and super().take()
+        if self.locked():
+            return False
+        self._running += 1
+        return True
 
     async def acquire(self) -> bool:
         """Take a call, as soon as one is free."""
+        if self.take():
+            return True
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
-        self._give()
         try:
             await turn
         except asyncio.CancelledError:
@@ -83,25 +46,19 @@ class FreeCalls(Calls):
 
     def release(self) -> None:
         """Give a call back."""
-        super().release()
-        if self._waiting:
-            with contextlib.suppress(RuntimeError, IndexError):  # the loop is closed, or has seen to it
-                self._waiting[0].get_loop().call_soon_threadsafe(self._give)
+        self._running -= 1
+        self._give()
 
     def resize(self, most: int) -> None:
         """At most this number at once from now on; what runs beyond that ends first."""
-        super().resize(most)
+        self.most = most
         self._give()
 
     def _give(self) -> None:
-        while self._waiting and (self._free or self._waiting[0].done()):
+        while self._waiting and (self._running < self.most or self._waiting[0].done()):
             turn = self._waiting.popleft()
             if not turn.done():
-                try:
-                    self._free.pop()
-                except IndexError:
-                    self._waiting.appendleft(turn)  # a thread was faster
-                    return
+                self._running += 1
                 turn.set_result(None)
 
 
