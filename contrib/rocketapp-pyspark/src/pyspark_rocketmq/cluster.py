@@ -187,11 +187,14 @@ class Cluster:
     def has_replica(self, broker: str, broker_id: int) -> bool:
         return broker_id in self._addresses.get(broker, {})
 
-    def master_of(self, broker: str) -> str | None:
-        """The address at which name servers know the master of a broker, whatever its topics."""
-        reply = self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO, None)
-        known = {data.broker_name: data.addresses for data in decode_cluster_info(reply.body)}
-        return known.get(broker, {}).get(MASTER)
+    def masters(self) -> dict[str, str]:
+        """The address of each broker's master, as a name server knows it; nothing when none answers."""
+        try:
+            reply = self._ask_some_name_server(RequestCode.GET_BROKER_CLUSTER_INFO, None)
+        except (TransportError, BrokerError):
+            return {}
+        brokers = decode_cluster_info(reply.body)
+        return {broker.broker_name: broker.addresses[MASTER] for broker in brokers if MASTER in broker.addresses}
 
     def retrying(self, attempt: Callable[[], T], *, retries: int | None = None) -> T:
         """Call until it succeeds or the attempts are used up; routes are asked again before each."""

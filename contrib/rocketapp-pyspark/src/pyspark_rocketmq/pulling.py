@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pyspark_rocketmq.cluster import CONNECTIONS, MASTER, TRANSIENT, Cluster, checked
@@ -18,7 +18,7 @@ from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.problems import SKIPPED, DataLossError
 from pyspark_rocketmq.remoting import Connection
 from pyspark_rocketmq.window import Due, Pull, Window
-from rocketapp import BrokerError, NoRouteError, RocketAppError, TransportError
+from rocketapp import BrokerError, NoRouteError, TransportError
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -57,17 +57,20 @@ def landmarks(
     return {queue: _landmark(reply, offsets[queue]) for queue, reply in replies.items()}
 
 
-def denial(cluster: Cluster, pulls: Pulls, queue: Queue) -> str:
-    """What a living broker says against a queue; empty while the broker is away, and when it has the queue."""
-    try:
-        address = cluster.master_of(queue.broker)
-        if address is not None:
-            cluster.ask(address, RequestCode.PULL_MESSAGE, _request(cluster, pulls, queue, 0, 1))
-    except BrokerError as error:
-        return "" if error.code in _ANSWERS | TRANSIENT else error.remark
-    except RocketAppError:
-        pass
-    return ""
+def denials(cluster: Cluster, pulls: Pulls, queues: Iterable[Queue]) -> dict[Queue, str]:
+    """What living brokers say against queues. One that is away says nothing, and is asked once."""
+    found = {}
+    masters = cluster.masters()
+    for queue in queues:
+        try:
+            if queue.broker in masters:
+                cluster.ask(masters[queue.broker], RequestCode.PULL_MESSAGE, _request(cluster, pulls, queue, 0, 1))
+        except TransportError:
+            del masters[queue.broker]
+        except BrokerError as error:
+            if error.code not in _ANSWERS | TRANSIENT:
+                found[queue] = error.remark
+    return found
 
 
 def _pull_each(
@@ -135,8 +138,8 @@ class RangePuller:
                     raise
                 if attempts < 0 and time.monotonic() - told >= _REMINDER:
                     told = time.monotonic()
-                    if problem := denial(self._cluster, self._pulls, self._queue):
-                        self._lost(Pull(before, 1), self._end, problem)
+                    if denied := denials(self._cluster, self._pulls, [self._queue]):
+                        self._lost(Pull(before, 1), self._end, denied[self._queue])
                         return
                     _log.warning("%s is waited for at offset %d: %s", self._queue, self._window.expected, error)
                 self._cluster.pause()

@@ -14,7 +14,7 @@ from pyspark_rocketmq.offsets import Offsets, Queue, from_json, to_json
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import Bounds, advance, backlog_of, capped, limited, ranges, within_bytes
 from pyspark_rocketmq.problems import DataLossError
-from pyspark_rocketmq.pulling import BEGUN_ANEW, denial, landmarks, mean_bytes
+from pyspark_rocketmq.pulling import BEGUN_ANEW, denials, landmarks, mean_bytes
 from pyspark_rocketmq.reading import partitions_of, read_partition
 from pyspark_rocketmq.resolving import bounds_of, positions, queues_of
 from rocketapp import RocketAppError, TransportError
@@ -181,12 +181,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _advance(self, start: Offsets, bounds: dict[Queue, Bounds]) -> tuple[dict[Queue, int], set[Queue]]:
         """The newest end, and the queues that are not those which the start means."""
         pulls = self._options.pulls
-        lost = {
-            queue: DataLossError(str(queue), problem)
-            for queue in start.next
-            if queue not in bounds and self._options.topics.have(queue)
-            if (problem := denial(self._cluster, pulls, queue))
-        }
+        silent = [queue for queue in start.next if queue not in bounds and self._options.topics.have(queue)]
+        denied = denials(self._cluster, pulls, silent) if silent else {}
+        lost = {queue: DataLossError(str(queue), problem) for queue, problem in denied.items()}
         moved = {
             queue: max(mark.offset, bounds[queue].first)
             for queue, mark in start.last.items()
