@@ -27,7 +27,7 @@ from tests.peers import toolchain
 from tests.peers.clusters import Apache, free_port
 from tests.peers.waiting import wait_until
 from tests.spark.local import session
-from tests.spark.versions import CONTRIB, environment
+from tests.spark.versions import CONTRIB, LAKE, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if not arguments.inside:
-        paths = os.pathsep.join(map(str, (toolchain.ROOT, CONTRIB / "src")))
+        paths = os.pathsep.join(map(str, (toolchain.ROOT, LAKE / "src", CONTRIB / "src")))
         command = [str(environment(VERSION)), "-m", "benchmarks.spark_kafka", "--inside", *sys.argv[1:]]
         sys.exit(subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False).returncode)
     with tempfile.TemporaryDirectory(prefix="rocketapp-spark-kafka-") as directory, ExitStack() as stack:
