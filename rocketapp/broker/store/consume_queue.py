@@ -10,6 +10,7 @@ that readers skip, as Apache RocketMQ writes them before the first entry of a fi
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, directory_of, read_readable
@@ -46,8 +47,8 @@ class QueueFiles:
         try:
             file = self._open.get(path)
         except FileNotFoundError:
-            self.unsynced[path] = True
             file = self._open.get(path, create=True)
+            self.unsynced[path] = True
         if file.size() != FILE_BYTES:
             file.truncate(FILE_BYTES)
         file.write(data, at)
@@ -199,6 +200,8 @@ class ConsumeQueue:
             else:
                 high = middle
         self._written = self.max_offset = self.min_offset = low
+        if low > self._first_file * FILE_ENTRIES:
+            self.last_physical = self.entry(low - 1)[0]
 
     def _last_below(self, offset: int, count: int, position: int) -> int:
         """How far behind `offset` the last of these entries ends that points below the position; 0 if none does."""
@@ -250,7 +253,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             physical, size, _ = self.entry(middle)
-            if size == HOLE_SIZE or physical < log_min:
+            if size == HOLE_SIZE or (size > 0 and physical < log_min):
                 low = middle + 1
             else:
                 high = middle
@@ -289,5 +292,6 @@ def sync_written(files: Files, written: dict[str, bool]) -> dict[str, bool]:
         finally:
             file.close()
     for directory in dict.fromkeys(directory_of(path) for path, is_new in written.items() if is_new):
-        files.sync_directory(directory)
+        with contextlib.suppress(FileNotFoundError):
+            files.sync_directory(directory)
     return refused

@@ -69,3 +69,31 @@ def test_a_directory_without_its_checkpoint_is_read_as_a_whole() -> None:
             content = files.open(path)
             plain.open(path, create=True).write(content.read(content.size(), 0), 0)
     assert bodies(open_store(plain)) == made
+
+
+def test_the_start_after_it_reads_nothing_again() -> None:
+    """Also with a queue in which nothing was stored since."""
+    files, _ = apaches(is_clean=False)
+    store = open_store(files)
+    store.append(record(b"once", "U"))
+    store.close()
+    files.remove("recovery.hint")
+    times = int(SetClock().time * 1000 + 1_000_000).to_bytes(8, "big")
+    files.open(CHECKPOINT).write(times + times + bytes(4080), 0)
+    files.open(ABORT, create=True)
+    open_store(files).close()
+    events = Events()
+    store = open_store(files, observe=events)
+    assert [event.scanned_bytes for event in events if isinstance(event, StoreRecovered)] == [0]
+    assert bodies(store, "U") == [b"once"]
+
+
+def test_a_lost_page_does_not_move_the_first_offset() -> None:
+    files, made = apaches(is_clean=True)
+    first = files.names("commitlog")[0]
+    files.remove(f"commitlog/{first}")
+    whole = open_store(files.clone())
+    expected = bodies(whole)
+    assert 0 < whole.min_offset("T", 0) < 100
+    files.open("consumequeue/T/0/00000000000000000000").write(bytes(100 * 20), 130 * 20)
+    assert bodies(open_store(files)) == expected == made[-len(expected) :]

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from rocketapp.broker.store.checkpoint import CHECKPOINT
+from rocketapp.broker.store.checkpoint import CHECKPOINT, load_hint
 from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
@@ -231,3 +231,17 @@ def test_a_damaged_record_is_looked_for_once() -> None:
     files.bytes_read("commitlog")
     assert bodies(store) == expected[:150] + expected[151:]
     assert sum(files.bytes_read("commitlog")) < 2 * store.end_position
+
+
+def test_a_queue_whose_directory_has_no_room_is_written_later() -> None:
+    disk = Disk()
+    store = open_store(disk)
+    expected = filled(store, 5)
+    disk.on_call = failing("create", "consumequeue", errno.ENOSPC)
+    store.flush()
+    disk.on_call = None
+    store.flush()
+    hint = load_hint(disk)
+    assert hint is not None
+    assert hint.position == store.end_position
+    assert bodies(open_store(disk.killed())) == expected
