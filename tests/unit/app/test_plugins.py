@@ -171,7 +171,7 @@ def test_a_method_that_no_plugin_adds_is_an_ordinary_error() -> None:
     ("name", "mend"),
     [
         ("subcribe", ": did you mean subscribe[?]$"),
-        ("sink", r"pip install 'rocketapp\[spark\]'"),
+        ("sink", r"pip install 'rocketapp\[lake\]'"),
         ("gather", "adds it$"),
     ],
 )
