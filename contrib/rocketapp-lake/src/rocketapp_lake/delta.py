@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -221,13 +222,29 @@ class DeltaStore:
                 found = seen[2] if own is None else own
                 self._seen = name, version, found
                 return found
-        entries = table.history(_NEWEST)
-        try:
-            found = next(self._own(self._living(entries, version)), None)
-        except LookupError:
-            found = next(self._own(self._living(table.history(), version)), None)
+        found = None
+        for entries in (table.history(_NEWEST), table.history()):
+            with suppress(LookupError):
+                found = self._unbroken(self._own(self._living(entries, version)))
+                break
+        else:
+            raise LookupError
         self._seen = name, version, found
         return found
+
+    def _unbroken(self, commits: Iterator[Commit]) -> Commit | None:
+        """The newest one, unless the one before it was taken back, and it came behind that: then that one's forerunner.
+
+        A commit that was made when nobody knew of the restore is no reason to pass over what was taken back.
+        """
+        newest = next(commits, None)
+        if newest is None or newest.kind != "append" or newest.sequence == 1:
+            return newest
+        with suppress(LookupError):
+            before = next(commits, None)
+            if before is None or before.sequence != newest.sequence - 1:
+                return before
+        return newest
 
     def _living(self, entries: Sequence[dict[str, Any]], version: int) -> Iterator[dict[str, Any]]:
         """Newest first, without what a restore took back. Raises LookupError where they end too early."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ from rocketapp_lake.commands import command
 from rocketapp_lake.conformance import LANE, OTHER, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.delta import DeltaStore, transaction_of
 from rocketapp_lake.errors import FencedError, SinkError
+from rocketapp_lake.records import Head
 
 Foreign = Callable[["Lake"], object]
 
@@ -366,3 +369,106 @@ def test_a_commit_survives_a_power_cut(tmp_path: Path, synced: set[Path]) -> Non
     put(lake.store("one"), "a", 0)
     log = lake.path / "_delta_log"
     assert {tmp_path, lake.path.parent, lake.path, log, *log.glob("*.json"), *lake.path.glob("*.parquet")} <= synced
+
+
+# Tables that others own.
+
+
+def test_what_a_table_forbids_is_refused_and_nothing_is_written(table: Lake) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
+    DeltaTable.create(table.path, Schema.from_arrow(schema)).alter.add_constraint({"positive": "id >= 0"})
+    put(table.store("one"), "a", 1)
+    for id in (-7, None):
+        store, rows = table.store("one"), pa.table({"id": pa.array([id], pa.int64()), "text": ["x"]})
+        with pytest.raises(SinkError, match="refuses rows.*-7" if id else "column id may not be null"):
+            store.commit(commit_of(store.load(), "b", {LANE: Span(2, 3)}, rows=1), rows)
+    with pytest.raises(SinkError, match="column id may not be null, and the rows do not have it"):
+        table.store("one").check(pa.table({"text": ["x"]}))
+    assert table.ids() == [1]
+    assert dict(table.store("one").load().vector) == {LANE: 2}
+    put(table.store("one"), "c", 2)
+    assert table.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_a_stale_owner_is_fenced_in_a_table_that_it_did_not_create(table: Lake, has_rows: bool) -> None:
+    table.append(100)
+    stale = table.store("one")
+    head = stale.load()
+    put(table.store("one"), "a", 0)
+    with pytest.raises(FencedError):
+        stale.commit(commit_of(head, "b", {LANE: Span(0, 1)}), rows_of(0) if has_rows else None)
+    assert table.ids() == [0, 100]
+
+
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_an_owner_that_looked_before_another_committed_does_not_land_behind_it(
+    table: Lake, has_rows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.append(100)
+    put(table.store("one"), "z", 0)
+    late, head = table.store("one"), table.store("one").load()
+    Between(monkeypatch, lambda: put(table.store("one"), "a", 1))
+    with pytest.raises(FencedError):
+        late.commit(commit_of(head, "b", {LANE: Span(1, 2)}), rows_of(1) if has_rows else None)
+    assert table.ids() == [0, 1, 100]
+
+
+def test_another_writer_every_tenth_of_a_second_does_not_hold_up_a_sink(table: Lake) -> None:
+    table.append(1000)
+    stop = threading.Event()
+
+    def append() -> None:
+        while not stop.wait(0.1):
+            table.append(1000)
+
+    other = threading.Thread(target=append)
+    other.start()
+    try:
+        for number in range(20):
+            put(table.store("one"), f"batch{number}", number)
+    finally:
+        stop.set()
+        other.join()
+    assert [number for number in table.ids() if number < 1000] == list(range(20))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_row_is_lost_in_silence_when_a_table_is_restored(table: Lake, seed: int) -> None:
+    chance = Random(seed)
+    count = chance.randrange(3, 8)
+    for number in range(count):
+        put(table.store("one"), f"batch{number}", number)
+        if chance.random() < 0.3:
+            table.append(1000)
+    versions = table.delta().version()
+    table.delta().restore(chance.randrange(versions))
+    if chance.random() < 0.5:
+        table.append(1000)
+    has = [number for number in table.ids() if number < 1000]
+    if has == list(range(count)):  # what was taken back was of others
+        put(table.store("one"), "more", count)
+        return
+    with pytest.raises(SinkError, match=f"restored to commit {len(has)} of sink one, which has made {count}"):
+        put(table.store("one"), "more", count)
+    arguments = ["rebase", str(table.path), "--to", f"{LANE}={len(has)}"]
+    assert "commit" in CliRunner().invoke(command, arguments).output
+    for number in range(len(has), count):
+        put(table.store("one"), f"again{number}", number)
+    assert [number for number in table.ids() if number < 1000] == list(range(count))
+
+
+def test_a_restore_behind_which_a_commit_of_the_sink_came_is_noticed(table: Lake) -> None:
+    """As by a writer that changes no metadata when it restores."""
+    for number in range(3):
+        put(table.store("one"), f"batch{number}", number)
+    watching = table.store("one")
+    watching.load()
+    newest = table.delta().version()
+    table.delta().restore(newest - 1)
+    late = DeltaStore(table.path, "one", is_set_back=True)
+    commit = commit_of(Head(sequence=3, vector={LANE: 3}), "late", {LANE: Span(3, 4)}, rows=1)
+    late.commit(commit, rows_of(3))
+    for store in (watching, table.store("one")):
+        with pytest.raises(SinkError, match="restored to commit 2 of sink one, which has made 4"):
+            store.load()
