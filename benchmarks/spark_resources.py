@@ -6,8 +6,7 @@ take by themselves.
 
 Memory: messages come at a steady rate. Printed are the resident memory of the app's process and of its JVM, at most and
 how they change: the slope of a line through the second half of the time, when everything has been used once. The limit
-of the app's process is twice `max_buffer_bytes` and 150 MiB. Afterwards the table is compacted: printed are its files
-before and after, their mean size, and whether its positions and rows are what they were.
+of the app's process is twice `max_buffer_bytes` and 150 MiB.
 """
 
 from __future__ import annotations
@@ -24,14 +23,10 @@ from typing import IO, Any
 
 import numpy as np
 import psutil
-import pyarrow.parquet as pq
 
 from benchmarks.spark_read import QUEUES, fill
 from benchmarks.spark_sink import AT_ONCE, PATIENCE, WRITERS, rows_in, wait
 from rocketapp import RocketApp
-from rocketapp_lake.operating import store_of
-from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.store import TARGET_FILE_SIZE, Compacts
 from rocketapp_pyspark.session import Spark
 from tests.peers.clusters import Apache
 from tests.peers.loading import Loader, Sent
@@ -132,30 +127,7 @@ def memory(directory: Path, broker: Apache, given: argparse.Namespace, written_b
     for name, column, limit in (("app", 1, 2 * BUFFER / MIB + 150), ("JVM and workers", 2, None)):
         said = "" if limit is None else f", limit {limit:.0f}"
         print(f"  {name:16} at most {max(one[column] for one in samples):6.0f} MiB{said}; {slope(samples, column)}")
-    compacted(table)
     return before + sent
-
-
-def compacted(table: Path) -> None:
-    """Put its small files together, as `rocketapp sink compact` does."""
-    store = store_of(str(table), SINK)
-    assert isinstance(store, Compacts)
-    vector, rows = store.load().vector, sum(map(rows_of, files_of(table)))
-    began = time.perf_counter()
-    found = store.compact(TARGET_FILE_SIZE)
-    seconds, after = time.perf_counter() - began, files_of(table)
-    kept = "stay" if store.load().vector == vector and sum(map(rows_of, after)) == rows else "ARE OTHERS"
-    mean = sum(file.stat().st_size for file in after) / len(after) / MIB
-    print(f"  compacted in {seconds:.1f} s: {found.before} files are {found.after} now, {len(after)} in all, ", end="")
-    print(f"{mean:.1f} MiB in the mean; positions and {rows} rows {kept}", flush=True)
-
-
-def files_of(table: Path) -> list[Path]:
-    return ParquetStore.files_of(table, SINK)
-
-
-def rows_of(file: Path) -> int:
-    return int(pq.read_metadata(file).num_rows)
 
 
 def slope(samples: list[tuple[float, float, float]], column: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rocketapp import RocketAppError
-from rocketapp_lake.operating import JARS, NAME, TABLE, URL, USER, compact, files, rebase
+from rocketapp_lake.operating import JARS, NAME, TABLE, URL, USER, compact, rebase
 from rocketapp_lake.records import Commit
 from rocketapp_lake.showing import Shown, database_of, left_over, meant, shown, shown_in_database
 
@@ -29,7 +29,6 @@ def command() -> None:
 
 
 command.add_command(compact)
-command.add_command(files)
 command.add_command(rebase)
 
 
@@ -65,7 +64,6 @@ def show(*, table: str, name: str | None, commits: int, url: str | None, user: s
 
 
 KINDS = {
-    "compact": "small files were put together",
     "rebase": "positions were set",
     "epoch": "a queue began anew",
 }

@@ -136,7 +136,7 @@ def parquet(about: TableOptions, writer: BatchWriter | None) -> Store:
     write = _write(about, writer)
     staging = about.options.staging and Path(about.folder, about.options.staging)
     table = Path(about.folder, about.table)
-    return ParquetStore(table, about.sink, write=write, sort_by=about.sort_by, staging=staging)
+    return ParquetStore(table, about.sink, write=write, staging=staging)
 
 
 def delta(about: TableOptions, writer: BatchWriter | None) -> Store:
@@ -236,7 +236,12 @@ def jdbc_problem(about: TableOptions) -> str | None:
 
 BUILT_IN: dict[str, Format] = {
     "parquet": Format(
-        new_store=parquet, options=ParquetOptions, problem=path_problem, is_sorted=True, written_by=_written_by
+        new_store=parquet,
+        options=ParquetOptions,
+        problem=path_problem,
+        is_sorted=True,
+        written_by=_written_by,
+        compaction="larger batches make larger files, and format='delta' puts small ones together",
     ),
     "delta": Format(
         new_store=delta, options=FileOptions, problem=delta_problem, is_sorted=True, written_by=_written_by

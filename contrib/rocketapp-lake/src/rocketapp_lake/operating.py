@@ -1,4 +1,4 @@
-"""`rocketapp sink compact`, `rebase` and `files`: what an operator does to the table of a sink, beside running apps."""
+"""`rocketapp sink compact` and `rebase`: what an operator does to the table of a sink, beside running apps."""
 
 from __future__ import annotations
 
@@ -29,16 +29,14 @@ def names_of(table: str, name: str | None) -> list[str]:
     return [one.name for one in shown(table, name)]
 
 
-def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> Store:
+def store_of(table: str, sink: str) -> Store:
     """The store of a sink, to be looked after. It takes a table that was set back as it is."""
-    if sort_by and (is_delta(table) or is_iceberg(table)):
-        raise click.UsageError("--sort-by is for Parquet directories")
     if is_iceberg(table):
         from rocketapp_lake.iceberg import IcebergStore, catalog_of
 
         return IcebergStore(*catalog_of(table), sink, write=_never, is_set_back=True)
     if not is_delta(table):
-        return ParquetStore(table, sink, write=_never, sort_by=sort_by)
+        return ParquetStore(table, sink, write=_never)
     from rocketapp_lake.delta import DeltaStore
 
     return DeltaStore(table, sink, is_set_back=True)
@@ -54,16 +52,16 @@ def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> Store:
     show_default=True,
     help="Mebibytes of the new files, at most. Files of half of it stay as they are.",
 )
-@click.option("--sort-by", multiple=True, metavar="COLUMN", help="Sort the rows of each new file; may be repeated.")
-def compact(table: str, name: str | None, target_file_size: int, sort_by: tuple[str, ...]) -> None:
-    """Put the small files of a Parquet directory or Delta table together. Positions stay as they are."""
+def compact(table: str, name: str | None, target_file_size: int) -> None:
+    """Put the small files of a Delta table together. Positions stay as they are."""
     if not is_iceberg(table) and not is_delta(table) and not Path(table).is_dir():
         of_database = BUILT_IN["jdbc"].compaction
         raise click.UsageError(f"{table} is not a directory; if it is a table of a database, {of_database}")
     for one in names_of(table, name):
-        store = store_of(table, one, sort_by)
+        store = store_of(table, one)
         if not isinstance(store, Compacts):
-            raise click.UsageError(f"{table} is an Iceberg table: {BUILT_IN['iceberg'].compaction}")
+            format = "iceberg" if is_iceberg(table) else "parquet"
+            raise click.UsageError(f"{table} has format={format!r}: {BUILT_IN[format].compaction}")
         done = store.compact(target_file_size * MIB)
         if done.before:
             click.echo(f"{one}: {done.before} files are {done.after} now, of {done.bytes} bytes")
@@ -153,18 +151,6 @@ def _positions(given: tuple[str, ...]) -> dict[Lane, int]:
             raise click.BadParameter(why, param_hint="--to")
         found[lane] = number
     return found
-
-
-@click.command()
-@TABLE
-@NAME
-def files(table: str, name: str | None) -> None:
-    """The files of a Parquet directory that hold each row once, one a line, whatever runs meanwhile."""
-    if is_delta(table) or is_iceberg(table):
-        raise click.UsageError(f"{table} is a Delta or Iceberg table, which says itself which files it has")
-    for one in names_of(table, name):
-        for file in ParquetStore.files_of(table, one):
-            click.echo(file)
 
 
 def _never(rows: object, directory: Path) -> None:

@@ -8,29 +8,20 @@
 Readers pass over names that begin with `_`. After its commit point a batch is moved into the table file by file. Who
 dies on the way leaves that to the next one who loads: a commit is only added when the files of the one before are in
 place. The names of files hold their batch, so moving them twice is harmless.
-
-A compaction is a commit that moves larger files in, and then removes the small ones that it names.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from time import time_ns
 from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.parquet_log import LOG, ParquetLog, read
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
-from rocketapp_lake.staging import OUT, STAGING, Staged, Staging, Write, make, place_of, sync
-from rocketapp_lake.store import Compacted
+from rocketapp_lake.staging import STAGING, Staged, Staging, Write, make, place_of, sync
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,12 +36,11 @@ class ParquetStore:
         sink: str,
         *,
         write: Write,
-        sort_by: Sequence[str] = (),
         staging: str | os.PathLike[str] | None = None,
     ) -> None:
-        """`sort_by`: the columns by which `write` sorts the rows of a file. `staging`: for files of commits to come."""
+        """`staging`: for files of commits to come."""
         # A program may go to another folder meanwhile.
-        self.path, self.sink, self._sort_by = Path(path).absolute(), sink, sort_by
+        self.path, self.sink = Path(path).absolute(), sink
         self._log = ParquetLog(self.path, sink)
         self._staging = Staging(self.path, write, None if staging is None else Path(staging))
         self._complete = 0
@@ -103,21 +93,6 @@ class ParquetStore:
         self.load()  # what is named by the newest commit is moved away
         return self._staging.sweep(older_than, self._named())
 
-    def compact(self, target_file_size: int) -> Compacted:
-        """See rocketapp_lake.store.Compacts. Files that another sink has added to the directory are its own."""
-        head, batch = self.load(), uuid.uuid4().hex
-        live = self._live(head.sequence)
-        try:
-            sizes = [(place, (self.path / place).stat().st_size) for place in live]
-            groups = [group for small in small_files(sizes, target_file_size) for group in alike(self.path, small)]
-            staged = self._merged(batch, groups) if groups else None
-        except Exception as error:
-            self._staging.forget(batch)
-            if isinstance(error, FileNotFoundError) and self._was_compacted(head, self.load()):
-                return Compacted()  # another owner was faster, and has removed them
-            raise
-        return Compacted() if staged is None else self._swap(head, live, groups, staged)
-
     @staticmethod
     def log_of(path: str | os.PathLike[str], sink: str) -> Iterator[Commit]:
         """Every commit of a sink, oldest first. It reads alone, and completes nothing."""
@@ -126,19 +101,9 @@ class ParquetStore:
             if entry is not None:
                 yield decode(entry)
 
-    @staticmethod
-    def files_of(path: str | os.PathLike[str], sink: str) -> list[Path]:
-        """The files that hold each row of a sink once, as of its newest commit that is in place. It reads alone."""
-        store = ParquetStore(path, sink, write=_refuse)
-        newest = store._log.newest()
-        entry = store._log.entry(newest) if newest else None
-        if entry is not None and not store._log.is_done(newest) and not store._is_in_place(entry):
-            newest -= 1  # its owner is moving its files, or has died meanwhile
-        return [store.path / place for place in store._live(newest)]
-
     # Inside.
 
-    def _publish(self, commit: Commit, staged: Staged | None, extra: dict[str, Any] | None = None) -> None:
+    def _publish(self, commit: Commit, staged: Staged | None) -> None:
         before = commit.sequence - 1
         if before:
             entry = self._log.entry(before)
@@ -151,34 +116,9 @@ class ParquetStore:
             if not (self._staging.path / commit.batch / name).is_file():
                 raise self._staging.lost(self._staging.path / commit.batch / name)
         staging = {"staging": str(self._staging.path)} if self._staging.is_elsewhere else {}
-        entry = {**encode(commit), "files": files, **staging, **(extra or {})}
+        entry = {**encode(commit), "files": files, **staging}
         self._log.create(commit.sequence, to_json(entry))
         self._complete_to(commit.sequence, entry)
-
-    def _swap(self, head: Head, live: Sequence[str], groups: Sequence[Sequence[str]], staged: Staged) -> Compacted:
-        """Publish the merged files in place of the small ones. `head`, `live`: what these were chosen from."""
-        removed = {place for group in groups for place in group}
-        kept = [place for place in live if place not in removed]
-        while True:
-            now = self.load()
-            if self._was_compacted(head, now):
-                self._staging.forget(staged.batch)  # another owner was faster: they are not put together twice
-                return Compacted()
-            kept += [place for entry in self._between(head, now) for _, place in entry["files"]]
-            head = now
-            try:
-                self._publish(_compaction(self.sink, head, staged), staged, {"removed": sorted(removed), "kept": kept})
-            except FencedError:
-                continue
-            return Compacted(len(removed), len(groups), staged.bytes)
-
-    def _between(self, head: Head, now: Head) -> list[dict[str, Any]]:
-        """The commits behind one and up to the other."""
-        entries = map(self._log.entry, range(head.sequence + 1, now.sequence + 1))
-        return [entry for entry in entries if entry is not None]
-
-    def _was_compacted(self, head: Head, now: Head) -> bool:
-        return any(entry.get("kind") == "compact" for entry in self._between(head, now))
 
     def _complete_to(self, sequence: int, entry: Mapping[str, Any]) -> None:
         """Move the files of a commit into the table, as far as they are not there."""
@@ -187,7 +127,6 @@ class ParquetStore:
         if not self._log.is_done(sequence):
             self._log.sync()
             self._move(sequence, entry)
-            self._remove(entry)
             self._log.done(sequence)
         self._staging.forget(entry["batch"])
         self._complete = sequence
@@ -213,39 +152,6 @@ class ParquetStore:
         for folder in folders:
             sync(folder)
 
-    def _remove(self, entry: Mapping[str, Any]) -> None:
-        """The files that a compaction has put together, when all of the new ones are in place."""
-        left = [self.path / place for place in entry.get("removed", ()) if (self.path / place).exists()]
-        if left and self._is_in_place(entry):
-            for file in left:
-                file.unlink(missing_ok=True)
-            for folder in {file.parent for file in left}:
-                sync(folder)
-
-    def _is_in_place(self, entry: Mapping[str, Any]) -> bool:
-        return all((self.path / place).exists() for _, place in entry["files"])
-
-    def _merged(self, batch: str, groups: Iterable[Sequence[str]]) -> Staged:
-        out = self._staging.path / batch / OUT
-        for number, group in enumerate(groups):
-            target = out / Path(group[0]).parent / f"part-{number:05d}.parquet"
-            merge([self.path / place for place in group], target, self._sort_by)
-        return self._staging.durable(batch, 0)
-
-    def _live(self, sequence: int) -> list[str]:
-        """The files that hold the rows up to a commit; those that were removed from the table later are left out."""
-        found, removed = list[str](), set[str]()
-        for number in range(sequence, 0, -1):
-            entry = self._log.entry(number)
-            if entry is None:
-                break
-            found += [place for _, place in entry["files"]]
-            removed |= set(entry.get("removed", ()))
-            if "kept" in entry:
-                found += entry["kept"]
-                break
-        return sorted(place for place in found if place not in removed and (self.path / place).exists())
-
     def _named(self) -> set[str]:
         """The newest batch of each sink of the directory: its files may still have to be moved."""
         return {str(entry["batch"]) for entry in self._newest_of_all()}
@@ -257,83 +163,3 @@ class ParquetStore:
             entry = None if newest is None else read(newest)
             if entry is not None:
                 yield entry
-
-
-def _compaction(sink: str, head: Head, staged: Staged) -> Commit:
-    return Commit(
-        sink=sink,
-        sequence=head.sequence + 1,
-        batch=staged.batch,
-        spans={},
-        vector=head.vector,
-        schema=head.schema,
-        made_at=time_ns() / 1e9,
-        kind="compact",
-    )
-
-
-def _refuse(rows: pa.Table, directory: Path) -> None:
-    raise SinkError(f"{directory}: opened to be read, not to be written")
-
-
-ROW_GROUP_BYTES = 64 * 1024 * 1024
-"""Bytes of rows in memory that are written together."""
-
-
-def small_files(files: Iterable[tuple[str, int]], target: int) -> Iterator[list[str]]:
-    """Lists of files, each of one directory and of at most `target` bytes together, two or more.
-
-    `files`: places and sizes in bytes. Files of half the target or more are left as they are.
-    """
-    small = sorted((str(Path(place).parent), place, size) for place, size in files if 2 * size < target)
-    for _, found in groupby(small, key=lambda file: file[0]):
-        group, total = list[str](), 0
-        for _, place, size in found:
-            if total + size > target:
-                if len(group) > 1:
-                    yield group
-                group, total = [], 0
-            group.append(place)
-            total += size
-        if len(group) > 1:
-            yield group
-
-
-def alike(root: Path, places: Sequence[str]) -> Iterator[list[str]]:
-    """The same files by the columns that they have; a single one is left out."""
-    by_columns: dict[str, list[str]] = {}
-    for place in places:
-        columns = pq.read_schema(root / place).remove_metadata().to_string()
-        by_columns.setdefault(columns, []).append(place)
-    yield from (group for group in by_columns.values() if len(group) > 1)
-
-
-def merge(sources: Sequence[Path], target: Path, sort_by: Sequence[str] = ()) -> None:
-    """All rows of the sources, which have the same columns, in one file. With `sort_by` all of them are in memory."""
-    schema = pq.read_schema(sources[0])
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with pq.ParquetWriter(target, schema) as writer:
-        if sort_by:
-            rows = pa.concat_tables([_file(source).read() for source in sources])
-            writer.write_table(rows.sort_by([(column, "ascending") for column in sort_by]))
-            return
-        held, size = list[pa.Table](), 0
-        for rows in _row_groups(sources):
-            held.append(rows)
-            size += rows.nbytes
-            if size >= ROW_GROUP_BYTES:
-                writer.write_table(pa.concat_tables(held))
-                held, size = [], 0
-        if held:
-            writer.write_table(pa.concat_tables(held))
-
-
-def _row_groups(sources: Sequence[Path]) -> Iterator[pa.Table]:
-    for source in sources:
-        file = _file(source)
-        for number in range(file.num_row_groups):
-            yield file.read_row_group(number)
-
-
-def _file(path: Path) -> pq.ParquetFile:
-    return pq.ParquetFile(path)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from rocketapp_lake.lanes import Lane, Span, Vector
 
 FORMAT = 1
-Kind = Literal["append", "compact", "rebase", "epoch"]
+Kind = Literal["append", "rebase", "epoch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Commit:
     made_at: float = 0.0
     """Seconds since 1970, by the clock of the owner."""
     kind: Kind = "append"
-    """It adds rows, puts files together, sets positions for an operator, or for a queue that began anew."""
+    """It adds rows, sets positions for an operator, or for a queue that began anew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@
     python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
     python kills.py --jvm-kills 3                   the JVM of Spark alone: the app goes on and starts another one
     python kills.py --points                        at each named point of a commit
-    python kills.py --kills 30 --compact            while small files are put together several times a second
+    python kills.py --kills 30 --compact            while small files of a Delta table are put together all the time
 
 The last line is a JSON object; the exit code is 1 when a message is lost or twice there (with --naive: when none is
 twice). The broker is an embedded one in this process. The app is a process group of its own, killed as a whole.
@@ -158,10 +158,10 @@ def die_at_file(point: str) -> None:
         if is_due("published"):
             die()
 
-    def dying_publish(self: Any, one: Any, staged: Any, *more: Any) -> None:
-        if not more and is_due("staged"):
+    def dying_publish(self: Any, one: Any, staged: Any) -> None:
+        if is_due("staged"):
             die()
-        publish(self, one, staged, *more)
+        publish(self, one, staged)
 
     def dying_create(self: Any, sequence: int, content: bytes) -> None:
         create(self, sequence, content)
@@ -173,22 +173,8 @@ def die_at_file(point: str) -> None:
             die()
         done(self, sequence)
 
-    merged, remove = store._merged, store._remove
-
-    def dying_merged(self: Any, *given: Any) -> Any:
-        staged = merged(self, *given)
-        if is_due("merged"):
-            die()
-        return staged
-
-    def dying_remove(self: Any, entry: Any) -> None:
-        if "removed" in entry and is_due("swapping"):
-            die()
-        remove(self, entry)
-
     store.commit, store._publish = dying_commit, dying_publish
     log.create, log.done = dying_create, dying_done
-    store._merged, store._remove = dying_merged, dying_remove
 
 
 def run_app(how: str, point: str, is_naive: bool, written_by: str) -> None:

@@ -51,40 +51,29 @@ class Directory:
     points = ("buffering", "staging", "staged", "linked", "moved", "published")
     """Before a commit, while it writes, before and after its commit point, and before its acks."""
 
-    def __init__(self, path: Path, is_naive: bool, is_compacted: bool) -> None:
-        self.path, self.is_naive, self.is_compacted = path, is_naive, is_compacted
+    def __init__(self, path: Path, is_naive: bool) -> None:
+        self.path, self.is_naive = path, is_naive
         path.mkdir()
-        if is_compacted:
-            self.points = (*self.points, "merged", "swapping")
 
     def options(self) -> dict[str, Any]:
-        return {"table": str(self.path), **({"compact_every": 0.4} if self.is_compacted else {})}
+        return {"table": str(self.path)}
 
     def commits(self) -> int:
         return len(list(self.path.glob("*/part*.parquet" if self.is_naive else f"{LOG}/*/*.json")))
 
     def rows(self) -> list[dict[str, Any]]:
-        while self.commits():
-            # While files are swapped the log says which ones to read, and is asked again when one of them is gone.
-            place = ParquetStore.files_of(self.path, SINK) if self.is_compacted else self._place()
-            if not place:
-                return []
-            try:
-                found: list[dict[str, Any]] = ds.dataset(place, format="parquet").to_table(columns=COLUMNS).to_pylist()
-                return found
-            except FileNotFoundError:
-                if not self.is_compacted:
-                    raise
-        return []
+        place = self._place()
+        if not self.commits() or not place:
+            return []
+        found: list[dict[str, Any]] = ds.dataset(place, format="parquet").to_table(columns=COLUMNS).to_pylist()
+        return found
 
     def _place(self) -> Any:
         """A handler that is killed leaves torn files beside the others."""
         return list(filter(_is_whole, self.path.glob("*/part*.parquet"))) if self.is_naive else self.path
 
     def end(self) -> None:
-        if self.is_compacted:
-            ParquetStore(self.path, SINK, write=lambda rows, directory: None).load()
-            self.is_compacted = False
+        ParquetStore(self.path, SINK, write=lambda rows, directory: None).load()
 
 
 def _is_whole(file: Path) -> bool:
@@ -130,11 +119,11 @@ class Delta:
     points = ("writing", "committed")
     """Before its files are written and committed, and behind that, before it is read back."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, is_compacted: bool) -> None:
+        self.path, self.is_compacted = path, is_compacted
 
     def options(self) -> dict[str, Any]:
-        return {"table": str(self.path)}
+        return {"table": str(self.path), **({"compact_every": 0.4} if self.is_compacted else {})}
 
     def commits(self) -> int:
         return 0 if not self._is_there() else DeltaTable(self.path).transaction_version(transaction_of(SINK)) or 0
@@ -195,11 +184,11 @@ _COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
 @contextmanager
 def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = False) -> Iterator[Target]:
     if format == "delta" and not is_naive:
-        yield Delta(directory / "table")
+        yield Delta(directory / "table", is_compacted)
     elif format == "iceberg" and not is_naive:
         yield Iceberg(directory)
     elif format != "jdbc":
-        yield Directory(directory / "table", is_naive, is_compacted)
+        yield Directory(directory / "table", is_naive)
     else:
         with postgres.serving() as server:
             yield Table(server, is_naive)

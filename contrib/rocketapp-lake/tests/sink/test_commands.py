@@ -69,7 +69,7 @@ def test_a_table_that_has_no_compaction_says_what_does_it_instead(table: str, pr
     assert (done.exit_code, problem in " ".join(done.output.split())) == (2, True)
 
 
-@pytest.mark.parametrize("call", ["show", "compact", "files"])
+@pytest.mark.parametrize("call", ["show", "compact"])
 def test_a_damaged_log_is_told_in_one_line(table: Path, call: str) -> None:
     for file in (table / LOG).rglob("*.json"):
         file.write_bytes(b"{}")

@@ -313,13 +313,6 @@ def test_small_files_are_put_together_and_positions_stay(table: Lake) -> None:
     assert "one: nothing to put together" in CliRunner().invoke(command, ["compact", str(table.path)]).output
 
 
-def test_what_delta_does_in_its_own_way_is_refused_by_the_commands(table: Lake) -> None:
-    put(table.store("one"), "a", 0)
-    for arguments in (["files", str(table.path)], ["compact", str(table.path), "--sort-by", "id"]):
-        done = CliRunner().invoke(command, arguments)
-        assert (done.exit_code, "Delta" in done.output or "Parquet" in done.output) == (2, True)
-
-
 def test_show_reads_a_delta_table(table: Lake) -> None:
     put(table.store("shop/one"), "a", 0, 1, sink="shop/one")
     put(table.store("shop/one"), "b", 7, lane=OTHER, sink="shop/one")

@@ -230,11 +230,19 @@ def test_a_commit_whose_staged_files_are_gone_is_not_taken_for_complete(
     assert [row["id"] for row in table.rows()] == [2]
 
 
-def test_a_file_that_was_removed_from_the_newest_commit_does_not_hide_its_others(table: Directory) -> None:
-    put(table.store("one"), "a", 0, 1)
-    first, second = ParquetStore.files_of(table.path, "one")
-    first.unlink()
-    assert ParquetStore.files_of(table.path, "one") == [second]
+def test_a_sweep_leaves_the_files_of_a_commit_of_another_sink(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    put(table.store("one"), "a", 0)
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(Path, "replace", dying)
+        put(table.store("two"), "other", 100, sink="two")
+    assert table.store("one").sweep(0.0) == 0
+    assert dict(table.store("two").load().vector) == {LANE: 101}
+    assert sorted(row["id"] for row in table.rows()) == [0, 100]
 
 
 def test_a_damaged_commit_is_named(table: Directory) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from sink_shop import Order, Shop, by_arrow, commits_fail, until
 
 from rocketapp import SetupError
@@ -66,12 +67,20 @@ async def test_a_batch_is_cut_at_its_limit_of_rows(shop: Shop, caplog: pytest.Lo
 
 
 async def test_small_files_are_put_together_while_the_app_runs(shop: Shop) -> None:
-    async with shop.app(flush_rows=1, compact_every=0.3) as app:
+    def delta() -> DeltaTable | None:
+        return DeltaTable(shop.table) if DeltaTable.is_deltatable(str(shop.table)) else None
+
+    async with shop.app(format="delta", flush_rows=1, compact_every=0.3) as app:
         for number in range(6):
             await shop.send(app, [number])
-        await until(lambda: sum(commit.rows for commit in ParquetStore.log_of(shop.table, f"shop/{shop.topic}")) == 6)
-        await until(lambda: len(list(shop.table.glob("*.parquet"))) == 1)
-    assert shop.ids() == list(range(6))
+        await until(lambda: (table := delta()) is not None and table.count() == 6 and len(table.file_uris()) == 1)
+    assert sorted(DeltaTable(shop.table).to_pyarrow_table()["id"].to_pylist()) == list(range(6))
+
+
+async def test_a_directory_is_not_compacted_and_says_what_does_it_instead(shop: Shop) -> None:
+    with pytest.raises(SetupError, match="compact_every=5 does nothing with format='parquet': larger batches"):
+        async with shop.app(format="parquet", compact_every=5):
+            pass
 
 
 async def test_a_format_without_compaction_refuses_a_schedule_of_it(
