@@ -141,4 +141,4 @@ def test_other_places_are_refused_where_the_sink_is_declared(place: str, format:
 
 @pytest.mark.parametrize("place", ["s3://shop/orders", "abfss://lake@shop.dfs.core.windows.net/orders", "gs://a/b"])
 def test_places_of_object_stores_are_taken(place: str, shop: Shop) -> None:
-    shop.app(table=place, format="delta")
+    assert shop.app(table=place, format="delta").name == "shop"
