@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rocketapp.consumer.items import first_of, last_of
@@ -41,7 +41,7 @@ class _Leased(Run):
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
     delivery: Session
 
-    def acknowledge(self, finished: Iterable[Pair]) -> None:
+    def acknowledge(self, finished: Sequence[Pair]) -> None:
         if not self.delivery.is_void:
             super().acknowledge(finished)
 

@@ -6,7 +6,7 @@ becomes of a failure: that belongs to the consume mode.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -114,14 +114,17 @@ class Run:
         note.clear()
         return most
 
-    def acknowledge(self, finished: Iterable[Pair]) -> None:
+    def acknowledge(self, finished: Sequence[Pair]) -> None:
         """On the loop: threads have finished these. Each handler acknowledges its own at once."""
-        shares: dict[Taker, list[Any]] = {}
+        first = finished[0][0]
+        share = [item for taker, item in finished if taker is first]
+        first.done_all(share)
+        if len(share) == len(finished):
+            return
+        shares = defaultdict[Taker, list[Any]](list)
         for taker, item in finished:
-            if (share := shares.get(taker)) is None:
-                shares[taker] = [item]
-            else:
-                share.append(item)
+            if taker is not first:
+                shares[taker].append(item)
         for taker, share in shares.items():
             taker.done_all(share)
 

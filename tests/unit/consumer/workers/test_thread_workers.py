@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -261,7 +261,7 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
             self.name, self.lease = str(offset), Lease(lasts=1e9, renew_interval=1e9)
             self.lease.granted(0.0)
 
-        def acknowledge(self, finished: Iterable[Pair]) -> None:
+        def acknowledge(self, finished: Sequence[Pair]) -> None:
             events.append(f"done {self.name}")
             if self.name == "1":
                 go_on.set()
