@@ -72,6 +72,8 @@ class DeltaStore:
         self._partition_columns = [] if partition_by is None else [partition_column(partition_by)]
         self._seen: tuple[Any, int, Commit | None] | None = None
         """Table, version, and the newest commit of the sink in its living history then."""
+        self._written: DeltaTable | None = None
+        """The table as the last commit has left it, to be read back."""
 
     def __repr__(self) -> str:
         return f"<DeltaStore {self.place} of {self.sink}>"
@@ -107,11 +109,16 @@ class DeltaStore:
             except (SchemaMismatchError, DeltaError) as error:
                 raise SinkError(f"{self.place}: {_refusal(error)}") from error
             self._sync(before, table.version())
+            self._written = table
             return
         raise self._too_many()
 
     def who_committed(self, sequence: int) -> str | None:
-        table = self._open()
+        table, self._written = self._written, None
+        if table is None:
+            table = self._open()
+        else:
+            table.update_incremental()
         return None if table is None else self._batch_at(table, sequence)
 
     def compact(self, target_file_size: int) -> Compacted:

@@ -1,9 +1,10 @@
 """What a commit of a thousand rows costs, from the batch to the answer that it is there.
 
     python commit_cost.py --format jdbc --commits 20
-    python commit_cost.py --format delta --written-by arrow
+    python commit_cost.py --format delta --commits 3000 --queues 16
 
-The last line is a JSON object: seconds of each part, the median of all commits but the first three.
+The last line is a JSON object: seconds of each part, the median of all commits but the first three. Above it is the CPU
+of a commit, around the hundredth and at the end.
 """
 
 from __future__ import annotations
@@ -30,38 +31,47 @@ from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import SparkWriter
 
 ROWS = 1000
-LANE = Lane("orders", "broker-a", 0)
+SEEN = 50
+"""Commits at the hundredth one, and at the end, whose CPU is told: the median of them."""
 
 
-def rows_from(start: int) -> pa.Table:
+def rows_from(lane: Lane, start: int) -> pa.Table:
     return pa.table(
         {
             "body": pa.array([b"x" * 256] * ROWS),
-            "_rmq_topic": [LANE.topic] * ROWS,
-            "_rmq_broker": [LANE.broker] * ROWS,
-            "_rmq_queue": pa.array([LANE.queue] * ROWS, pa.int32()),
+            "_rmq_topic": [lane.topic] * ROWS,
+            "_rmq_broker": [lane.broker] * ROWS,
+            "_rmq_queue": pa.array([lane.queue] * ROWS, pa.int32()),
             "_rmq_offset": range(start, start + ROWS),
         }
     )
 
 
-def commit_once(store: Any, number: int) -> dict[str, float]:
-    batch, start = uuid.uuid4().hex, number * ROWS
-    began = time.perf_counter()
-    end = start + ROWS
-    spans, vector = {LANE: Span(start, end)}, {LANE: end}
-    commit = Commit(sink=SINK, sequence=number + 1, batch=batch, spans=spans, vector=vector, rows=ROWS)
-    store.commit(commit, rows_from(start))
+def commit_once(store: Any, number: int, vector: dict[Lane, int]) -> dict[str, float]:
+    """To the queues in turn; all positions are in each commit."""
+    lane = list(vector)[number % len(vector)]
+    batch, start = uuid.uuid4().hex, vector[lane]
+    rows, used, began = rows_from(lane, start), time.process_time(), time.perf_counter()
+    vector[lane] = end = start + ROWS
+    spans = {lane: Span(start, end)}
+    commit = Commit(sink=SINK, sequence=number + 1, batch=batch, spans=spans, vector=dict(vector), rows=ROWS)
+    store.commit(commit, rows)
     committed = time.perf_counter()
     assert store.who_committed(number + 1) == batch
     read = time.perf_counter()
-    return {"commit": committed - began, "read_back": read - committed, "all": read - began}
+    return {
+        "commit": committed - began,
+        "read_back": read - committed,
+        "all": read - began,
+        "cpu": time.process_time() - used,
+    }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--commits", type=int, default=20)
+    parser.add_argument("--queues", type=int, default=1)
     parser.add_argument("--written-by", choices=("spark", "arrow"))
     given = parser.parse_args()
     conf = {} if postgres.driver() is None else {"spark.jars": str(postgres.driver())}
@@ -72,10 +82,14 @@ def main() -> int:
         keywords = {**table.options(), **({"written_by": given.written_by} if given.written_by else {})}
         about = TableOptions(table=keywords.pop("table"), sink=SINK, options=format.make_options(keywords, ()))
         store = format.new_store(about, writer)
-        costs = [commit_once(store, number) for number in range(given.commits)][3:]
+        vector = {Lane("orders", "broker-a", queue): 0 for queue in range(given.queues)}
+        costs = [commit_once(store, number, vector) for number in range(given.commits)][3:]
         there = len(table.rows())
     if writer is not None:
         writer.stop()
+    if given.commits > 2 * SEEN:
+        for where, some in (("early", costs[100 - SEEN // 2 :][:SEEN]), ("late", costs[-SEEN:])):
+            print(f"CPU of a commit, {where}: {statistics.median(one['cpu'] for one in some):.4f} s")
     medians = {name: round(statistics.median(cost[name] for cost in costs), 3) for name in costs[0]}
     load = round(os.getloadavg()[0], 1)
     about_run = {"format": given.format, "by": given.written_by, "commits": given.commits, "rows": there, "load": load}
