@@ -158,8 +158,8 @@ def iceberg(about: TableOptions, writer: BatchWriter | None) -> Store:
     from rocketapp_lake.iceberg import IcebergStore, catalog_of
 
     catalog, name = catalog_of(os.fspath(about.table))
-    write = _write(about, writer)
-    return IcebergStore(catalog, name, about.sink, write=write, partition_by=about.partition_by)
+    partition_by = () if about.partition_by is None else (about.partition_by,)
+    return IcebergStore(catalog, name, about.sink, partition_by=partition_by, sort_by=about.sort_by)
 
 
 def name_problem(about: TableOptions) -> str | None:
@@ -248,11 +248,9 @@ BUILT_IN: dict[str, Format] = {
     ),
     "iceberg": Format(
         new_store=iceberg,
-        options=FileOptions,
         problem=name_problem,
         is_sorted=True,
-        written_by=_written_by,
-        compaction="Spark's procedure rewrite_data_files puts its files together, beside running apps",
+        compaction="pyiceberg has none: Spark's procedure rewrite_data_files puts files together, beside running apps",
     ),
     "jdbc": Format(
         new_store=jdbc,

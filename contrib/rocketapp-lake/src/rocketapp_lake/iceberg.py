@@ -1,19 +1,19 @@
-"""An Iceberg table of any catalog, with its files on a local or network file system.
+"""An Iceberg table of any catalog, wherever pyiceberg can write: rows, and where a sink stands, in one commit.
 
-    <location>/metadata/                        Iceberg's own
-    <location>/_rmq_staging/<batch>/            files that are written and not in the table
-    <location>/data/<partitions>/<batch>-part-....parquet
-
-Spark writes the files, and Iceberg's library for Python commits them. One commit of the catalog adds a snapshot, whose
-summary says what it is, and sets a property of the table that says where the sink stands: snapshots expire, properties
-do not. The commit holds for exactly the snapshot that was looked at before.
+pyiceberg writes the files and commits them. A snapshot's summary says which commit of a sink it is, and a property of
+the table says where the sink stands: snapshots expire, properties do not, and a rollback takes back only the former.
+A commit holds for exactly the snapshot that was looked at before, and one without rows adds an empty snapshot.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -21,29 +21,49 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyiceberg.catalog
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
+from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
-from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from pyiceberg.transforms import UnknownTransform, parse_transform
 
 from rocketapp_lake.columns import COORDINATES
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
-from rocketapp_lake.staging import Staging, Write, place_of, sync
+from rocketapp_lake.staging import sync
 from rocketapp_lake.writing import STORED
 
 if TYPE_CHECKING:
-    from rocketapp_lake.formats import PartitionBy
-    from rocketapp_lake.staging import Staged
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
+
+log = logging.getLogger("rocketapp.lake")
 
 MOST_CONFLICTS = 100
-"""Commits of others that one publication gives way to."""
+"""Commits of others in a row that one commit gives way to."""
 RECORD = "rocketapp"
 """In the summary of a snapshot: which commit of a sink it is, as JSON."""
 PROPERTY = "rocketapp.sink."
 """In front of the name of a sink: the property with its newest commit."""
 AT = "at"
 """In that property: the number that Iceberg gives the snapshot."""
+KEEP = "rocketapp.keep-snapshots"
+"""How many snapshots a table keeps: set for those that are created here, and for others if their owners set it."""
+NEW = {
+    KEEP: "50",
+    TableProperties.MANIFEST_MERGE_ENABLED: "true",
+    TableProperties.MANIFEST_MIN_MERGE_COUNT: "25",
+    TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(64 * 1024),
+    TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "true",
+    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "50",
+}
+"""Properties of a table that is created here: what a commit writes does not grow with the number of commits."""
 
 
 class IcebergStore:
@@ -55,202 +75,239 @@ class IcebergStore:
         name: str,
         sink: str,
         *,
-        write: Write,
-        partition_by: PartitionBy | None = None,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
         is_set_back: bool = False,
     ) -> None:
         """`name`: namespace and table, with dots between them. `catalog`: opened at first use.
 
-        `partition_by`: how a table that is created here is partitioned; each file of `write` is of one day or hour.
+        `partition_by`: of a table that is created here, as `partition_of` takes it.
         `is_set_back`: a table that was rolled back is taken as it is, with the positions of its rows.
         """
-        self.name, self.sink, self._write, self._partition_by = name, sink, write, partition_by
-        self._is_set_back = is_set_back
-        self._new_catalog, self._opened = catalog, list[Catalog]()
+        self.name, self.sink, self._sort_by = name, sink, sort_by
+        self._partitions, self._is_set_back = [partition_of(text) for text in partition_by], is_set_back
+        self._new_catalog = catalog
+        self._seen: Table | None = None
+        """The table as it was read or committed last: the next commit holds for that alone."""
 
     def __repr__(self) -> str:
         return f"<IcebergStore {self.name} of {self.sink}>"
 
     def load(self) -> Head:
-        table = self._open()
+        table = self._seen = self._open()
         newest = None if table is None else self._newest(table)
         if table is None or newest is None:
             return Head()
-        commit = self._kept(table, newest) if self._is_set_back else newest
+        commit = self._kept(table, newest)
         batch = commit.batch if commit.sequence == newest.sequence else ""
-        return Head(sequence=newest.sequence, batch=batch, vector=commit.vector, schema=commit.schema)
-
-    def _stage_rows(self, batch: str, rows: pa.Table) -> Staged:
-        return self._staging(self._open() or self._create(rows.schema)).stage(batch, rows)
+        return Head(sequence=newest.sequence, batch=batch, vector=commit.vector, schema=newest.schema)
 
     def check(self, rows: pa.Table) -> None:
-        """The commit finds out."""
+        if (table := self._seen or self._open()) is not None and not _is_ours_and_empty(table):
+            self._fitting(table.schema(), rows)
 
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
-        table = self._open()
-        if rows is not None and table is not None and {*table.schema().column_names} <= {*COORDINATES.names}:
-            self.add_columns(rows.schema)  # it was made for a commit without rows
-        self._publish(commit, None if rows is None else self._stage_rows(commit.batch, rows))
-
-    def _publish(self, commit: Commit, staged: Staged | None) -> None:
-        is_placed = False
-        for _ in range(MOST_CONFLICTS):
-            table = self._open() or self._create(COORDINATES)
-            staging, data = self._staging(table), _directory(table) / "data"
-            places = [(name, data / place_of(name, commit.batch)) for name in (staged.content if staged else ())]
+        table = self._seen or self._open() or self._create(COORDINATES if rows is None else rows.schema)
+        self._seen = None
+        files: list[DataFile] = []
+        """The rows, once they are written: for a table of this shape."""
+        shape = None
+        for attempt in range(MOST_CONFLICTS):
             newest = self._newest(table)
-            sequence = 0 if newest is None else newest.sequence
-            if is_placed and self._batch_at(table, commit.sequence) == commit.batch:
-                break  # a catalog may say that a commit failed which it has made
-            if sequence != commit.sequence - 1:
-                if is_placed:
-                    staging.move_back(commit.batch, places)
+            if (sequence := 0 if newest is None else newest.sequence) != commit.sequence - 1:
+                winner = self._batch_at(table, commit.sequence)
+                if attempt and winner == commit.batch:
+                    break  # a catalog may say that a commit failed which it has made
+                for file in files if winner else ():
+                    table.io.delete(file.file_path)
                 raise FencedError(f"{self.name}: sink {self.sink} is at commit {sequence}")
-            staging.move(commit.batch, places)
-            is_placed = True
+            before, shape = shape, (table.metadata.current_schema_id, table.metadata.default_spec_id)
+            transaction = self._begun(table, commit)
+            summary = {RECORD: to_json({**encode(commit), "schema": ""}).decode()}
+            if rows is None or (files and before == shape):
+                with transaction.update_snapshot(snapshot_properties=summary).merge_append() as append:
+                    for file in files:
+                        append.append_data_file(file)
+            else:
+                self._append(transaction, rows, summary, is_growing=_is_ours_and_empty(table))
+            files = [file for producer in transaction._snapshot_producers for file in producer._added_data_files]
             try:
-                table = self._transaction(table, commit, [place for _, place in places]).commit_transaction()
+                transaction.commit_transaction()
             except CommitFailedException:
+                table = self._catalog.load_table(self.name)
                 continue
             break
         else:
-            raise self._too_many()
-        _sync(table)
-        staging.forget(commit.batch)
+            raise SinkError(f"{self.name}: others have committed {MOST_CONFLICTS} times in a row before this sink")
+        _sync(table, files)
+        self._seen = table
+        self._expire(table)
 
     def who_committed(self, sequence: int) -> str | None:
+        seen = self._seen
+        if seen is not None and (batch := self._batch_at(seen, sequence)) is not None:
+            return batch
         table = self._open()
-        if table is None or self._newest(table) is None:
-            return None
-        return self._batch_at(table, sequence)
-
-    def sweep(self, older_than: float) -> int:
-        table = self._open()
-        return 0 if table is None else self._staging(table).sweep(older_than)
+        return None if table is None else self._batch_at(table, sequence)
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """Columns that are there already stay (rocketapp_lake.store.Growing)."""
-        for _ in range(MOST_CONFLICTS):
-            table = self._open()
-            if table is None:
-                return
-            has = table.schema().as_arrow()
-            for column in columns:
-                if column.name in has.names and not _is_alike(has.field(column.name).type, column.type):
-                    raise SinkError(
-                        f"{self.name}: column {column.name} is {has.field(column.name).type}, "
-                        f"and the rows have {column.type}"
-                    )
-            lacking = [column.with_nullable(True) for column in columns if column.name not in has.names]
-            if not lacking:
-                return
-            try:
-                with table.update_schema() as update:
-                    update.union_by_name(pa.schema(lacking))
-            except CommitFailedException:
-                continue
+        table = self._seen = self._open()
+        if table is None:
             return
-        raise self._too_many()
+        names = table.schema().column_names
+        has = [column for column in columns if column.name in names]
+        self._check_types(table.schema().select(*(column.name for column in has)), _plain(has))
+        with table.update_schema() as update:
+            update.union_by_name(_plain(column for column in columns if column.name not in names))
 
     # Inside.
 
+    @cached_property
     def _catalog(self) -> Catalog:
-        if not self._opened:
-            self._opened.append(self._new_catalog())
-        return self._opened[0]
+        return self._new_catalog()
 
     def _open(self) -> Table | None:
         try:
-            return self._catalog().load_table(self.name)
+            return self._catalog.load_table(self.name)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
     def _create(self, schema: pa.Schema) -> Table:
-        """A new table, unless another owner is faster."""
-        catalog = self._catalog()
-        catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
-        columns = pa.schema([column.with_nullable(True).remove_metadata() for column in schema])
-        made = catalog.create_table_transaction(self.name, columns)
-        if self._partition_by is not None:
-            # In the commit that creates it: a table without would stay so when its creator dies.
-            transform: Transform[Any, Any] = DayTransform() if self._partition_by == "day" else HourTransform()
-            with made.update_spec() as update:
-                update.add_field(STORED, transform, f"rmq_{self._partition_by}")
+        """A new table, unless another owner is faster; with its partitions in the commit that creates it."""
+        with suppress(Exception):  # each catalog has its own word for "another owner was faster"; else the table fails
+            self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+        made = self._catalog.create_table_transaction(self.name, _plain(schema), properties=NEW)
+        self._partition(made, schema.names)
         with suppress(CommitFailedException, TableAlreadyExistsError):
             made.commit_transaction()
-        return catalog.load_table(self.name)
+        return self._catalog.load_table(self.name)
 
-    def _staging(self, table: Table) -> Staging:
-        return Staging(_directory(table), self._write)
+    def _partition(self, transaction: Transaction, columns: Sequence[str]) -> None:
+        """By those columns that the table has."""
+        has = {field.name for field in transaction.table_metadata.spec().fields}
+        with transaction.update_spec() as update:
+            for column, transform, name in self._partitions:
+                if column in columns and name not in has:
+                    update.add_field(column, parse_transform(transform), name)
 
     def _newest(self, table: Table) -> Commit | None:
         """The newest commit of the sink. Raises SinkError when its rows were taken back."""
-        value = table.properties.get(PROPERTY + self.sink)
-        if value is None:
-            return None
-        record = json.loads(value)
-        commit = decode(record)
-        has = None if self._is_set_back else self._contained(table, record[AT])
-        if has is not None and has != commit.sequence:
-            raise SinkError(
-                f"{self.name} was rolled back to commit {has} of sink {self.sink}, which has made {commit.sequence}: "
-                f"make the newer snapshot current again, or go on with `rocketapp sink rebase`, from where the rows in "
-                f"the table end"
-            )
-        return commit
+        newest = newest_of(table).get(self.sink)
+        if newest is not None and not self._is_set_back:
+            has = self._kept(table, newest).sequence
+            if has != newest.sequence:
+                raise SinkError(
+                    f"{self.name} was rolled back to commit {has} of sink {self.sink}, which has made "
+                    f"{newest.sequence}: make the newer snapshot current again, or go on with `rocketapp sink rebase`, "
+                    f"from where the rows in the table end"
+                )
+        return newest
 
     def _kept(self, table: Table, newest: Commit) -> Commit:
         """The newest commit whose rows are in the table."""
-        has = self._contained(table, json.loads(table.properties[PROPERTY + self.sink])[AT])
-        if has is None or has == newest.sequence:
-            return newest
-        nothing = Commit(sink=self.sink, sequence=0, batch="", spans={}, vector={})
-        return next((commit for commit in commits_of(table, self.sink) if commit.sequence == has), nothing)
-
-    def _contained(self, table: Table, at: int) -> int | None:
-        """The newest commit of the sink whose rows are in the table; None when its snapshot may have expired."""
+        at = json.loads(table.properties[PROPERTY + self.sink])[AT]
         for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
             commit = _commit_of(snapshot)
             if commit is not None and commit.sink == self.sink:
-                return commit.sequence
-            if table.metadata.format_version > 1 and (snapshot.sequence_number or 0) < at:
-                return 0
-        return None
+                return commit
+            if (snapshot.sequence_number or 0) < at:
+                break
+        else:
+            if table.current_snapshot() is not None:
+                return newest  # its snapshot has expired
+        return Commit(sink=self.sink, sequence=0, batch="", spans={}, vector={})
 
     def _batch_at(self, table: Table, sequence: int) -> str | None:
-        newest = newest_of(table).get(self.sink)
-        if newest is not None and newest.sequence == sequence:
-            return newest.batch
-        return next((one.batch for one in commits_of(table, self.sink) if one.sequence == sequence), None)
+        newest = self._newest(table)
+        commits = chain([] if newest is None else [newest], commits_of(table, self.sink))
+        return next((one.batch for one in commits if one.sequence == sequence), None)
 
-    def _transaction(self, table: Table, commit: Commit, places: Sequence[Path]) -> Transaction:
-        """Raises SinkError for files that do not fit the table."""
-        # The library would go on behind commits of others without a look at what they are. It asks this object whether.
-        alone = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+    def _begun(self, table: Table, commit: Commit) -> Transaction:
+        """A transaction with the positions of this commit, which holds for this very snapshot."""
         at = table.metadata.next_sequence_number()
-        table.metadata = table.metadata.model_copy(update={"properties": alone})
-        record = encode(commit)
-        transaction = table.transaction()
-        transaction.set_properties({PROPERTY + self.sink: to_json({**record, AT: at}).decode()})
-        summary = {RECORD: to_json(record).decode()}
-        if not places:
-            with transaction.update_snapshot(snapshot_properties=summary).fast_append():
-                pass
-            return transaction
-        try:
-            transaction.add_files([str(place) for place in places], summary, check_duplicate_files=False)
-        except ValueError as error:
-            raise SinkError(f"{self.name}: the rows do not fit the table: {error}") from error
-        return transaction
+        # The library would go on behind commits of others without a look at what they are: it asks this object whether,
+        # which nobody stores, and copies it a dozen times, so that it gets no more of the history than it needs.
+        alone = {**table.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+        head = [snapshot for snapshot in (table.current_snapshot(),) if snapshot is not None]
+        table.metadata = table.metadata.model_copy(
+            update={"properties": alone, "snapshots": head, "snapshot_log": [], "statistics": []}
+        )
+        return table.transaction().set_properties({PROPERTY + self.sink: to_json({**encode(commit), AT: at}).decode()})
 
-    def _too_many(self) -> SinkError:
-        return SinkError(f"{self.name}: others have committed {MOST_CONFLICTS} times in a row just before this sink")
+    def _append(self, transaction: Transaction, rows: pa.Table, summary: dict[str, str], *, is_growing: bool) -> None:
+        """`is_growing`: the table has no columns of these rows yet. Raises SinkError for rows that it refuses."""
+        if is_growing:
+            with transaction.update_schema() as update:
+                update.union_by_name(_plain(rows.schema))
+            self._partition(transaction, rows.column_names)
+        metadata = transaction.table_metadata
+        _local(metadata.location)
+        if metadata.format_version < 2:
+            raise SinkError(f"{self.name} has format version 1, which cannot tell a rollback: upgrade the table to 2")
+        rows = self._fitting(metadata.schema(), rows)
+        try:
+            transaction.append(rows, summary)
+        except (ValueError, NotImplementedError) as error:
+            raise SinkError(f"{self.name}: pyiceberg cannot write the rows: {' '.join(str(error).split())}") from None
+
+    def _fitting(self, schema: Schema, rows: pa.Table) -> pa.Table:
+        """The rows as the table has them. Raises SinkError for those that it would refuse."""
+        required = {field.name for field in schema.fields if field.required}
+        for name in sorted(required):
+            if lacking := rows[name].null_count if name in rows.column_names else rows.num_rows:
+                raise SinkError(f"{self.name}: column {name} is required: {lacking} of {rows.num_rows} rows lack it")
+        columns = [column.remove_metadata().with_nullable(column.name not in required) for column in rows.schema]
+        self._check_types(schema, pa.schema(columns))
+        if missing := [column for column in self._sort_by if column not in rows.column_names]:
+            raise SinkError(f"sort_by={missing[0]!r}: the rows have the columns {', '.join(rows.column_names)}")
+        if self._sort_by:
+            rows = rows.sort_by([(column, "ascending") for column in self._sort_by])
+        return pa.Table.from_arrays(rows.columns, schema=pa.schema(columns))
+
+    def _check_types(self, schema: Schema, rows: pa.Schema) -> None:
+        try:
+            _check_pyarrow_schema_compatible(schema, rows)
+        except ValueError as error:
+            wrong = [" ".join(line.strip("│ ").split()) for line in str(error).splitlines() if "❌" in line]
+            raise SinkError(f"{self.name}: the rows do not fit the table: {'; '.join(wrong) or error}") from None
+
+    def _expire(self, table: Table) -> None:
+        """Now and then: the newest snapshots stay, and what only the others are made of goes. No row is removed."""
+        keep = int(table.properties.get(KEEP, 0))
+        if not keep or len(table.metadata.snapshots) <= 2 * keep or len(table.metadata.refs) > 1:
+            return
+        try:
+            snapshots = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+            old, kept = snapshots[:-keep], snapshots[-keep:]
+            gone = set(_files(table, old)) - set(_files(table, kept))
+            table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in old]).commit()
+            for place in gone:
+                table.io.delete(place)
+        except Exception as error:
+            log.warning("sink %s: old snapshots of %s stay for now: %s", self.sink, self.name, error)
 
 
 def catalog_of(table: str) -> tuple[Callable[[], Catalog], str]:
     """`catalog.namespace.table`: the catalog by the settings of pyiceberg, and the name in it."""
     catalog, _, name = table.partition(".")
     return lambda: pyiceberg.catalog.load_catalog(catalog), name
+
+
+def partition_of(text: str) -> tuple[str, str, str]:
+    """A column, its transform, and the name of the partition: of `region`, `bucket(16, id)` or `month(made)`.
+
+    `day` and `hour` alone are of the time at which brokers stored a message: clocks of producers may be wrong. Raises
+    ValueError for anything else.
+    """
+    if text in ("day", "hour"):
+        return STORED, text, f"rmq_{text}"
+    call = re.fullmatch(r"(\w+)\((?:(\d+), *)?([^(),]+)\)", text)
+    kind, number, column = call.groups() if call else ("identity", None, text)
+    with suppress(ValidationError):
+        transform = f"{kind}[{number}]" if number else kind
+        if not isinstance(parse_transform(transform), UnknownTransform) and not set("(),") & set(column) and column:
+            return column, transform, f"{column}_{kind}" if call else column
+    raise ValueError(f"partition_by={text!r}: give a column, or a transform of one, as bucket(16, id)")
 
 
 def commits_of(table: Table, sink: str | None = None) -> Iterator[Commit]:
@@ -272,40 +329,44 @@ def _commit_of(snapshot: Snapshot) -> Commit | None:
     return None if record is None else decode(json.loads(record))
 
 
-def _directory(table: Table) -> Path:
-    """Where its files are. Raises SinkError for another place than a file system."""
-    found = _path(table.location())
-    if found is None:
-        raise SinkError(f"{table.location()}: the files of the table have to be on a local or network file system")
-    if urlsplit(table.location()).netloc or not found.is_absolute():
-        raise SinkError(
-            f"{table.location()}: the location of the table depends on where a program runs: "
-            f"give its catalog a warehouse with its full path, as file:///lake"
-        )
-    return found
+def _is_ours_and_empty(table: Table) -> bool:
+    """A first commit without rows does not know the columns: they come with the first rows."""
+    snapshot = table.current_snapshot()
+    summary = None if snapshot is None else snapshot.summary
+    return KEEP in table.properties and (summary is None or summary["total-records"] == "0")
 
 
-def _path(location: str) -> Path | None:
-    """None for another place than a file system."""
+def _plain(columns: Iterable[pa.Field]) -> pa.Schema:
+    """As columns that may be empty."""
+    return pa.schema([column.with_nullable(True).remove_metadata() for column in columns])
+
+
+def _files(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[str]:
+    """What these snapshots are made of, without the rows."""
+    for snapshot in snapshots:
+        yield snapshot.manifest_list
+        yield from (manifest.manifest_path for manifest in snapshot.manifests(table.io))
+
+
+def _local(location: str) -> Path | None:
+    """None for another place than a file system. Raises SinkError for one that is not the same everywhere."""
     place = urlsplit(location)
     if place.scheme not in ("", "file"):
         return None
-    return Path(unquote(place.path) if place.scheme else location)
+    found = Path(unquote(place.path) if place.scheme else location)
+    if place.netloc or not found.is_absolute():
+        raise SinkError(f"{location} depends on where a program runs: give the catalog a warehouse as file:///lake")
+    return found
 
 
-def _sync(table: Table) -> None:
-    """What the newest commit is made of survives the machine: Iceberg's library leaves that to the system."""
+def _sync(table: Table, files: Iterable[DataFile]) -> None:
+    """What the newest commit is made of survives the machine: on a file system pyiceberg leaves that to the system."""
     snapshot = table.current_snapshot()
-    assert snapshot is not None
-    own = [one.manifest_path for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id]
-    for location in (*own, snapshot.manifest_list, table.metadata_location):
-        place = _path(location)
-        if place is not None and place.is_file():
-            sync(place)
-            sync(place.parent)
-
-
-def _is_alike(has: pa.DataType, rows: pa.DataType) -> bool:
-    """Iceberg's library reads texts as large ones."""
-    plain = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    return bool(plain.get(has, has) == plain.get(rows, rows))
+    if snapshot is not None and _local(table.metadata_location) is not None:
+        own = [
+            one.manifest_path for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id
+        ]
+        for place in (*(file.file_path for file in files), *own, snapshot.manifest_list, table.metadata_location):
+            if (found := _local(place)) is not None:
+                sync(found)
+                sync(found.parent)

@@ -34,7 +34,7 @@ def store_of(table: str, sink: str) -> Store:
     if is_iceberg(table):
         from rocketapp_lake.iceberg import IcebergStore, catalog_of
 
-        return IcebergStore(*catalog_of(table), sink, write=_never, is_set_back=True)
+        return IcebergStore(*catalog_of(table), sink, is_set_back=True)
     if not is_delta(table):
         return ParquetStore(table, sink, write=_never)
     from rocketapp_lake.delta import DeltaStore

@@ -1,7 +1,7 @@
 """Kills an app with a sink, and counts what its table lacks and what it has twice.
 
     python kills.py --kills 30                      at random moments, each after two commits, into a Delta table
-    python kills.py --kills 30 --format parquet     into a directory of Parquet files; `iceberg`, `jdbc`
+    python kills.py --kills 30 --format parquet     into a directory of Parquet files; `iceberg`, `s3-iceberg`, `jdbc`
     python kills.py --kills 30 --written-by spark   by Spark
     python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
     python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
@@ -36,6 +36,7 @@ from typing import Any
 
 import postgres
 import pyarrow as pa
+from pyiceberg.table import Transaction
 from targets import COLUMNS, Target, target
 
 from rocketapp import Message, RocketApp
@@ -45,7 +46,6 @@ from rocketapp_lake import LakePlugin
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import ParquetLog
-from rocketapp_lake.staging import Staging
 from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.database import Database, JdbcOptions
 from rocketapp_pyspark.jdbc import JdbcStore, Loading
@@ -71,7 +71,9 @@ def die() -> None:
 
 def die_at(how: str, point: str) -> None:
     """The second commit of this process ends at this point."""
-    {"delta": die_at_delta, "iceberg": die_at_iceberg, "jdbc": die_at_sql, "parquet": die_at_file}[how](point)
+    {"delta": die_at_delta, "iceberg": die_at_iceberg, "jdbc": die_at_sql, "parquet": die_at_file}[
+        how.removeprefix("s3-")
+    ](point)
 
 
 def die_at_delta(point: str) -> None:
@@ -90,25 +92,21 @@ def die_at_delta(point: str) -> None:
 
 
 def die_at_iceberg(point: str) -> None:
-    staging: Any = Staging
-    move, forget = staging.move, staging.forget
-    calls: Counter[str] = Counter()
+    transaction: Any = Transaction
+    commit, calls = transaction.commit_transaction, Counter[str]()
 
-    def is_due(at: str) -> bool:
-        calls[at] += 1
-        return at == point and calls[at] == 2
-
-    def dying_move(self: Any, *given: Any) -> None:
-        move(self, *given)
-        if is_due("moved"):
+    def dying_commit(self: Any) -> Any:
+        if type(self) is not Transaction:
+            return commit(self)
+        calls["commits"] += 1
+        if point == "written" and calls["commits"] == 2:
             die()
-
-    def dying_forget(self: Any, batch: str) -> None:
-        if is_due("committed"):
+        done = commit(self)
+        if point == "committed" and calls["commits"] == 2:
             die()
-        forget(self, batch)
+        return done
 
-    staging.move, staging.forget = dying_move, dying_forget
+    transaction.commit_transaction = dying_commit
 
 
 def die_at_sql(point: str) -> None:
@@ -189,7 +187,7 @@ def run_app(how: str, point: str, is_naive: bool, written_by: str) -> None:
         append(app, appending(how, written_by, options))
     else:
         options |= {} if how == "jdbc" else {"written_by": written_by}
-        app.sink(TOPIC, format=how, **{"flush_seconds": 0.3, **options})
+        app.sink(TOPIC, format=how.removeprefix("s3-"), **{"flush_seconds": 0.3, **options})
     asyncio.run(until_killed(app))
 
 

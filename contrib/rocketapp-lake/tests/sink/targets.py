@@ -12,6 +12,7 @@ import postgres
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import s3
 from deltalake import DeltaTable
 
 from rocketapp_lake.delta import transaction_of
@@ -144,12 +145,17 @@ class Delta:
 class Iceberg:
     """In a catalog on SQLite, which apps know by the settings of pyiceberg."""
 
-    points = ("moved", "committed")
+    points = ("written", "committed")
+    """Before the commit of its catalog, and behind it, before it is read back."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, bucket: str = "") -> None:
+        """`bucket`: the address of an S3 server that the files are on."""
         where = {"uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
+        if bucket:
+            where |= {"warehouse": f"s3://{s3.BUCKET}", "s3.endpoint": bucket, "s3.region": s3.REGION}
+            where |= {"s3.access-key-id": s3.KEY, "s3.secret-access-key": s3.SECRET}
         for name, value in where.items():
-            os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+            os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper().replace('.', '__').replace('-', '_')}"] = value
         # It reads them when it is imported.
         from pyiceberg.catalog.sql import SqlCatalog
 
@@ -185,6 +191,9 @@ _COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
 def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = False) -> Iterator[Target]:
     if format == "delta" and not is_naive:
         yield Delta(directory / "table", is_compacted)
+    elif format == "s3-iceberg":
+        with s3.serving() as bucket:
+            yield Iceberg(directory, bucket)
     elif format == "iceberg" and not is_naive:
         yield Iceberg(directory)
     elif format != "jdbc":

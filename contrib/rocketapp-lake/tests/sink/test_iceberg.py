@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
+import random
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 import pytest
+import s3
 from click.testing import CliRunner
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table, Transaction
-from pyiceberg.transforms import DayTransform
+from pyiceberg.transforms import DayTransform, parse_transform
+from pyiceberg.types import StringType
 from sink_shop import Order, lake_plugin, until
 
 from rocketapp import RocketApp
-from rocketapp_lake import sink
+from rocketapp_lake import iceberg, sink
 from rocketapp_lake.commands import command
 from rocketapp_lake.conformance import LANE, OTHER, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.errors import FencedError, SinkError
-from rocketapp_lake.iceberg import IcebergStore
-
-
-def write(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir(parents=True)
-    for number in range(min(2, rows.num_rows)):
-        pq.write_table(rows.take(list(range(number, rows.num_rows, 2))), directory / f"part-{number}.parquet")
+from rocketapp_lake.iceberg import IcebergStore, partition_of
+from rocketapp_lake.rebasing import rebase
+from rocketapp_lake.records import Head
 
 
 class Lake:
     """An Iceberg table in a catalog on SQLite, read by Iceberg's library."""
 
-    def __init__(self, path: Path, name: str = "shop.orders") -> None:
-        self.path, self.name = path, name
+    def __init__(self, path: Path, **where: str) -> None:
+        """`where`: settings of the catalog; without, its files are in `path`."""
+        self.path, self.name = path, "shop.orders"
+        self.where = {"uri": f"sqlite:///{self.path}/catalog.db", "warehouse": f"file://{self.path}", **where}
         self.opened: list[SqlCatalog] = []
 
     def catalog(self) -> SqlCatalog:
-        found = SqlCatalog("lake", uri=f"sqlite:///{self.path}/catalog.db", warehouse=f"file://{self.path}")
+        found = SqlCatalog("lake", **self.where)
         self.opened.append(found)
         return found
 
-    def store(self, sink: str) -> IcebergStore:
-        return IcebergStore(self.catalog, self.name, sink, write=write)
+    def store(self, sink: str, **options: Any) -> IcebergStore:
+        return IcebergStore(self.catalog, self.name, sink, **options)
 
     def table(self) -> Table:
         return self.catalog().load_table(self.name)
+
+    def create(self, columns: Any, **options: Any) -> Table:
+        """A table that is not the sink's own."""
+        catalog = self.catalog()
+        catalog.create_namespace_if_not_exists("shop")
+        return catalog.create_table(self.name, columns, **options)
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         try:
@@ -84,9 +94,29 @@ class Lake:
         table.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
 
 
+def commit_rows(store: IcebergStore, rows: pa.Table | None, batch: str = "a") -> None:
+    """Each row is a message of LANE."""
+    head = store.load()
+    start = head.vector.get(LANE, 0)
+    count = 1 if rows is None else rows.num_rows
+    store.commit(commit_of(head, batch, {LANE: Span(start, start + count)}, rows=count), rows)
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[Lake]:
-    lake = Lake(tmp_path)
+    yield from closed(Lake(tmp_path))
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Iterator[Lake]:
+    """Its files are on an S3 server."""
+    with s3.serving() as address:
+        secrets = {"s3.access-key-id": s3.KEY, "s3.secret-access-key": s3.SECRET}
+        where = {"warehouse": f"s3://{s3.BUCKET}/tables", "s3.endpoint": address, "s3.region": s3.REGION}
+        yield from closed(Lake(tmp_path, **where, **secrets))
+
+
+def closed(lake: Lake) -> Iterator[Lake]:
     yield lake
     for catalog in lake.opened:
         catalog.engine.dispose()
@@ -94,6 +124,14 @@ def table(tmp_path: Path) -> Iterator[Lake]:
 
 class TestIceberg(StoreSuite, GrowingSuite):
     """The suites of all stores."""
+
+
+class TestIcebergOnS3(StoreSuite):
+    """The same in a bucket."""
+
+    @pytest.fixture
+    def table(self, bucket: Lake) -> Lake:
+        return bucket
 
 
 OTHERS: dict[str, Callable[[Lake], object]] = {
@@ -104,22 +142,19 @@ OTHERS: dict[str, Callable[[Lake], object]] = {
 
 
 class Between:
-    """Does something once, after a publication has looked at the table and before it commits."""
+    """Does something once, after a commit has looked at the table and before it is made."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:
         self._call: Callable[[], object] | None = call
-        self.attempts = 0
-        prepare = IcebergStore._transaction
+        made = Transaction.commit_transaction
 
-        def late(*arguments: Any) -> Any:
-            self.attempts += 1
-            prepared = prepare(*arguments)
+        def late(transaction: Transaction) -> Table:
             once, self._call = self._call, None
             if once is not None:
                 once()
-            return prepared
+            return made(transaction)
 
-        monkeypatch.setattr(IcebergStore, "_transaction", late)
+        monkeypatch.setattr(Transaction, "commit_transaction", late)
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -128,11 +163,10 @@ def test_commits_of_others_between_look_and_commit_lose_nothing(
 ) -> None:
     put(table.store("one"), "a", 0, 1)
     put(table.store("one"), "b", 2)
-    between = Between(monkeypatch, lambda: OTHERS[other](table))
+    Between(monkeypatch, lambda: OTHERS[other](table))
     put(table.store("one"), "c", 3)
     assert [number for number in table.ids() if number < 100] == [0, 1, 2, 3]
     assert (100 in table.ids()) == (other == "append")
-    assert between.attempts == (1 if other == "property" else 2)
     assert dict(table.store("one").load().vector) == {LANE: 4}
     assert other != "property" or table.table().properties["owner"] == "shop"
 
@@ -141,14 +175,15 @@ def test_of_two_publishers_of_one_number_the_later_one_is_fenced(table: Lake, mo
     put(table.store("one"), "a", 0)
     first, second = table.store("one"), table.store("one")
     head = second.load()
-    staged = second._stage_rows("b", rows_of(1))
     Between(monkeypatch, lambda: put(first, "c", 1))
     with pytest.raises(FencedError, match="sink one is at commit 2"):
-        second._publish(commit_of(head, "b", {LANE: Span(1, 2)}, rows=1), staged)
+        second.commit(commit_of(head, "b", {LANE: Span(1, 2)}, rows=1), rows_of(3))
     assert table.ids() == [0, 1]
     assert table.store("one").who_committed(2) == "c"
-    second._publish(commit_of(second.load(), "b", {OTHER: Span(1, 2)}, rows=1), staged)
-    assert table.ids() == [0, 1, 1]
+    files = list(table.path.rglob("*.parquet"))
+    assert len(files) == 2, "what was written in vain is gone"
+    second.commit(commit_of(second.load(), "b", {OTHER: Span(1, 2)}, rows=1), rows_of(3))
+    assert table.ids() == [0, 1, 3]
 
 
 def test_a_commit_without_rows_is_fenced_as_well(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +192,7 @@ def test_a_commit_without_rows_is_fenced_as_well(table: Lake, monkeypatch: pytes
     head = second.load()
     Between(monkeypatch, lambda: put(first, "c", 1))
     with pytest.raises(FencedError):
-        second._publish(commit_of(head, "b", {OTHER: Span(0, 5)}), None)
+        second.commit(commit_of(head, "b", {OTHER: Span(0, 5)}), None)
     assert dict(table.store("one").load().vector) == {LANE: 2}
 
 
@@ -171,11 +206,142 @@ def test_a_commit_that_its_catalog_calls_failed_and_has_made_is_published(
         raise CommitFailedException("the answer was lost")
 
     store = table.store("one")
-    staged = store._stage_rows("a", rows_of(0, 1))
+    table.create(rows_of(0).schema)
     monkeypatch.setattr(Transaction, "commit_transaction", made)
-    store._publish(commit_of(store.load(), "a", {LANE: Span(0, 2)}, rows=2), staged)
+    commit_rows(store, rows_of(0, 1))
     assert table.ids() == [0, 1]
     assert table.store("one").who_committed(1) == "a"
+
+
+@pytest.mark.parametrize("rows", [None, rows_of(5)], ids=["without rows", "with rows"])
+def test_a_stale_owner_does_not_land_in_a_table_of_somebody_else(table: Lake, rows: pa.Table | None) -> None:
+    table.create(rows_of(0).schema)
+    first, second = table.store("one"), table.store("one")
+    commit_rows(first, rows_of(0))
+    head = second.load()
+    commit_rows(first, rows_of(1))
+    table.append(100)
+    with pytest.raises(FencedError):
+        second.commit(commit_of(head, "b", {LANE: Span(1, 2)}), rows)
+    assert table.ids() == [0, 1, 100]
+    assert {name for name in table.table().properties if not name.startswith("rocketapp.sink.")} <= {
+        "write.parquet.compression-codec"
+    }
+
+
+@pytest.mark.timeout(120)
+def test_a_sink_is_not_starved_by_a_writer_that_appends_ten_times_a_second(table: Lake) -> None:
+    table.create(rows_of(0).schema)
+    table.append(1000)
+    stop = threading.Event()
+
+    def append() -> None:
+        while not stop.wait(0.1):
+            with suppress(CommitFailedException):
+                table.append(1000)
+
+    other = threading.Thread(target=append)
+    other.start()
+    try:
+        store = table.store("one")
+        for number in range(10):
+            commit_rows(store, rows_of(number), f"batch{number}")
+    finally:
+        stop.set()
+        other.join()
+    assert [number for number in table.ids() if number < 1000] == list(range(10))
+
+
+def test_values_of_a_dropped_column_do_not_come_back_in_a_new_one_of_its_name(table: Lake) -> None:
+    commit_rows(table.store("one"), rows_of(0))
+    with table.table().update_schema() as update:
+        update.delete_column("text")
+    with table.table().update_schema() as update:
+        update.add_column("text", StringType())
+    commit_rows(table.store("one"), rows_of(1), "b")
+    assert {row["id"]: row["text"] for row in table.rows()} == {0: None, 1: "row 1"}
+
+
+def test_a_required_column_of_somebody_elses_table_is_written_and_minded(table: Lake) -> None:
+    table.create(pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())]))
+    store = table.store("one")
+    commit_rows(store, rows_of(0))
+    for rows in (pa.table({"id": pa.array([None], pa.int64())}), pa.table({"text": ["x"]})):
+        for refuses in (store.check, lambda rows: commit_rows(store, rows)):
+            with pytest.raises(SinkError, match="column id is required: 1 of 1 rows lack it"):
+                refuses(rows)
+    assert table.ids() == [0]
+
+
+PARTITIONS = ["text", "bucket(4, id)", "truncate(3, text)", "month(at)", "day"]
+
+
+@pytest.mark.parametrize("partition", PARTITIONS)
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_table_is_partitioned_by_any_transform(table: Lake, partition: str, is_ours: bool) -> None:
+    times = pa.array([0, 10**15, 10**15], pa.timestamp("us", "UTC"))
+    rows = rows_of(0, 1, 2).append_column("at", times).append_column("_rmq_store_ts", times)
+    column, transform, name = partition_of(partition)
+    if not is_ours:
+        table.create(rows.schema)
+        with table.table().update_spec() as update:
+            update.add_field(column, parse_transform(transform), name)
+    store = table.store("one", partition_by=[partition] if is_ours else [], sort_by=["text"])
+    commit_rows(store, rows.take([2, 0, 1]))
+    (field,) = table.table().spec().fields
+    assert (field.name, str(field.transform)) == (name, transform)
+    assert table.ids() == [0, 1, 2]
+    assert {file["partition"].get(name) is not None for file in table.table().inspect.files().to_pylist()} == {True}
+
+
+@pytest.mark.parametrize("text", ["bucket(id)", "half(id)", "bucket(4, id", "", "a,b", "bucket(x, id)"])
+def test_what_is_no_partition_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"partition_by=.*give a column, or a transform of one"):
+        partition_of(text)
+
+
+def test_a_table_that_cannot_be_written_is_refused_in_one_line(table: Lake) -> None:
+    table.create(rows_of(0).schema, properties={"write.format.default": "orc"})
+    with pytest.raises(SinkError, match=r"pyiceberg cannot write the rows: .*ORC") as raised:
+        commit_rows(table.store("one"), rows_of(0))
+    assert "\n" not in str(raised.value)
+    assert table.table().current_snapshot() is None
+
+
+def test_columns_and_partitions_come_with_the_first_rows(table: Lake) -> None:
+    store = table.store("one", partition_by=["text"])
+    commit_rows(store, None)
+    store.check(rows_of(1))
+    commit_rows(store, rows_of(1), "b")
+    assert table.ids() == [1]
+    assert [field.name for field in table.table().spec().fields] == ["text"]
+
+
+def test_what_a_commit_writes_is_bounded_and_nothing_of_the_table_is_lost(
+    table: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(iceberg.NEW, iceberg.KEEP, "5")
+    monkeypatch.setitem(iceberg.NEW, "write.metadata.previous-versions-max", "5")
+    monkeypatch.setitem(iceberg.NEW, "commit.manifest.min-count-to-merge", "4")
+    store, idle = table.store("one"), table.store("two")
+    put(idle, "z", 100, sink="two")
+    for number in range(30):
+        commit_rows(store, rows_of(number), f"batch{number}")
+    assert len(table.table().snapshots()) <= 10
+    kept = list((table.path / "shop").rglob("metadata/*"))
+    assert len([one for one in kept if one.suffix == ".json"]) <= 7
+    assert len(kept) < 40
+    assert table.ids() == [*range(30), 100]
+    assert (table.store("two").load().sequence, table.store("one").load().sequence) == (1, 30)
+    table.table().scan(snapshot_id=table.table().snapshots()[0].snapshot_id).to_arrow()
+
+
+def test_snapshots_of_somebody_elses_table_stay(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(iceberg.NEW, iceberg.KEEP, "1")
+    table.create(rows_of(0).schema)
+    for number in range(6):
+        commit_rows(table.store("one"), rows_of(number), f"batch{number}")
+    assert len(table.table().snapshots()) == 6
 
 
 def test_positions_outlive_what_others_do(table: Lake) -> None:
@@ -204,7 +370,6 @@ def test_a_table_that_was_rolled_back_stops_its_sink_with_the_mend(table: Lake) 
     for number, batch in enumerate("abc"):
         put(table.store("one"), batch, number)
     head, late = table.store("one").load(), table.store("one")
-    staged = late._stage_rows("d", rows_of(3))
     newest = table.table().current_snapshot()
     table.roll_back(1)
     mend = r"rolled back to commit 2 of sink one, which has made 3: .*rocketapp sink rebase"
@@ -214,12 +379,12 @@ def test_a_table_that_was_rolled_back_stops_its_sink_with_the_mend(table: Lake) 
         with pytest.raises(SinkError, match=mend):
             table.store("one").who_committed(3)
         with pytest.raises(SinkError, match=mend):
-            late._publish(commit_of(head, "d", {LANE: Span(3, 4)}, rows=1), staged)
+            late.commit(commit_of(head, "d", {LANE: Span(3, 4)}, rows=1), rows_of(3))
         table.append(100)  # nor does it go unseen behind what others add
     assert table.ids() == [0, 1, 100, 100]
     assert newest is not None
     table.table().manage_snapshots().set_current_snapshot(newest.snapshot_id).commit()
-    late._publish(commit_of(late.load(), "d", {LANE: Span(3, 4)}, rows=1), staged)
+    late.commit(commit_of(late.load(), "d", {LANE: Span(3, 4)}, rows=1), rows_of(3))
     assert table.ids() == [0, 1, 2, 3]
 
 
@@ -237,8 +402,31 @@ def test_a_sink_goes_on_behind_the_rows_of_a_table_that_was_rolled_back(
     assert table.ids() == [0, 1]
 
 
+@pytest.mark.timeout(120)
+def test_of_twenty_rollbacks_none_loses_in_silence(table: Lake) -> None:
+    chance, store = random.Random(7), table.store("one")
+    for turn in range(20):
+        before = store.load().sequence
+        for number in range(3):
+            offset = store.load().vector.get(LANE, 0)
+            commit_rows(store, rows_of(offset), f"batch{turn}-{number}")
+        commits = chance.randint(1, 3) if turn else chance.randint(1, 2)
+        table.roll_back(commits)
+        if chance.random() < 0.5:
+            table.append(1000)
+        said = rf"rolled back to commit \d+ of sink one, which has made {before + 3}: "
+        with pytest.raises(SinkError, match=said):
+            store.load()
+        with pytest.raises(SinkError, match=said):
+            store.commit(commit_of(Head(sequence=before + 3), "late", {LANE: Span(0, 1)}, rows=1), rows_of(5000))
+        mended = table.store("one", is_set_back=True)
+        rebase(mended, "one", {LANE: mended.load().vector[LANE]}, made_at=1.0)
+    ids = [number for number in table.ids() if number < 1000]
+    assert ids == list(range(store.load().vector[LANE]))
+
+
 def test_a_table_that_was_rolled_back_to_before_its_first_commit_is_noticed(table: Lake) -> None:
-    table.store("one")._stage_rows("z", rows_of(0))
+    table.create(rows_of(0).schema)
     table.append(100)
     put(table.store("one"), "a", 0)
     table.roll_back(1)
@@ -253,9 +441,10 @@ def test_a_table_that_was_rolled_back_to_before_its_first_commit_is_noticed(tabl
 def test_files_that_do_not_fit_the_table_are_refused(table: Lake, columns: dict[str, list[Any]], problem: str) -> None:
     put(table.store("two"), "z", 100, sink="two")
     store = table.store("one")
-    staged = store._stage_rows("a", pa.table(columns))
-    with pytest.raises(SinkError, match=problem):
-        store._publish(commit_of(store.load(), "a", {LANE: Span(0, 1)}, rows=1), staged)
+    for refuses in (store.check, lambda rows: commit_rows(store, rows)):
+        with pytest.raises(SinkError, match=problem) as raised:
+            refuses(pa.table(columns))
+        assert "\n" not in str(raised.value)
     assert table.ids() == [100]
 
 
@@ -265,27 +454,14 @@ def test_the_first_commit_may_be_without_rows(table: Lake) -> None:
     assert (table.rows(), dict(table.store("one").load().vector)) == ([], {LANE: 1})
 
 
-@pytest.mark.parametrize(
-    ("place", "problem"),
-    [
-        ("s3://bucket/orders", "have to be on a local or network file system"),
-        ("lake/orders", "depends on where a program runs"),
-        ("file://lake/orders", "depends on where a program runs"),
-    ],
-)
-def test_files_elsewhere_are_refused(place: str, problem: str) -> None:
-    class Bucket:
-        properties: Mapping[str, str] = {}
-
-        def load_table(self, name: str) -> Bucket:
-            return self
-
-        def location(self) -> str:
-            return place
-
-    store = IcebergStore(Bucket, "shop.orders", "one", write=write)  # type: ignore[arg-type]
-    with pytest.raises(SinkError, match=f"{place}: .* {problem}"):
-        store._stage_rows("a", rows_of(0))
+@pytest.mark.parametrize("place", ["lake/orders", "file://lake/orders"])
+def test_a_place_that_depends_on_where_a_program_runs_is_refused(
+    table: Lake, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(table.path)
+    table.create(rows_of(0).schema, location=place)
+    with pytest.raises(SinkError, match=f"{place} depends on where a program runs"):
+        put(table.store("one"), "a", 0)
 
 
 def test_show_reads_an_iceberg_table(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,6 +511,69 @@ async def test_a_topic_lands_in_an_iceberg_table(
     assert days == {row["_rmq_store_ts"].date() for row in found}
 
 
+@pytest.mark.timeout(300)
+async def test_a_topic_lands_in_a_bucket_and_no_secret_is_told(
+    rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, bucket: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
+    caplog.set_level(0, "rocketapp")
+    is_wrong = [True]
+
+    def catalog(name: str) -> SqlCatalog:
+        lake = Lake(bucket.path, **{**bucket.where, **({"s3.endpoint": "http://127.0.0.1:9"} if is_wrong else {})})
+        bucket.opened.append(found := lake.catalog())
+        return found
+
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", catalog)
+    topic = "bucket-orders"
+    for _ in range(2):
+        app = RocketApp("shop", plugins=lake_plugin())
+        sink(app, topic, table="lake.shop.orders", format="iceberg", schema=Order, flush_seconds=0.2)
+        async with app:
+            if is_wrong:
+                await app.publish_many(topic, [Order(number, f"item {number}") for number in range(20)])
+                await until(lambda: "cannot write its batch" in caplog.text or "failed" in caplog.text)
+                is_wrong.clear()
+            else:
+                await until(lambda: len(bucket.rows()) == 20)
+    assert s3.SECRET not in caplog.text and s3.KEY not in caplog.text
+    assert s3.SECRET not in repr(bucket.store("one"))
+
+
+@pytest.mark.timeout(120)
+def test_other_readers_count_the_same_rows_at_any_moment_of_a_run(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch has ten rows: no reader sees a part of one, or one twice."""
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    put(table.store("one"), "z", *range(10))
+    stop = threading.Event()
+
+    def write() -> None:
+        store = table.store("one")
+        while not stop.is_set():
+            start = store.load().vector[LANE]
+            commit_rows(store, rows_of(*range(start, start + 10)), f"batch{start}")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(10):
+            seen = table.table()
+            files = [task.file.file_path for task in seen.scan().plan_files()]
+            counts = {
+                len(seen.scan().to_pandas()),
+                seen.scan().to_arrow().num_rows,
+                pc.count_distinct(seen.scan().to_arrow()["id"]).as_py(),
+                duckdb.read_parquet(files).aggregate("count(DISTINCT id)").fetchall()[0][0],
+                polars.scan_iceberg(seen).select(polars.len()).collect().item(),
+            }
+            assert len(counts) == 1 and counts.pop() % 10 == 0
+    finally:
+        stop.set()
+        writer.join()
+
+
 class DyingOnce(SqlCatalog):
     """Its first commit of a table that is there is not made."""
 
@@ -350,8 +589,8 @@ def test_a_table_has_its_partition_from_the_commit_that_creates_it(table: Lake) 
     table.opened.append(dying)
     rows = pa.table({"id": [0], "_rmq_store_ts": pa.array([0], pa.timestamp("us", "UTC"))})
     with suppress(KeyboardInterrupt):
-        IcebergStore(lambda: dying, table.name, "one", write=write, partition_by="day")._stage_rows("a", rows)
-    IcebergStore(table.catalog, table.name, "one", write=write, partition_by="day")._stage_rows("b", rows)
+        commit_rows(IcebergStore(lambda: dying, table.name, "one", partition_by=["day"]), rows)
+    commit_rows(IcebergStore(table.catalog, table.name, "one", partition_by=["day"]), rows)
     assert [field.name for field in table.table().spec().fields] == ["rmq_day"]
 
 

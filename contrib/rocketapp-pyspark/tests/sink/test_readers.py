@@ -16,8 +16,6 @@ from rocketapp_lake.conformance import OTHER, put
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.iceberg import IcebergStore
 from rocketapp_lake.store import Store
-from rocketapp_pyspark.session import Spark
-from rocketapp_pyspark.writing import by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +61,7 @@ class Iceberg:
         self._name = "shop.orders"
 
     def store(self) -> Store:
-        return IcebergStore(lambda: self._catalog, self._name, "one", write=by_spark(Spark("local[2]", {})))
+        return IcebergStore(lambda: self._catalog, self._name, "one")
 
     def rewrite(self) -> None:
         table = self._catalog.load_table(self._name)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
-from sink_shop import Shop, until
+from sink_shop import Shop
 from test_columns import DDL
 from test_writing import EARLY, LATE, ROWS, parts
 
@@ -112,22 +110,3 @@ async def test_a_delta_table_by_spark_is_refused_by_name(shop: Shop) -> None:
     with pytest.raises(SetupError, match="written_by='spark': not with format='delta'"):
         async with shop.app(format="delta", written_by="spark"):
             pass
-
-
-async def test_a_topic_lands_in_an_iceberg_table(
-    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
-    monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda name: catalog)
-
-    def rows() -> list[dict[str, Any]]:
-        if not catalog.table_exists("shop.orders"):
-            return []
-        found: list[dict[str, Any]] = catalog.load_table("shop.orders").scan().to_arrow().to_pylist()
-        return found
-
-    async with shop.app(format="iceberg", table="lake.shop.orders", written_by="spark", partition_by="day") as app:
-        await shop.send(app, range(20))
-        await until(lambda: len(rows()) == 20)
-    assert sorted(row["id"] for row in rows()) == list(range(20))
-    catalog.engine.dispose()
