@@ -72,14 +72,11 @@ class ClusterLook:
         `broadcast`: its members keep their offsets themselves, so brokers do not know what waits.
         """
         state = GroupState(group=group)
-        queues: list[MessageQueue] = []
+        queues, missing = list[MessageQueue](), list[str]()
         for topic in topics:
             route = await self._client.routes.fetch(topic)
             if route is None:
-                text = f"group {group}: topic {topic} does not exist yet: it is consumed as soon as it is created"
-                state.findings.append(
-                    Finding(text=text, mend="the first message that is sent creates it, where brokers allow that")
-                )
+                missing.append(topic)
             else:
                 queues += route.readable_queues(topic)
         retries = await self._client.routes.fetch(retry_topic(group))
@@ -89,8 +86,10 @@ class ClusterLook:
         for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)
         await asyncio.gather(*(self._of_broker(state, name, some) for name, some in by_broker.items()))
+        consumes = self._runs or bool(state.members)
+        state.findings += (_missing(group, topic, needs_person=not consumes) for topic in missing)
         state.findings += _beyond_the_end(state)
-        if by_broker and not state.members:
+        if not state.members and (by_broker or not self._runs):
             waiting = f", and {_waiting(state.lag)}" if state.lag and not broadcast else ""
             text = f"group {group} has no members: nothing consumes its topics{waiting}"
             mend = "its log says why it could not join" if self._runs else "start the app: rocketapp run"
@@ -165,6 +164,13 @@ def standing(before: GroupState, after: GroupState, seconds: float, *, is_owned:
             mend = "see that every member takes the topic (rocketapp group show) and has the same consumer.allocation"
         text = line_of(QueueBlocked(after.group, one.queue, reason)).text
         yield Finding(text=text, mend=mend, seconds=seconds, needs_person=True)
+
+
+def _missing(group: str, topic: str, *, needs_person: bool) -> Finding:
+    """A member waits for a topic; where there is none, nothing says that it ever comes."""
+    text = f"group {group}: topic {topic} does not exist yet: it is consumed as soon as it is created"
+    mend = "the first message that is sent creates it, where brokers allow that; or: rocketapp topic create"
+    return Finding(text=text, mend=mend, needs_person=needs_person)
 
 
 def _beyond_the_end(state: GroupState) -> Iterator[Finding]:

@@ -132,10 +132,10 @@ class Stage:
             raise
 
     async def stop(self, cut: asyncio.Event) -> None:
-        """The reverse. `cut`: set it, and nothing is waited for."""
+        """The reverse. `cut`: set it, and handlers are not waited for; what the app has opened is closed anyway."""
         try:
             with self.loop.waiting():
-                await self.lifecycle.stop(cut)
+                await self.lifecycle.stop(cut, code_cut=asyncio.Event())
         finally:
             await self._stop_brokers()
 

@@ -106,10 +106,11 @@ class Lifecycle:
             await self.stop(asyncio.Event())
             raise
 
-    async def stop(self, cut: asyncio.Event) -> bool:
+    async def stop(self, cut: asyncio.Event, *, code_cut: asyncio.Event | None = None) -> bool:
         """The reverse. True when every handler finished, every offset was committed and no hook failed.
 
-        `cut`: set it and nothing is waited for any more. Does nothing when nothing is started.
+        `cut`: set it and nothing is waited for any more. `code_cut`: the same of shutdown functions and plugins alone;
+        None: `cut`. Does nothing when nothing is started.
         """
         if not self._began:
             return True
@@ -117,7 +118,7 @@ class Lifecycle:
         try:
             clean = await self._stop_consumers(cut)
             if self._user_code is not None:
-                clean &= await self._user_code.stop(cut)
+                clean &= await self._user_code.stop(code_cut or cut)
         finally:
             await self._stop_engine()
         return clean
@@ -317,8 +318,10 @@ class Lifecycle:
                     await asyncio.sleep(pause)
                     continue
                 problem = f"not reached within {limit:g} s (app.connect_timeout): {cause}"
-                mend = "start the name server, or correct --name-server or client.name_server"
-                raise TransportError(shown_url(config.name_server), f"{problem}: {mend}") from error
+                # What a server said of TLS has its own mend: it is there, under this address.
+                if not any(said in cause for said in ("client.", "its certificate")):
+                    problem += ": start the name server, or correct --name-server or client.name_server"
+                raise TransportError(shown_url(config.name_server), problem) from error
             self._clients[cluster] = client
             if config.access_key:  # later refusals are waited out like outages
                 await client.check_keys()

@@ -109,11 +109,13 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
 async def _ask_clusters(
     found: Diagnosis, app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]
 ) -> None:
-    from rocketapp.cli.cluster import clusters_of, connected
+    from rocketapp.cli.cluster import clusters_of, connected, find_name_server
     from rocketapp.operate.cluster import ClusterLook
     from rocketapp.operate.verdict import Finding
 
     for _, there, own in clusters_of(app, settings, subscriptions):
+        if not (found.asked or found.findings):
+            await find_name_server(there)  # without one, nothing can be said
         try:
             async with connected(there) as client:
                 look = ClusterLook(client, settings.client.request_timeout, runs=bool(found.asked))

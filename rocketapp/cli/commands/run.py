@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.failure import DONE, USAGE, CommandError
 from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, apps, levels, overrides_of, refuse_empty
 from rocketapp.cli.output import say
@@ -63,9 +63,10 @@ def command(**given: Any) -> int:
     """Run APP: module:attribute, module:factory() or module (its `app`)."""
     last_line = LastLine()
     try:
-        return _run({**given, "overrides": _overrides(given)}, last_line)
+        return last_line.ended(_run({**given, "overrides": _overrides(given)}, last_line))
     except CommandError as error:
         error.traceback = given["traceback"]
+        last_line.ended(error.code)
         raise
     finally:
         last_line.print()
@@ -92,6 +93,11 @@ class LastLine:
         self.is_due: bool = False
         """Nothing is counted of a run that was refused before it began."""
         self._once = threading.Lock()
+
+    def ended(self, code: int) -> int:
+        """The exit code: that of a refusal means that nothing was begun, unless something is counted."""
+        self.is_due = self.is_due and (code != USAGE or self.summary() != HandlerStats())
+        return code
 
     def print(self) -> None:
         if self.is_due and self._once.acquire(blocking=False):

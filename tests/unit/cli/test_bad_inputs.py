@@ -229,7 +229,20 @@ def test_a_cluster_that_is_not_there_is_told_after_a_bounded_wait(
     assert command.err.count("\n") == 1, command.err
     assert dead_address in command.err
     assert "connect_timeout" in command.err
-    assert command.summary == (0, 0, 0, 0)
+    assert command.out == "", "a run that is refused counts nothing"
+
+
+@pytest.mark.parametrize("refused", ["--no-embedded", "ca_file", "secret_key"])
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_run_that_is_refused_has_no_last_line(start: Start, folder: Path, refused: str, workers: str) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    options = {"ca_file": 'tls = true\nca_file = "missing.pem"', "secret_key": 'access_key = "a"\nsecret_key = ""'}
+    if refused in options:
+        (folder / "settings.toml").write_text(f'[client]\nname_server = "127.0.0.1:1"\n{options[refused]}\n')
+    command = start("run", "app:app", "--workers", workers, "--no-embedded")
+    command.ends(2)
+    assert refused in command.err
+    assert command.out == ""
 
 
 def test_a_server_that_says_nothing_is_no_cluster(start: Start, folder: Path, silent_address: str) -> None:

@@ -77,22 +77,31 @@ def test_what_waits_for_a_broadcast_group_is_not_told_as_its_members_alone_know(
     run.stops()
 
 
-def test_a_topic_that_does_not_exist_yet_is_said_and_nothing_is_wrong(
-    write_app: WriteApp, memory_broker: str, here: Here
+def test_a_topic_that_does_not_exist_yet_needs_a_person_unless_the_app_waits_for_it(
+    start: Start, write_app: WriteApp, memory_broker: str, here: Here
 ) -> None:
     write_app(APP)
-    doctor = here("doctor", "app", "--name-server", memory_broker, "--json")
+    doctor = here("doctor", "app", "--name-server", memory_broker)
+    doctor.ends(1)
+    assert "topic orders does not exist yet" in doctor.out
+    assert "group shop has no members" in doctor.out
+    assert "nothing stands still" not in doctor.out
+    run = start("run", "app", "--name-server", memory_broker, "--http", "127.0.0.1:0")
+    address = run.says(r"http://(\S+) tells")[1]
+    run.says("consuming|started")
+    doctor = here("doctor", "app", "--name-server", memory_broker, "--http", address, "--json")
     doctor.ends(0)
     said = json.loads(doctor.out)
     assert said["well"] is True
-    assert "topic orders does not exist yet" in said["findings"][0]["text"]
+    assert any("topic orders does not exist yet" in one["text"] for one in said["findings"])
+    run.stops()
 
 
 def test_without_a_cluster_it_says_what_is_missing(write_app: WriteApp, memory_broker: str, here: Here) -> None:
     write_app(APP)
     doctor = here("doctor", "app")
-    doctor.ends(1)
-    assert "no name server is set and no embedded broker serves .rocketapp/" in doctor.out
+    doctor.ends(2)
+    assert "no name server is set and no embedded broker serves .rocketapp/" in doctor.err
 
 
 def test_an_address_where_nothing_answers_is_said(write_app: WriteApp, here: Here) -> None:
@@ -122,8 +131,10 @@ def test_what_a_killed_app_of_this_folder_has_left_is_not_asked_for(
     (folder / ".rocketapp").mkdir(exist_ok=True)
     write_address(folder / ".rocketapp", "shop", memory_broker)
     doctor = here("doctor", "app", "--name-server", memory_broker)
-    doctor.ends(0)
-    assert "nothing stands still, as far as its cluster knows" in doctor.out
+    doctor.ends(1)
+    assert memory_broker not in doctor.out
+    assert "group shop has no members" in doctor.out
+    assert doctor.err == ""
 
 
 def test_an_address_of_something_else_is_a_usage_error(write_app: WriteApp, memory_broker: str, here: Here) -> None:

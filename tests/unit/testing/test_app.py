@@ -29,6 +29,25 @@ def shop() -> RocketApp:
     return RocketApp("shop")
 
 
+def test_what_the_app_has_opened_is_closed_when_a_test_fails(caplog: pytest.LogCaptureFixture) -> None:
+    app, closed = RocketApp("shop"), list[str]()
+
+    @app.on_shutdown
+    async def close() -> None:
+        await asyncio.sleep(1)
+        closed.append("database")
+
+    @app.subscribe("orders", idempotent=True)
+    async def settle(message: Message) -> None: ...
+
+    with pytest.raises(ZeroDivisionError), TestApp(app) as t:
+        t.publish("orders", b"1")
+        t.settle()
+        _ = 1 / 0
+    assert closed == ["database"]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_a_message_is_handled_when_time_may_pass() -> None:
     app = shop()
 

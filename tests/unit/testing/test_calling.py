@@ -227,7 +227,7 @@ async def test_the_clock_of_plugins_is_that_of_the_messages_and_of_a_container()
     assert isinstance(old, Skip)
     assert old.reason == "filtered"
     with TestApp(app) as t:
-        t.publish("orders", b"", delay=7200)
+        t.publish("orders", b"1", delay=7200)
         t.settle()
         assert (t.filtered, t.handled) == (1, [])
     with TestApp(RocketApp("shop", plugins=[aging], container=Parts())):

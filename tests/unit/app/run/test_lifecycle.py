@@ -8,16 +8,21 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
 
 from rocketapp import ConfigError, Message, RocketApp, Router, SendUnknown, SetupError, TransportError
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings
+from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.watch.blocked import BlockedLoop
+from rocketapp.errors import ConnectError
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.event import Event, LoopBlocked, LoopFailed
 from rocketapp.model.snapshot import HandlerStats
@@ -290,6 +295,27 @@ async def test_a_cluster_that_is_not_reached_in_time_is_a_transport_error() -> N
     settings = Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=0.2))
     with pytest.raises(TransportError, match=r"h:1: not reached within 0.2 s .*connection refused"):
         await lifecycle_of(app_of(diary), settings=settings).start()
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_there"),
+    [
+        ("connection refused", False),
+        ("its certificate is not trusted, self-signed: set client.ca_file to the authority that issued it", True),
+        ("its certificate has expired: renew it there, or correct the clock here", True),
+        ("it answers without TLS: switch TLS on there (tls.server.mode), or leave out client.tls", True),
+    ],
+)
+async def test_only_a_server_that_is_not_there_is_to_be_started(cause: str, is_there: bool) -> None:
+    async def dial(address: str, *_: Any) -> Any:
+        raise ConnectError(address, cause)
+
+    settings = Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=0.2))
+    lifecycle = Lifecycle(RocketApp("shop"), settings, World(dial=dial, clock=SystemClock(), random=Random(1)))
+    with pytest.raises(TransportError) as caught:
+        await lifecycle.start()
+    assert cause in caught.value.problem
+    assert ("start the name server" in caught.value.problem) is not is_there
 
 
 async def test_a_silent_address_server_holds_the_start_up_no_longer_than_a_silent_cluster() -> None:
