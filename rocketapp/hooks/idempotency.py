@@ -43,7 +43,9 @@ class IdempotencyStore(Protocol):
 
         A key is free when it has no mark, when its lease or its mark has expired, or when this
         same holder has it already. A free key becomes running for `lease` seconds: CLAIMED. Leases
-        of handlers that take long are renewed by the same claim.
+        of handlers that take long are renewed by the same claim. A key that another holder has is
+        RUNNING, with that holder as it claimed and the seconds left of its lease; one that is done
+        is DONE, for every holder.
         Of two callers that claim a free key at once exactly one is answered CLAIMED.
         """
         ...
@@ -87,7 +89,7 @@ class Answer:
 
     state: MarkState
     holder: str
-    """Who has it, when it is RUNNING; else empty."""
+    """Who has it, when it is RUNNING: the text of its claim, unchanged; else empty."""
     seconds: float
     """Until the lease of that holder ends, unless it is renewed; else 0."""
 

@@ -44,6 +44,7 @@ LIMIT = AppConfig().drain_timeout + 2 * SLACK + STOP_TIMEOUT
 DIRECTIVES = {
     *(f"Unit.{name}" for name in ("Description", "Wants", "After")),
     *(f"Service.{name}" for name in ("Type", "User", "StateDirectory", "WorkingDirectory", "Environment", "ExecStart")),
+    "Service.EnvironmentFile",
     *(
         f"Service.{name}"
         for name in ("KillMode", "TimeoutStopSec", "Restart", "RestartSec", "WatchdogSec", "OOMPolicy")
