@@ -22,8 +22,10 @@ PAGE = Path(__file__).parents[2] / "README.md"
 
 
 def recipe(title: str, name_server: str) -> None:
+    """Run it. Spark's process has a folder of its own, so paths are made absolute."""
     (code,) = re.findall(rf"^\*\*{re.escape(title)}.*?```python\n(.*?)```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    exec(compile(code.replace("127.0.0.1:9876", name_server), title, "exec", dont_inherit=True), {})
+    code = code.replace("127.0.0.1:9876", name_server).replace('"lake/', f'"{Path.cwd()}/lake/')
+    exec(compile(code, title, "exec", dont_inherit=True), {})
 
 
 def test_the_recipes_of_the_page(
@@ -40,7 +42,7 @@ def test_the_recipes_of_the_page(
             loader.send(topic, queue_id, some)
 
     def rows(table: str) -> list[Any]:
-        return spark.read.parquet(f"lake/{table}").collect()
+        return spark.read.parquet(str(tmp_path / "lake" / table)).collect()
 
     send("orders", range(20))
     send("orders", range(6))
