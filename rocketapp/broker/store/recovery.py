@@ -221,8 +221,8 @@ class Scan:
         self._limit = log.files_end if limit is None else limit
         self._ends_at_damage = ends_at_damage
         """Whether a bad record behind the synced position is an unfinished write, whatever follows it."""
-        self.end = 0
-        self.reason = ""
+        self.end: int = 0
+        self.reason: str = ""
         """Why the log ends before its last byte; empty when nothing unreadable follows."""
 
     def records(self, position: int) -> Iterator[Stored]:
