@@ -186,7 +186,7 @@ def run_app(how: str, point: str, is_naive: bool, written_by: str) -> None:
     if is_naive:
         append(app, appending(how, written_by, options))
     else:
-        options |= {} if how == "jdbc" else {"written_by": written_by}
+        options |= {"written_by": written_by} if how in ("parquet", "delta") else {}
         app.sink(TOPIC, format=how.removeprefix("s3-"), **{"flush_seconds": 0.3, **options})
     asyncio.run(until_killed(app))
 
