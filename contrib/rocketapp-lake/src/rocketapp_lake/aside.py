@@ -16,7 +16,7 @@ from rocketapp_lake.errors import TooManyBadRowsError
 from rocketapp_lake.lanes import Lane
 from rocketapp_lake.rebasing import rebase
 from rocketapp_lake.rows import BadRow, Rows, bad_table
-from rocketapp_lake.store import Store
+from rocketapp_lake.store import SetsAside, Store
 from rocketapp_lake.worker import Worker
 
 if TYPE_CHECKING:
@@ -108,6 +108,22 @@ class BadTable:
     def began_anew(self, to: Mapping[Lane, int]) -> None:
         """It would take new rows for old ones."""
         rebase(self._store, self._sink, to, made_at=self._now(), kind="epoch")
+
+
+class BadBeside:
+    """A table of their own, in the commit of the other rows: a bad row is in it once, whatever the database refuses."""
+
+    def __init__(self, store: SetsAside) -> None:
+        self._store = store
+
+    async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
+        self._store.set_aside(bad_table(bad))
+
+    def forget(self) -> None:
+        self._store.set_aside(None)
+
+    def began_anew(self, to: Mapping[Lane, int]) -> None:
+        """The table has no positions."""
 
 
 class BadTopic:

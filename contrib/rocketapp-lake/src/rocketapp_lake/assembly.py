@@ -11,15 +11,16 @@ from datetime import UTC, datetime
 from rocketapp import SetupError
 from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
 from rocketapp.plugin import Sink as SinkMode
-from rocketapp_lake.aside import Aside, BadTable, BadTopic, Guard, Outlet
+from rocketapp_lake.aside import Aside, BadBeside, BadTable, BadTopic, Guard, Outlet
 from rocketapp_lake.buffer import Buffer
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.declared import Sink
+from rocketapp_lake.errors import SinkError
 from rocketapp_lake.formats import known
 from rocketapp_lake.pacing import LARGEST, Pace
 from rocketapp_lake.settings import LakeConfig, storage_of
-from rocketapp_lake.store import Compacts, Growing, Store
+from rocketapp_lake.store import Compacts, Growing, SetsAside, Store
 from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import Writer
 from rocketapp_lake.writing import BatchWriter
@@ -38,27 +39,31 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
     Raises SetupError for a type that no codec of the app reads, and a store that cannot do what is asked.
     """
     format, bad_name = known()[sink.format], f"{sink.name}/bad"
-    about = replace(sink.about(format), storage=storage_of(surface.options(LakeConfig)))
+    settings = surface.options(LakeConfig)
+    about = replace(sink.about(format), storage=storage_of(settings), database=settings.database)
     try:
         store = format.new_store(about, batch_writer)
-    except ValueError as error:
+    except (SinkError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
     bad_store = None
-    if sink.bad_rows == "table":
+    if sink.bad_rows == "table" and not isinstance(store, SetsAside):
         bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=bad_name, partition_by=None, sort_by=())
         bad_store = format.new_store(bad, batch_writer)
     if sink.evolution == "add" and not isinstance(store, Growing):
         raise SetupError(sink.place, f'evolution="add": format={sink.format!r} has no add_columns')
     try:
-        rows = sink.rows(surface.reader, refuses_nul=format.refuses_nul(about))
+        rows = sink.rows(surface.reader)
     except (TypeError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
 
     def aside(worker: Worker) -> Aside:
         outlet: Outlet
-        if bad_store is None:
+        if sink.bad_rows == "topic":
             outlet = BadTopic(surface.publish, sink.bad_topic, sink.cluster, sink.name)
+        elif isinstance(store, SetsAside):
+            outlet = BadBeside(store)
         else:
+            assert bad_store is not None
             outlet = BadTable(bad_store, bad_name, worker, wall_clock)
         return Aside(rows, worker, Guard(sink.most_bad), outlet)
 

@@ -6,7 +6,7 @@ They come in pieces, as pulls brought them, of which each holds one message or s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
@@ -57,6 +57,8 @@ class Batch(Generic[P]):
     """In offset order. A lane may have none: its span is an answer without rows."""
     spans: Mapping[Lane, Span]
     reason: Reason = "rows"
+    refused: Mapping[tuple[Lane, int], str] = field(default_factory=dict)
+    """Messages, by lane and offset, whose rows the table has refused, and why: they are bad rows."""
 
     def __len__(self) -> int:
         return sum(map(self.count, self.pieces))
@@ -77,19 +79,19 @@ class Batch(Generic[P]):
             if start < span.end:
                 spans[lane] = Span(start, span.end)
                 pieces[lane] = [left for piece in self.pieces[lane] if (left := piece.since(start)) is not None]
-        return Batch(pieces, spans, self.reason)
+        return replace(self, pieces=pieces, spans=spans)
 
     def beside(self, spans: Mapping[Lane, Span]) -> Batch[P]:
         """The same with spans without rows, of lanes that it does not have."""
-        return Batch({**self.pieces, **dict.fromkeys(spans, ())}, {**self.spans, **spans}, self.reason)
+        return replace(self, pieces={**self.pieces, **dict.fromkeys(spans, ())}, spans={**self.spans, **spans})
 
     def without(self, lanes: Iterable[Lane]) -> Batch[P]:
         """The same without these lanes."""
         gone = set(lanes)
-        return Batch(
-            {lane: held for lane, held in self.pieces.items() if lane not in gone},
-            {lane: span for lane, span in self.spans.items() if lane not in gone},
-            self.reason,
+        return replace(
+            self,
+            pieces={lane: held for lane, held in self.pieces.items() if lane not in gone},
+            spans={lane: span for lane, span in self.spans.items() if lane not in gone},
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rocketapp import RocketAppError
-from rocketapp_lake.operating import JARS, NAME, TABLE, URL, USER, compact, rebase
+from rocketapp_lake.operating import NAME, TABLE, URL, compact, rebase
 from rocketapp_lake.records import Commit
 from rocketapp_lake.showing import Shown, database_of, left_over, meant, shown, shown_in_database
 
@@ -43,20 +43,17 @@ command.add_command(rebase)
     help="How many of the newest commits to show as well.",
 )
 @URL
-@USER
-@JARS
-def show(*, table: str, name: str | None, commits: int, url: str | None, user: str | None, jars: str) -> None:
+def show(*, table: str, name: str | None, commits: int, url: str | None) -> None:
     """Where the sinks of a table stand: newest commit, and the next offset of each queue.
 
-    TABLE is the directory of a Parquet or Delta table, catalog.namespace.table of an Iceberg table, or with --url the
-    name of a table of a database.
+    TABLE is the directory of a Parquet or Delta table, catalog.namespace.table of an Iceberg table, or the name of a
+    table of a database.
     """
-    if url is None:
+    database = database_of(table, url)
+    if database is None:
         found, staged = shown(table, name), left_over(table)
     else:
-        with database_of(url, user, jars) as database:
-            all_sinks, staged = shown_in_database(table, database)
-        found = meant(table, all_sinks, name)
+        found, staged = meant(table, shown_in_database(table, database), name), None
     for one in found:
         _show(one, commits)
     if staged is not None:

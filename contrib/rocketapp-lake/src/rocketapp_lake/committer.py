@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic
 
 from rocketapp_lake.batches import Batch, P
-from rocketapp_lake.errors import FencedError, GapError, SinkError
+from rocketapp_lake.errors import FencedError, GapError, RefusedRowsError, SinkError
 from rocketapp_lake.evolution import Evolution, grown
 from rocketapp_lake.lanes import Fit, advanced, fit
 from rocketapp_lake.records import Commit, Head
@@ -133,6 +133,16 @@ class Attempt(Generic[P]):
         """Go on with this part of it."""
         if batch.spans.keys() != self.batch.spans.keys():
             self.batch, self._made = batch, None
+
+    def refuses(self, error: RefusedRowsError) -> bool:
+        """Note which rows the table refuses: the next attempt takes them for bad ones.
+
+        False when all of them were noted before: then the table does not take what bad rows become either.
+        """
+        if error.places.keys() <= self.batch.refused.keys():
+            return False
+        self.batch, self._made = replace(self.batch, refused={**self.batch.refused, **error.places}), None
+        return True
 
     def _is_ours(self) -> bool:
         """Whether the last commit was ours: a store may pass over a repeated one without a word."""

@@ -142,14 +142,11 @@ class Sink:
         """None where bodies are stored as they are. Raises TypeError for a type without columns."""
         return None if self.schema is None else columns_of(self.schema)
 
-    def rows(self, reader: Callable[[Any, str | None], Read], *, refuses_nul: bool) -> Rows:
-        """`reader`: what makes payloads of a type, and of the content type of bodies that do not say theirs.
-
-        `refuses_nul`: the table cannot hold texts with a NUL.
-        """
+    def rows(self, reader: Callable[[Any, str | None], Read]) -> Rows:
+        """`reader`: what makes payloads of a type, and of the content type of bodies that do not say theirs."""
         columns = self.columns()
         read = None if columns is None else reader(columns.kind, content_type_of(self.codec))
-        return Rows(columns, read, self.bad_rows, lambda: self.transform, refuses_nul=refuses_nul)
+        return Rows(columns, read, self.bad_rows, lambda: self.transform)
 
     @property
     def key(self) -> tuple[str, str, str]:

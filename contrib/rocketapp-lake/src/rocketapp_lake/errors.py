@@ -16,6 +16,19 @@ class FencedError(RocketAppError):
     """Another owner has published this sequence number; nothing of ours is in the table. Load, and look again."""
 
 
+class RefusedRowsError(SinkError):
+    """The table refuses rows of these messages; nothing of their batch is in it."""
+
+    def __init__(self, places: Mapping[tuple[Lane, int], str]) -> None:
+        """`places`: the lane and the offset of each, with the reason."""
+        (lane, offset), reason = next(iter(places.items()))
+        super().__init__(f"{lane} #{offset} is refused by the table: {reason}")
+        self.places = places
+
+    def __reduce__(self) -> tuple[type[RefusedRowsError], tuple[Mapping[tuple[Lane, int], str]]]:
+        return RefusedRowsError, (self.places,)
+
+
 class GapError(SinkError):
     """The table lacks what lies below these rows: it was set back, and its queues have to be read again from there."""
 

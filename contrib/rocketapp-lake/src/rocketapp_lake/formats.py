@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
+from rocketapp_lake.errors import SinkError
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.staging import Write
 from rocketapp_lake.store import Store
@@ -37,6 +37,8 @@ class TableOptions:
     """Columns by which the rows of a file are sorted."""
     storage: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
     """Options of the object store that the table is in, as its library has them; secrets are among them."""
+    database: str = dataclasses.field(default="", repr=False)
+    """The url of the database that the settings name."""
     options: Any = None
     """The format's own options, an object of the class that the format names."""
 
@@ -60,8 +62,6 @@ class Format:
     """Why a sink cannot have this table; None when it can. Asked where the sink is declared."""
     is_sorted: bool = False
     """Its store minds `sort_by`; otherwise that is refused."""
-    refuses_nul: Callable[[TableOptions], bool] = lambda about: False
-    """Whether the table cannot hold texts with a NUL: such rows are bad ones then."""
     compaction: str = "the format has none"
     """For a store without compaction: what does it instead."""
     written_by: Callable[[TableOptions, str], str] = lambda about, default: "arrow"
@@ -186,44 +186,37 @@ def delta_problem(about: TableOptions) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JdbcOptions:
-    """What `app.sink` takes for `format="jdbc"`."""
+class SqlOptions:
+    """What `app.sink` takes for `format="sql"`."""
 
-    url: str = dataclasses.field(repr=False)
-    """`jdbc:...`, as the driver takes it."""
-    user: str | None = None
-    password: str | None = dataclasses.field(default=None, repr=False)
+    url: str | None = dataclasses.field(default=None, repr=False)
+    """As SQLAlchemy takes it; None: that of the settings."""
+    merge_on: str | Sequence[str] = ()
+    """Columns of a unique key: a row replaces the one with the same values."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.url, str) or not self.url.startswith("jdbc:"):
-            raise ValueError("url= begins with jdbc:, as in jdbc:postgresql://127.0.0.1/shop")
-        for name, value in (("user", self.user), ("password", self.password)):
-            if value is not None and not isinstance(value, str):
-                raise ValueError(f"{name}= is a text")
+        if self.url is not None and (not isinstance(self.url, str) or "://" not in self.url):
+            raise ValueError("url= is a text as postgresql+psycopg://user@127.0.0.1/shop")
+        if not all(isinstance(name, str) and name for name in self.keys):
+            raise ValueError(f"merge_on={self.merge_on!r}: give names of columns")
 
     @property
-    def place(self) -> str:
-        """The url without what may be a secret: its parameters, and what lies before an `@`."""
-        return re.sub(r"^(jdbc:[^:]*:).*@", r"\1...@", re.split(r"[?;]", self.url)[0])
-
-    def masked(self, text: str) -> str:
-        """The same without secrets, in which drivers repeat what they were given."""
-        text = text.replace(self.url, self.place)
-        return text.replace(self.password, "***") if self.password else text
+    def keys(self) -> tuple[str, ...]:
+        """The columns of `merge_on`."""
+        return (self.merge_on,) if isinstance(self.merge_on, str) else tuple(self.merge_on)
 
 
-def jdbc(about: TableOptions, writer: Any) -> Store:
-    from rocketapp_pyspark.database import Database
-    from rocketapp_pyspark.jdbc import JdbcStore
+def sql(about: TableOptions, writer: BatchWriter | None) -> Store:
+    from rocketapp_lake.sql import SqlStore
+    from rocketapp_lake.sql_loading import Database
 
-    return JdbcStore(os.fspath(about.table), about.sink, Database(writer.spark, about.options))
+    url = about.options.url or about.database
+    if not url:
+        raise SinkError("format='sql' has no database: give url=, or lake.database in the settings")
+    return SqlStore(os.fspath(about.table), about.sink, Database(url), merge_on=about.options.keys)
 
 
-def is_postgresql(about: TableOptions) -> bool:
-    return str(about.options.url).startswith("jdbc:postgresql:")
-
-
-def jdbc_problem(about: TableOptions) -> str | None:
+def sql_problem(about: TableOptions) -> str | None:
     if about.partition_by is not None:
         return f"partition_by={about.partition_by!r}: a table of a database has the partitions that it was created with"
     parts = os.fspath(about.table).split(".")
@@ -252,16 +245,14 @@ BUILT_IN: dict[str, Format] = {
         is_sorted=True,
         compaction="pyiceberg has none: Spark's procedure rewrite_data_files puts files together, beside running apps",
     ),
-    "jdbc": Format(
-        new_store=jdbc,
-        options=JdbcOptions,
-        problem=jdbc_problem,
-        written_by=lambda about, default: "spark",
-        refuses_nul=is_postgresql,
+    "sql": Format(
+        new_store=sql,
+        options=SqlOptions,
+        problem=sql_problem,
         compaction="a database sees to its files itself, as PostgreSQL by VACUUM",
     ),
 }
-EXTRAS = {"iceberg": ("pyiceberg", "lake"), "jdbc": ("rocketapp_pyspark", "spark")}
+EXTRAS = {"iceberg": ("pyiceberg", "lake"), "sql": ("sqlalchemy", "lake")}
 """The library of a format, and the extra of rocketapp that brings it along."""
 _registered: dict[str, Format] = {}
 

@@ -18,9 +18,7 @@ from rocketapp_lake.store import TARGET_FILE_SIZE, Compacts, Store
 
 MIB = 1024 * 1024
 TABLE = click.argument("table")
-URL = click.option("--url", help="The database of the table, as jdbc:...; the password is in ROCKETAPP_SINK_PASSWORD.")
-USER = click.option("--user", help="Who logs in there.")
-JARS = click.option("--jars", default="", help="The jar of its JDBC driver.")
+URL = click.option("--url", help="The database of the table; without it, that of ROCKETAPP_LAKE__DATABASE.")
 NAME = click.option("--name", default=None, help="One sink; without it, all sinks of the table.")
 
 
@@ -55,7 +53,7 @@ def store_of(table: str, sink: str) -> Store:
 def compact(table: str, name: str | None, target_file_size: int) -> None:
     """Put the small files of a Delta table together. Positions stay as they are."""
     if not is_iceberg(table) and not is_delta(table) and not Path(table).is_dir():
-        of_database = BUILT_IN["jdbc"].compaction
+        of_database = BUILT_IN["sql"].compaction
         raise click.UsageError(f"{table} is not a directory; if it is a table of a database, {of_database}")
     for one in names_of(table, name):
         store = store_of(table, one)
@@ -82,31 +80,20 @@ def compact(table: str, name: str | None, target_file_size: int) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
 @URL
-@USER
-@JARS
-def rebase(
-    *,
-    table: str,
-    name: str | None,
-    positions: tuple[str, ...],
-    dry_run: bool,
-    url: str | None,
-    user: str | None,
-    jars: str,
-) -> None:
+def rebase(*, table: str, name: str | None, positions: tuple[str, ...], dry_run: bool, url: str | None) -> None:
     """Set where queues of a sink go on, by a commit of its own; queues that are not named stay.
 
     Set back, messages are stored again; set forward, those between are left out. Running apps notice it.
     """
     to = _positions(positions)
-    if url is None:
+    database = database_of(table, url)
+    if database is None:
         _rebase(table, names_of(table, name), store_of, to, dry_run=dry_run)
         return
-    with database_of(url, user, jars) as database:
-        from rocketapp_pyspark.jdbc import JdbcStore
+    from rocketapp_lake.sql import SqlStore
 
-        names = [one.name for one in meant(table, shown_in_database(table, database)[0], name)]
-        _rebase(table, names, lambda path, sink: JdbcStore(path, sink, database), to, dry_run=dry_run)
+    names = [one.name for one in meant(table, shown_in_database(table, database), name)]
+    _rebase(table, names, lambda path, sink: SqlStore(path, sink, database), to, dry_run=dry_run)
 
 
 def _rebase(

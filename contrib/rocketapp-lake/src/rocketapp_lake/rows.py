@@ -63,14 +63,11 @@ class Rows:
         read: Read | None,
         bad_rows: BadRows,
         transform: Callable[[], Transform | None],
-        *,
-        refuses_nul: bool = False,
     ) -> None:
         """`columns`: of the declared type, or None for the bodies themselves, which `read` is not needed for.
 
-        `transform` gives the user's function, if any. `refuses_nul`: the table cannot hold texts with a NUL.
+        `transform` gives the user's function, if any.
         """
-        self._refuses_nul = refuses_nul
         self._columns, self._read, self._bad_rows, self._transform = columns, read, bad_rows, transform
         own = PLAIN if columns is None else columns.schema
         problem = PROBLEM if bad_rows == "column" else ()
@@ -103,13 +100,14 @@ class Rows:
         self._last = None
 
     def _decode(self, batch: Batch[StoredRecords]) -> Decoded:
-        table = self._bodies(batch)
+        refused = {} if self._bad_rows == "fail" else batch.refused
+        table = None if refused else self._bodies(batch)
         if table is not None:
             self.bad_count = 0
             return Decoded(table, ())
         lanes = [(lane, batch.count(lane)) for lane in batch.pieces]
         messages = [message for held in batch.pieces.values() for piece in held for message in piece.messages()]
-        problems = dict[int, str]()
+        problems = _numbered(lanes, messages, refused)
         arrays = self._arrays(self._values(messages, problems), problems)
         self.bad_count = len(problems)
         bad = [BadRow(lane, message, problems[number]) for number, lane, message in _located(lanes, messages, problems)]
@@ -143,8 +141,6 @@ class Rows:
         entries = Entries(records.properties())
         tags, keys = (texts(entries.values(name)) for name in (TAGS, KEYS))
         arrays = [records.bodies(), tags, keys.fill_null("")]
-        if self._refuses_nul and rows_with_nul(arrays, self._own):
-            return None
         if self._bad_rows == "column":
             arrays += [pa.nulls(len(records), field.type) for field in PROBLEM]
         offsets, stored = (pa.array(records.field(field)) for field in (QUEUE_OFFSET, STORED))
@@ -152,10 +148,13 @@ class Rows:
         return pa.RecordBatch.from_arrays([*arrays, *places], schema=self.schema)
 
     def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
-        """The values of each row. Of what cannot be a row the reason is noted down by its number."""
+        """The values of each row. `problems`: why some cannot be one, by number; what else cannot is noted there."""
         read, values = self._reading(), list[Any]()
         empty = (None,) * len(self._own)
         for number, message in enumerate(messages):
+            if number in problems:
+                values.append(empty)
+                continue
             try:
                 values.append(read(message))
             except (ValueError, RocketAppError) as error:
@@ -175,10 +174,7 @@ class Rows:
         columns = list(zip(*values, strict=True)) or [() for _ in self._own]
         plain = [self._plain(number, column) for number, column in enumerate(columns)]
         try:
-            arrays = [pa.array(column, field.type) for column, field in zip(plain, self._own, strict=True)]
-            found = rows_with_nul(arrays, self._own) if self._refuses_nul else []
-            if not found:
-                return arrays
+            return [pa.array(column, field.type) for column, field in zip(plain, self._own, strict=True)]
         except _NO_ARRAY:
             found = [one for column, field in zip(plain, self._own, strict=True) for one in _misfits(column, field)]
             if not found:
@@ -273,6 +269,17 @@ def _located(
     return [(number, of_row[number], messages[number]) for number in sorted(problems)]
 
 
+def _numbered(
+    lanes: Sequence[tuple[Lane, int]], messages: Sequence[Message], refused: Mapping[tuple[Lane, int], str]
+) -> dict[int, str]:
+    """What the table says of rows that it has refused, by their number."""
+    if not refused:
+        return {}
+    of_row = [lane for lane, count in lanes for _ in range(count)]
+    places = enumerate(zip(of_row, messages, strict=True))
+    return {number: refused[place] for number, (lane, one) in places if (place := (lane, one.offset)) in refused}
+
+
 def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
     found = []
     for number, value in enumerate(column):
@@ -286,32 +293,9 @@ def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
 NUL = "\x00"
 
 
-def rows_with_nul(arrays: Sequence[pa.Array], fields: Sequence[pa.Field]) -> list[tuple[int, str]]:
-    """The number of each row that has one, in a text or a list of texts, and which field it is."""
-    found = []
-    for array, field in zip(arrays, fields, strict=True):
-        if pa.types.is_string(field.type):
-            numbers = _marked(array)
-        elif pa.types.is_list(field.type) and pa.types.is_string(field.type.value_type):
-            parents = pc.list_parent_indices(array)
-            numbers = sorted({parents[number].as_py() for number in _marked(pc.list_flatten(array))})
-        else:
-            continue
-        found += [
-            (number, f"field {field.name}: the text has a NUL, which the database cannot hold") for number in numbers
-        ]
-    return found
-
-
 def without_nul(text: str) -> str:
     """The same with a sign in its place that every table holds."""
     return text.replace(NUL, "\N{REPLACEMENT CHARACTER}")
-
-
-def _marked(texts: pa.Array) -> list[int]:
-    has = pc.match_substring(texts, NUL)
-    numbers: list[int] = pc.indices_nonzero(pc.fill_null(has, False)).to_pylist()
-    return numbers
 
 
 def transformed(transform: Transform, table: pa.Table) -> pa.Table | None:

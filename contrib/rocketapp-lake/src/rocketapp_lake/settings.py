@@ -12,6 +12,7 @@ from rocketapp.plugin import option
 class LakeConfig:
     """The table `lake` of the settings."""
 
+    database: str = option("", 'The database of sinks with format="sql" that have no url=.', secret=True)
     storage: tuple[str, ...] = option(
         (), "Options of object stores, each as name=value, as deltalake takes them.", secret=True
     )

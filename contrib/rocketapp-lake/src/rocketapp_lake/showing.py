@@ -1,10 +1,9 @@
-"""Where the sinks of a table stand, read from the table alone. For one of a database that needs a JVM."""
+"""Where the sinks of a table stand, read from the table alone."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +11,6 @@ from urllib.parse import unquote
 
 import click
 
-from rocketapp_lake.errors import SinkError
-from rocketapp_lake.formats import JdbcOptions
 from rocketapp_lake.lanes import Vector
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
@@ -21,7 +18,7 @@ from rocketapp_lake.records import Commit
 from rocketapp_lake.staging import STAGING
 
 if TYPE_CHECKING:
-    from rocketapp_pyspark.database import Database
+    from rocketapp_lake.sql_loading import Database
 
 DELTA_LOG = "_delta_log"
 
@@ -117,41 +114,26 @@ def _iceberg(name: str) -> list[Shown]:
     ]
 
 
-PASSWORD = "ROCKETAPP_SINK_PASSWORD"
-"""The variable of the environment with the password: others see the arguments of a command."""
+URL = "ROCKETAPP_LAKE__DATABASE"
+"""The variable of the environment with the url of the database: others see the arguments of a command."""
 
 
-@contextmanager
-def database_of(url: str, user: str | None, jars: str) -> Iterator[Database]:
-    """Within: a database for a command. `jars`: its driver, several with commas.
-
-    Raises ClickException when the database cannot be asked.
-    """
+def database_of(table: str, url: str | None) -> Database | None:
+    """The database that a command means; None for a table of files. Raises UsageError for a url that cannot be used."""
+    if url is None and not is_iceberg(table) and "/" not in table and not Path(table).exists():
+        url = os.environ.get(URL)
+    if url is None:
+        return None
     try:
-        from rocketapp_pyspark.database import Database, DatabaseError
-        from rocketapp_pyspark.session import Spark
+        from rocketapp_lake.sql_loading import Database
     except ImportError:
-        raise click.UsageError("--url needs Spark: pip install 'rocketapp[spark]'") from None
-    try:
-        options = JdbcOptions(url=url, user=user, password=os.environ.get(PASSWORD))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    spark = Spark("local[1]", {"spark.jars": jars})
-    try:
-        yield Database(spark, options)
-    except (DatabaseError, SinkError) as error:
-        raise click.ClickException(str(error)) from None
-    finally:
-        spark.stop()
+        raise click.UsageError(f"{table} is a table of a database: pip install 'rocketapp[lake]'") from None
+    return Database(url)
 
 
-def shown_in_database(table: str, database: Database) -> tuple[Sequence[Shown], int]:
-    """The sinks of a table, and how many batches are staged."""
-    from rocketapp_pyspark.jdbc import JdbcStore
+def shown_in_database(table: str, database: Database) -> Sequence[Shown]:
+    """The sinks of a table."""
+    from rocketapp_lake.sql import SqlStore
 
-    any_sink = JdbcStore(table, "", database)
-    found = []
-    for store in (JdbcStore(table, name, database) for name in any_sink.sinks()):
-        head = store.load()
-        found.append(Shown(store.sink, head.sequence, head.vector, store.log()))
-    return found, any_sink.left_over()
+    stores = [SqlStore(table, name, database) for name in SqlStore(table, "", database).sinks()]
+    return [_of(commits) for commits in (store.log() for store in stores) if commits]

@@ -20,10 +20,10 @@ class SinkOptions(TypedDict, total=False):
     """The keywords of `app.sink`."""
 
     table: Required[str | os.PathLike[str]]
-    """The place of the table: for Parquet and Delta a directory, for `"jdbc"` a name, for
+    """The place of the table: for Parquet and Delta a directory, for `"sql"` a name, for
     `"iceberg"` `catalog.namespace.table`."""
     format: str
-    """`"parquet"`, `"delta"`, `"iceberg"`, `"jdbc"`, or a name that was given to `register_format`."""
+    """`"parquet"`, `"delta"`, `"iceberg"`, `"sql"`, or a name that was given to `register_format`."""
     schema: Any
     """What bodies are decoded as: a dataclass, msgspec Struct (or a union of tagged ones), TypedDict, pydantic model or
     Protobuf class, a pyarrow schema, or Spark DDL; None stores bodies, tags and keys."""
@@ -73,9 +73,9 @@ class SinkOptions(TypedDict, total=False):
     target_file_size: int
     """Bytes of the files that a compaction makes, at most."""
     url: str
-    """For `format="jdbc"`: where the database is, as its driver takes it."""
-    user: str | None
-    password: str | None
+    """For `format="sql"`: the database, as SQLAlchemy takes it; without it, `lake.database` of the settings."""
+    merge_on: str | Sequence[str]
+    """For `format="sql"`: columns of a unique key; a row replaces the one with the same values."""
 
 
 def sink(app: RocketApp, topic: str, **options: Unpack[SinkOptions]) -> Callable[[Transform], Transform]:

@@ -19,7 +19,7 @@ from rocketapp_lake.buffer import Buffer
 from rocketapp_lake.committer import Attempt, Done
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
-from rocketapp_lake.errors import GapError, SinkError, TooManyBadRowsError
+from rocketapp_lake.errors import GapError, RefusedRowsError, SinkError, TooManyBadRowsError
 from rocketapp_lake.evolution import Evolution
 from rocketapp_lake.lanes import Lane, Span, lane_of, lost
 from rocketapp_lake.pacing import STUBBORN, Pace, Retries
@@ -288,6 +288,8 @@ class Writer:
                 continue
             except Exception as error:
                 self._head = None
+                if isinstance(error, RefusedRowsError) and attempt.refuses(error):
+                    continue
                 self._is_stuck = isinstance(error, SinkError)
                 self._changed.set()
                 text = f"sink {self.name} cannot write its batch: {type(error).__name__}: {error}"

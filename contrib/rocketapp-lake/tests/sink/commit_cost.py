@@ -1,6 +1,6 @@
 """What a commit of a thousand rows costs, from the batch to the answer that it is there.
 
-    python commit_cost.py --format jdbc --commits 20
+    python commit_cost.py --format sql --commits 20
     python commit_cost.py --format delta --commits 3000 --queues 16
 
 The last line is a JSON object: seconds of each part, the median of all commits but the first three. Above it is the CPU
@@ -20,7 +20,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import postgres
 import pyarrow as pa
 from targets import SINK, target
 
@@ -74,10 +73,9 @@ def main() -> int:
     parser.add_argument("--queues", type=int, default=1)
     parser.add_argument("--written-by", choices=("spark", "arrow"))
     given = parser.parse_args()
-    conf = {} if postgres.driver() is None else {"spark.jars": str(postgres.driver())}
     format, writer = known()[given.format], None
     if given.written_by == "spark":
-        writer = SparkWriter(Spark("local[2]", conf))
+        writer = SparkWriter(Spark("local[2]", {}))
     with tempfile.TemporaryDirectory() as directory, target(Path(directory), given.format, False) as table:
         keywords = {**table.options(), **({"written_by": given.written_by} if given.written_by else {})}
         about = TableOptions(table=keywords.pop("table"), sink=SINK, options=format.make_options(keywords, ()))

@@ -1,7 +1,7 @@
 """Kills an app with a sink, and counts what its table lacks and what it has twice.
 
     python kills.py --kills 30                      at random moments, each after two commits, into a Delta table
-    python kills.py --kills 30 --format parquet     into a directory of Parquet files; `iceberg`, `s3-iceberg`, `jdbc`
+    python kills.py --kills 30 --format parquet     into a directory of Parquet files; `iceberg`, `s3-iceberg`, `sql` (PostgreSQL)
     python kills.py --kills 30 --written-by spark   by Spark
     python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
     python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
@@ -34,21 +34,20 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-import postgres
 import pyarrow as pa
+import sqlalchemy as sa
 from pyiceberg.table import Transaction
 from targets import COLUMNS, Target, target
 
 from rocketapp import Message, RocketApp
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.testing.broker import serving
-from rocketapp_lake import LakePlugin
+from rocketapp_lake import LakePlugin, sql
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import ParquetLog
+from rocketapp_lake.sql import SqlStore
 from rocketapp_lake.writing import by_arrow
-from rocketapp_pyspark.database import Database, JdbcOptions
-from rocketapp_pyspark.jdbc import JdbcStore, Loading
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
 
@@ -71,7 +70,7 @@ def die() -> None:
 
 def die_at(how: str, point: str) -> None:
     """The second commit of this process ends at this point."""
-    {"delta": die_at_delta, "iceberg": die_at_iceberg, "jdbc": die_at_sql, "parquet": die_at_file}[
+    {"delta": die_at_delta, "iceberg": die_at_iceberg, "sql": die_at_sql, "parquet": die_at_file}[
         how.removeprefix("s3-")
     ](point)
 
@@ -110,30 +109,31 @@ def die_at_iceberg(point: str) -> None:
 
 
 def die_at_sql(point: str) -> None:
-    store: Any = JdbcStore
-    publish, copy, drop = store._publish, store._copy, store._drop
+    store: Any = SqlStore
+    fence, commit, load = store._fence, store.commit, sql.halved
     calls: Counter[str] = Counter()
 
     def is_due(at: str) -> bool:
         calls[at] += 1
         return at == point and calls[at] == 2
 
-    def dying_publish(self: Any, *given: Any) -> None:
-        if is_due("staged"):
-            die()
-        publish(self, *given)
-
-    def dying_copy(self: Any, *given: Any) -> None:
-        copy(self, *given)
-        if is_due("copied"):
+    def dying_fence(self: Any, *given: Any) -> None:
+        fence(self, *given)
+        if is_due("fenced"):
             die()
 
-    def dying_drop(self: Any, *given: Any) -> Any:
+    def dying_load(*given: Any) -> Any:
+        found = load(*given)
+        if is_due("loaded"):
+            die()
+        return found
+
+    def dying_commit(self: Any, *given: Any) -> None:
+        commit(self, *given)
         if is_due("committed"):
             die()
-        return drop(self, *given)
 
-    store._publish, store._copy, store._drop = dying_publish, dying_copy, dying_drop
+    store._fence, store.commit, sql.halved = dying_fence, dying_commit, dying_load
 
 
 def die_at_file(point: str) -> None:
@@ -194,11 +194,27 @@ def run_app(how: str, point: str, is_naive: bool, written_by: str) -> None:
 def appending(how: str, written_by: str, options: dict[str, Any]) -> Callable[[pa.Table], None]:
     """What stores a batch at once."""
     table = options.pop("table")
-    if how == "jdbc":
-        database = Database(Spark("local[2]", {"spark.jars": str(postgres.driver())}), JdbcOptions(**options))
-        return lambda rows: Loading(database, rows).into(table)
+    if how == "sql":
+        return inserting(table, options["url"])
     write = by_arrow() if written_by == "arrow" else by_spark(Spark("local[2]", {}))
     return lambda rows: write(rows, Path(table) / f"{time.time_ns()}")
+
+
+def inserting(table: str, url: str) -> Callable[[pa.Table], None]:
+    engine = sa.create_engine(url)
+    columns = [sa.Column(name, sa.LargeBinary if name == "body" else sa.Text) for name in COLUMNS]
+    target = sa.Table(table, sa.MetaData(), *columns)
+    target.create(engine, checkfirst=True)
+
+    def insert(rows: pa.Table) -> None:
+        with engine.begin() as connection:
+            connection.execute(sa.insert(target), [{**row, **_places(row)} for row in rows.to_pylist()])
+
+    return insert
+
+
+def _places(row: dict[str, Any]) -> dict[str, str]:
+    return {name: str(row[name]) for name in COLUMNS[:4]}
 
 
 def append(app: RocketApp, write: Callable[[pa.Table], None]) -> None:
@@ -401,8 +417,7 @@ def main() -> int:
     os.environ["ROCKETAPP_CONSUMER__CRASH_DIR"] = ""
     os.environ["ROCKETAPP_CONSUMER__JOIN_TIMEOUT"] = "0"
     os.environ["ROCKETAPP_CLIENT__HEARTBEAT_INTERVAL"] = "0.5"
-    if (driver := postgres.driver()) is not None:
-        os.environ["ROCKETAPP_SPARK__CONF"] = f"spark.jars={driver},spark.driver.memory=1g"
+    os.environ["ROCKETAPP_SPARK__CONF"] = "spark.driver.memory=1g"
     with (
         tempfile.TemporaryDirectory() as directory,
         serving(BROKER) as address,

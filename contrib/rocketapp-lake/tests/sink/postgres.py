@@ -1,4 +1,4 @@
-"""A real PostgreSQL from its wheel, on a port of loopback: JDBC drivers know no other sockets."""
+"""A real PostgreSQL from its wheel, on a port of loopback, with a password."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import psycopg
 from psycopg.rows import dict_row
 
 USER, PASSWORD = "shop", "open sesame"
-DRIVERS = Path(__file__).parents[4] / ".cache" / "spark-jars"
-"""The jars of pom.xml, fetched by `make test`."""
-MISSING = "the JDBC driver of PostgreSQL is missing: `make test` fetches it with Maven"
-
-
-def driver() -> Path | None:
-    """The jar of the JDBC driver."""
-    return next(iter(DRIVERS.glob("postgresql-*.jar")), None)
 
 
 @dataclass(frozen=True)
@@ -45,10 +38,10 @@ class Server:
         )
 
     def create(self, database: str) -> str:
-        """Its url for JDBC."""
+        """Its url."""
         with self.connect() as connection:
             connection.execute(f"CREATE DATABASE {database}")  # type: ignore[call-overload]
-        return f"jdbc:postgresql://127.0.0.1:{self.port}/{database}"
+        return f"postgresql+psycopg://{USER}:{quote(PASSWORD)}@127.0.0.1:{self.port}/{database}"
 
 
 @contextmanager

@@ -88,15 +88,15 @@ def _is_whole(file: Path) -> bool:
 class Table:
     """Of a PostgreSQL."""
 
-    points = ("staged", "copied", "committed")
-    """Before the transaction, at its end, and behind it, before it is read back."""
+    points = ("fenced", "loaded", "committed")
+    """In the transaction, before and behind the rows, and when it is over, before it is read back."""
 
     def __init__(self, server: postgres.Server, is_naive: bool) -> None:
         self._url, self._connection = server.create("shop"), server.connect("shop")
         self._commits = "SELECT count(DISTINCT xmin::text) AS n FROM orders" if is_naive else _COMMITS
 
     def options(self) -> dict[str, Any]:
-        return {"table": "orders", "url": self._url, "user": postgres.USER, "password": postgres.PASSWORD}
+        return {"table": "orders", "url": self._url}
 
     def end(self) -> None:
         """A transaction is done or not."""
@@ -184,7 +184,7 @@ class Iceberg:
         return self._catalog.load_table("shop.orders")
 
 
-_COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
+_COMMITS = "SELECT coalesce(max(sequence), 0) AS n FROM rmq_commits"
 
 
 @contextmanager
@@ -196,7 +196,7 @@ def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = Fa
             yield Iceberg(directory, bucket)
     elif format == "iceberg" and not is_naive:
         yield Iceberg(directory)
-    elif format != "jdbc":
+    elif format != "sql":
         yield Directory(directory / "table", is_naive)
     else:
         with postgres.serving() as server:

@@ -19,7 +19,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rocketapp_lake.columns import TIMESTAMP, Columns
 from rocketapp_lake.ddl import schema_of_ddl
 from rocketapp_lake.declared import columns_of
-from rocketapp_lake.rows import rows_with_nul
 
 
 class State(enum.Enum):
@@ -265,18 +264,3 @@ def test_a_protobuf_class_has_columns_and_rows() -> None:
 def test_a_protobuf_class_that_holds_itself_is_refused() -> None:
     with pytest.raises(TypeError, match="DescriptorProto holds itself"):
         columns_of(DescriptorProto)
-
-
-@pytest.mark.parametrize(
-    ("values", "kind", "bad"),
-    [
-        (["a", "\0", None, "b\0c"], pa.string(), [1, 3]),
-        ([["a"], [], None, ["b", "\0", "\0"]], pa.list_(pa.string()), [3]),
-        ([b"\0"], pa.binary(), []),
-        ([], pa.string(), []),
-    ],
-)
-def test_rows_with_a_nul_in_a_text_are_found(values: list[Any], kind: pa.DataType, bad: list[int]) -> None:
-    field = pa.field("text", kind)
-    problem = "field text: the text has a NUL, which the database cannot hold"
-    assert rows_with_nul([pa.array(values, kind)], [field]) == [(number, problem) for number in bad]

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import postgres
 import pytest
 
 KILLS = Path(__file__).with_name("kills.py")
@@ -48,10 +47,8 @@ def test_the_same_deaths_double_rows_where_a_handler_appends_its_batch() -> None
 
 
 @pytest.mark.slow
-def test_deaths_before_in_and_behind_a_transaction_lose_and_double_nothing(java: None) -> None:
-    if postgres.driver() is None:
-        pytest.skip(postgres.MISSING)
-    found = run("--points", "--format", "jdbc")
+def test_deaths_in_and_behind_a_transaction_and_between_them_lose_and_double_nothing() -> None:
+    found = run("--points", "--kills", "2", "--format", "sql")
     assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
     assert (found["points"], found["messages"] > 0) == (3, True)
 

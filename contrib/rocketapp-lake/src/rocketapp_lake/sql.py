@@ -1,0 +1,256 @@
+"""A table of a database: rows and positions in one of its transactions.
+
+    <schema>.rmq_commits     one row per commit: the sink's number for it, its batch, and where the sink stands with it
+
+A transaction begins with the fence: the commit before is marked as followed, if it is the newest one, and the new one
+is added behind it. Of two owners the second one waits there, and then changes no row. Only an owner that has passed the
+fence loads rows, so that a row which the database refuses is a bad row, and not one that another owner has stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+
+from rocketapp import RocketAppError
+from rocketapp_lake.columns import COORDINATES
+from rocketapp_lake.errors import FencedError, RefusedRowsError, SinkError
+from rocketapp_lake.lanes import Lane
+from rocketapp_lake.records import Commit, Head, decode, encode, to_json
+from rocketapp_lake.sql_loading import Database, column_of, halved, loading_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COMMITS = "rmq_commits"
+KEPT = 1_000
+"""Commits of a sink that the table keeps."""
+PLACE = ("_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset")
+LONGEST_NAME = 200
+
+
+class DatabaseError(RocketAppError):
+    """The database cannot be reached, or has broken off: it may be asked again."""
+
+
+class SqlStore:
+    """One sink in one table (rocketapp_lake.store.Store)."""
+
+    def __init__(self, table: str, sink: str, database: Database, *, merge_on: Sequence[str] = ()) -> None:
+        """`table`: its name, with or without `schema.` in front. `merge_on`: columns by which rows replace others."""
+        self.sink, self._database, self._merge_on = sink, database, tuple(merge_on)
+        self._schema, _, self._name = table.rpartition(".")
+        self._log = _log_in(self._schema or None)
+        self._ours = (self._log.c.table_name == self._name) & (self._log.c.sink == sink)
+        self._has_log = False
+        self._tables: dict[str, sa.Table] = {}
+        """Those that are there, as they were found."""
+        self._beside: pa.Table | None = None
+
+    def __repr__(self) -> str:
+        return f"<SqlStore {self._database.place} {self._name} of {self.sink}>"
+
+    def load(self) -> Head:
+        newest = self._commits(1)
+        if not newest:
+            return Head()
+        commit = newest[0]
+        return Head(sequence=commit.sequence, batch=commit.batch, vector=commit.vector, schema=commit.schema)
+
+    def check(self, rows: pa.Table) -> None:
+        """Whether the table has their columns. What it says to each row is known when they are loaded."""
+        with self._told(), self._database.connected() as connection:
+            table = self._found(connection, self._name)
+            if table is not None:
+                self._loaded(table, rows, self._merge_on)
+
+    def set_aside(self, rows: pa.Table | None) -> None:
+        """They go into `<table>_bad` in the transaction of the next commits (rocketapp_lake.store.SetsAside)."""
+        self._beside = rows
+
+    def commit(self, commit: Commit, rows: pa.Table | None) -> None:
+        """Raises RefusedRowsError for rows that the database refuses; then nothing of the batch is there."""
+        with self._told():
+            self._make_log()
+            loads = [] if rows is None else [self._made(self._name, rows, self._merge_on)]
+            beside = None if self._beside is None else _since(self._beside, commit)
+            if beside:
+                loads.append(self._made(f"{self._name}_bad", beside, ()))
+            with self._database.transaction() as transaction:
+                self._fence(transaction.connection, commit)
+                for number, load in enumerate(loads):
+                    found = halved(transaction, load)
+                    if found and rows is not None and number == 0:
+                        raise _refused(rows, found)
+                    if found:
+                        raise SinkError(f"{load.table}: {next(iter(found.values()))}")
+
+    def who_committed(self, sequence: int) -> str | None:
+        found = self._commits(1, self._log.c.sequence == sequence)
+        return found[0].batch if found else None
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """For `evolution="add"` (rocketapp_lake.store.Growing)."""
+        with self._told(), self._database.connected() as connection:
+            table = self._found(connection, self._name)
+            if table is None:
+                return
+            for field in columns:
+                wanted = column_of(field.with_nullable(True), connection.dialect, is_key=False)
+                if field.name not in table.c:
+                    self._add_column(connection, table, wanted)
+                elif not _are_alike(table.c[field.name].type, wanted.type):
+                    has = table.c[field.name].type
+                    raise SinkError(f"{table}: column {field.name} is {has!r} there, and {field.type} in the rows")
+            self._tables.clear()
+
+    # Inside.
+
+    def _add_column(self, connection: sa.Connection, table: sa.Table, column: sa.Column[Any]) -> None:
+        preparer, dialect = connection.dialect.identifier_preparer, connection.dialect
+        kind = column.type.compile(dialect=dialect)
+        sql = f"ALTER TABLE {preparer.format_table(table)} ADD COLUMN {preparer.quote(column.name)} {kind}"
+        try:
+            connection.exec_driver_sql(sql)
+            connection.commit()
+        except sa.exc.DBAPIError:
+            connection.rollback()
+            # Another owner may have been faster.
+            if column.name not in {one["name"] for one in sa.inspect(connection).get_columns(table.name, table.schema)}:
+                raise
+
+    def _fence(self, connection: sa.Connection, commit: Commit) -> None:
+        log = self._log
+        if commit.sequence > 1:
+            before = self._ours & (log.c.sequence == commit.sequence - 1) & log.c.followed_by.is_(None)
+            if connection.execute(sa.update(log).where(before).values(followed_by=commit.batch)).rowcount != 1:
+                raise FencedError(f"{self!r}: commit {commit.sequence - 1} is not the newest one")
+        values = {"table_name": self._name, "sink": self.sink, "sequence": commit.sequence, "batch_id": commit.batch}
+        try:
+            connection.execute(sa.insert(log).values(**values, entry=to_json(encode(commit)).decode()))
+        except sa.exc.IntegrityError:
+            raise FencedError(f"{self!r}: another owner has made commit {commit.sequence}") from None
+        connection.execute(sa.delete(log).where(self._ours & (log.c.sequence <= commit.sequence - KEPT)))
+
+    def _make_log(self) -> None:
+        if not self._has_log:
+            self._database.create(self._log)
+            self._has_log = True
+
+    def _commits(self, most: int, *which: sa.ColumnElement[bool]) -> list[Commit]:
+        """The newest ones, the newest first."""
+        with self._told(), self._database.connected() as connection:
+            self._has_log = self._has_log or sa.inspect(connection).has_table(COMMITS, self._schema or None)
+            if not self._has_log:
+                return []
+            asked = sa.select(self._log.c.entry).where(self._ours, *which).order_by(self._log.c.sequence.desc())
+            return [decode(json.loads(text)) for (text,) in connection.execute(asked.limit(most))]
+
+    def _found(self, connection: sa.Connection, name: str) -> sa.Table | None:
+        if name not in self._tables:
+            if not sa.inspect(connection).has_table(name, self._schema or None):
+                return None
+            self._tables[name] = self._database.reflected(connection, name, self._schema or None)
+        return self._tables[name]
+
+    def _made(self, name: str, rows: pa.Table, merge_on: Sequence[str]) -> Any:
+        """What loads rows into a table, which is created if it is not there."""
+        with self._database.connected() as connection:
+            table = self._found(connection, name)
+            dialect = connection.dialect
+        if table is None:
+            columns = [column_of(field, dialect, is_key=field.name in merge_on) for field in rows.schema]
+            keys = [sa.PrimaryKeyConstraint(*merge_on)] if merge_on else []
+            self._database.create(sa.Table(name, sa.MetaData(), *columns, *keys, schema=self._schema or None))
+            with self._database.connected() as connection:
+                table = self._found(connection, name)
+            assert table is not None
+        return self._loaded(table, rows, merge_on)
+
+    def _loaded(self, table: sa.Table, rows: pa.Table, merge_on: Sequence[str]) -> Any:
+        """What loads these rows. Raises SinkError for columns and keys that the table lacks."""
+        lacking = [name for name in rows.column_names if name not in table.c]
+        rows = rows.drop_columns([name for name in lacking if name in COORDINATES.names])
+        missing = [name for name in lacking if name not in COORDINATES.names]
+        if missing:
+            self._tables.clear()  # they may be added while the app runs
+            raise SinkError(f"{table} has no column {', '.join(missing)}: it has {', '.join(table.c.keys())}")
+        return loading_of(self._database, table, rows, merge_on)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Errors of the database as one line, without what the url keeps secret and without values of rows."""
+        try:
+            yield
+        except (FencedError, SinkError):
+            raise
+        except (sa.exc.SQLAlchemyError, *self._database.errors) as error:
+            self._tables.clear()  # the table may have changed
+            raise DatabaseError(f"{self._database.place}: {self._database.said(error)}") from None
+
+    # For operators.
+
+    def sinks(self) -> list[str]:
+        """The names of all sinks of this table."""
+        with self._told(), self._database.connected() as connection:
+            if not sa.inspect(connection).has_table(COMMITS, self._schema or None):
+                return []
+            name = self._log.c.sink
+            asked = sa.select(name).where(self._log.c.table_name == self._name).distinct().order_by(name)
+            return list(connection.scalars(asked))
+
+    def log(self) -> list[Commit]:
+        """The commits of this sink that the table keeps, oldest first."""
+        return self._commits(KEPT)[::-1]
+
+
+def _log_in(schema: str | None) -> sa.Table:
+    def text(length: int) -> sa.types.TypeEngine[str]:
+        return sa.String(length).with_variant(
+            mysql.VARCHAR(length, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb"
+        )
+
+    return sa.Table(
+        COMMITS,
+        sa.MetaData(),
+        sa.Column("table_name", text(128), primary_key=True),
+        sa.Column("sink", text(LONGEST_NAME), primary_key=True),
+        sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("batch_id", text(64), nullable=False),
+        sa.Column("followed_by", text(64)),
+        sa.Column("entry", sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb"), nullable=False),
+        schema=schema,
+    )
+
+
+def _since(bad: pa.Table, commit: Commit) -> pa.Table:
+    """The bad rows that lie in the spans of the commit: others are in the table already."""
+    places = zip(*(bad[name].to_pylist() for name in PLACE), strict=True)
+    spans = [(commit.spans.get(Lane(*lane)), offset) for *lane, offset in places]
+    return bad.take([number for number, (span, offset) in enumerate(spans) if span and offset >= span.start])
+
+
+def _refused(rows: pa.Table, found: dict[int, str]) -> SinkError:
+    """The error that names the messages of these rows."""
+    if not set(PLACE) <= set(rows.column_names):
+        return SinkError(f"{next(iter(found.values()))}; the function of the sink has dropped where the row comes from")
+    held = rows.select(list(PLACE)).take(list(found)).to_pylist()
+    places = [
+        ((Lane(row[PLACE[0]], row[PLACE[1]], row[PLACE[2]]), row[PLACE[3]]), found[number])
+        for number, row in zip(found, held, strict=True)
+    ]
+    return RefusedRowsError(dict(places))
+
+
+def _are_alike(has: Any, wanted: Any) -> bool:
+    """Whether values of a column can be stored in another: by what Python makes of them."""
+    try:
+        kinds = {kind.python_type for kind in (has, wanted)}
+    except NotImplementedError:  # a type of that database alone: it decides itself
+        return True
+    return len(kinds) == 1 or kinds <= {int, bool}
