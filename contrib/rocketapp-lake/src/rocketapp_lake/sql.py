@@ -189,7 +189,7 @@ class SqlStore:
             yield
         except (FencedError, SinkError):
             raise
-        except (sa.exc.SQLAlchemyError, *self._database.errors) as error:
+        except self._database.errors as error:
             self._tables.clear()  # the table may have changed
             raise DatabaseError(f"{self._database.place}: {self._database.said(error)}") from None
 

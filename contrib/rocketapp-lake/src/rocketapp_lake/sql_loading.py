@@ -70,7 +70,7 @@ class Database:
             raise SinkError(f"{self.place} is not one of the databases that format='sql' knows: {known}")
         if self._engine.dialect.is_async:
             raise SinkError(f"{self.place}: a sink writes in a thread: give a driver that is not asynchronous")
-        self.errors: tuple[type[Exception], ...] = (self._engine.dialect.loaded_dbapi.Error,)
+        self.errors: tuple[type[Exception], ...] = (sa.exc.SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error)
         event.listen(self._engine, "connect", self._prepare)
 
     def __repr__(self) -> str:
@@ -244,7 +244,8 @@ def _as_json(value: Any) -> str:
 def _values(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz))
-    return column.to_pylist(maps_as_pydicts="strict") if pa.types.is_nested(column.type) else column.to_pylist()
+    is_nested = pa.types.is_nested(column.type)
+    return list(column.to_pylist(maps_as_pydicts="strict") if is_nested else column.to_pylist())
 
 
 def _as_texts(column: pa.ChunkedArray) -> pa.Array:
@@ -373,7 +374,7 @@ def _check_keys(table: sa.Table, rows: pa.Table, merge_on: Sequence[str]) -> Non
     if lacking:
         raise SinkError(f"{said}: the rows have no column {', '.join(lacking)}")
     unique = [constraint for constraint in table.constraints if isinstance(constraint, sa.UniqueConstraint)]
-    keys = [table.primary_key, *unique, *(index for index in table.indexes if index.unique)]
+    keys: list[Any] = [table.primary_key, *unique, *(index for index in table.indexes if index.unique)]
     if not any({column.name for column in key.columns} == set(merge_on) for key in keys):
         raise SinkError(f"{said}: {table} has no unique key of just these columns")
 

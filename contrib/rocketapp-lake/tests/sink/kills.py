@@ -1,7 +1,7 @@
 """Kills an app with a sink, and counts what its table lacks and what it has twice.
 
     python kills.py --kills 30                      at random moments, each after two commits, into a Delta table
-    python kills.py --kills 30 --format parquet     into a directory of Parquet files; `iceberg`, `s3-iceberg`, `sql` (PostgreSQL)
+    python kills.py --kills 30 --format parquet     into Parquet files; `iceberg`, `s3-iceberg`, `sql` (PostgreSQL)
     python kills.py --kills 30 --written-by spark   by Spark
     python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
     python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
