@@ -526,6 +526,7 @@ async def test_the_url_comes_from_the_settings(table: Shop, apps: None, monkeypa
     async with notes.app:
         await notes.app.publish(notes.topic, Note(1, "a"))
         await until(lambda: table.ids("notes") == [1])
+    assert table.ids("notes") == [1]
 
 
 async def test_without_a_url_the_app_does_not_start(table: Shop, apps: None) -> None:
