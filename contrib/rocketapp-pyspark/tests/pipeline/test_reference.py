@@ -48,6 +48,7 @@ STANDS_FOR = {
     "group": "`app-sink-topic`",
     "bad_rows_topic": "`<table name>-bad`",
     "bad_rows_max_ratio": str(MOST_BAD),
+    "merge_on": "None",
 }
 """What a default that is worked out, or is empty, is shown as."""
 

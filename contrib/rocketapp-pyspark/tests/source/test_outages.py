@@ -187,12 +187,12 @@ def test_a_rolling_restart_under_a_stream_loses_and_doubles_nothing(kind: str, r
             ended.wait(0.05)
 
     def feed() -> None:
-        for broker in itertools.cycle(pair.brokers):
+        for number, broker in enumerate(itertools.cycle(pair.brokers)):
             if ended.wait(0.02):
                 return
             try:
                 loader = Loader(broker.broker_address)
-                body = f"{broker.broker_name}-{len(pair.sent)}"
+                body = f"{broker.broker_name}-{number}"
                 loader.put(TOPIC, 0, [Sent(body.encode(), unique_id=f"ID-{body}")])
                 loader.close()
                 pair.sent.append(body)
