@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import shutil
@@ -191,11 +192,10 @@ def test_a_rolling_restart_under_a_stream_loses_and_doubles_nothing(kind: str, r
             if ended.wait(0.02):
                 return
             try:
-                loader = Loader(broker.broker_address)
-                body = f"{broker.broker_name}-{number}"
-                loader.put(TOPIC, 0, [Sent(body.encode(), unique_id=f"ID-{body}")])
-                loader.close()
-                pair.sent.append(body)
+                with contextlib.closing(Loader(broker.broker_address)) as loader:
+                    body = f"{broker.broker_name}-{number}"
+                    loader.put(TOPIC, 0, [Sent(body.encode(), unique_id=f"ID-{body}")])
+                    pair.sent.append(body)
             except (TransportError, AssertionError):
                 continue  # not stored, or perhaps stored: those are told apart by their absence in `sent`
 
