@@ -247,7 +247,7 @@ class IcebergStore:
         rows = self._fitting(metadata.schema(), rows)
         try:
             transaction.append(rows, summary)
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, RuntimeError) as error:  # the second: a partition that it has no code for
             raise SinkError(f"{self.name}: pyiceberg cannot write the rows: {' '.join(str(error).split())}") from None
 
     def _fitting(self, schema: Schema, rows: pa.Table) -> pa.Table:

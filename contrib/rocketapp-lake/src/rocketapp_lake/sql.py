@@ -251,6 +251,6 @@ def _are_alike(has: Any, wanted: Any) -> bool:
     """Whether values of a column can be stored in another: by what Python makes of them."""
     try:
         kinds = {kind.python_type for kind in (has, wanted)}
-    except NotImplementedError:  # a type of that database alone: it decides itself
+    except RuntimeError:  # a type of that database alone, for which Python has none: it decides itself
         return True
     return len(kinds) == 1 or kinds <= {int, bool}

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import logging
+import socket
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
-
-from moto.server import ThreadedMotoServer
 
 BUCKET, KEY, SECRET, REGION = "lake", "key-of-tests", "secret-of-tests", "us-east-1"
 
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """Within: its address."""
-    logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        address = f"http://{host}:{port}"
-        for path, method in (("moto-api/reset", "POST"), (BUCKET, "PUT")):
-            urlopen(Request(f"{address}/{path}", method=method)).close()
-        yield address
-    finally:
-        server.stop()
+    """Within: its address.
+
+    It is a process of its own: Delta's library waits for answers without giving this one a chance to give them.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            end = time.monotonic() + 100
+            while True:
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                except OSError:
+                    assert server.poll() is None and time.monotonic() < end
+            urlopen(Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")).close()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()

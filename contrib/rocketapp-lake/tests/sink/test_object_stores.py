@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
-import boto3
 import pytest
+import s3
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from sink_shop import Shop, until
@@ -22,20 +19,18 @@ from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.errors import FencedError
 from rocketapp_lake.settings import LakeConfig, storage_of
 
-SECRET = "open-sesame"
 
-
-class Bucket:
-    """A table in it, read by Delta's library."""
+class Place:
+    """A table in the bucket, read by Delta's library."""
 
     def __init__(self, endpoint: str, name: str) -> None:
-        self.place = f"s3://{name}/lake/orders"
+        self.place = f"s3://{s3.BUCKET}/{name}/orders"
         self.storage = {
             "aws_endpoint_url": endpoint,
             "aws_allow_http": "true",
-            "aws_region": "us-east-1",
-            "aws_access_key_id": "shop",
-            "aws_secret_access_key": SECRET,
+            "aws_region": s3.REGION,
+            "aws_access_key_id": s3.KEY,
+            "aws_secret_access_key": s3.SECRET,
         }
 
     def store(self, sink: str) -> DeltaStore:
@@ -54,31 +49,13 @@ class Bucket:
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    """In a process of its own: the library waits for answers without giving this one a chance to give them."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            end = time.monotonic() + 100
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                    break
-                except OSError:
-                    assert server.poll() is None and time.monotonic() < end
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            server.terminate()
+    with s3.serving() as address:
+        yield address
 
 
 @pytest.fixture
-def table(endpoint: str, request: pytest.FixtureRequest) -> Bucket:
-    name = f"shop{abs(hash(request.node.nodeid))}"
-    keys = {"aws_access_key_id": "shop", "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=endpoint, **keys).create_bucket(Bucket=name)
-    return Bucket(endpoint, name)
+def table(endpoint: str) -> Place:
+    return Place(endpoint, uuid4().hex)
 
 
 class TestDeltaInS3(StoreSuite, GrowingSuite):
@@ -86,7 +63,7 @@ class TestDeltaInS3(StoreSuite, GrowingSuite):
 
 
 @pytest.mark.parametrize("has_rows", [True, False])
-def test_a_stale_owner_is_fenced(table: Bucket, has_rows: bool) -> None:
+def test_a_stale_owner_is_fenced(table: Place, has_rows: bool) -> None:
     put(table.store("one"), "a", 0)
     stale = table.store("one")
     head = stale.load()
@@ -96,7 +73,7 @@ def test_a_stale_owner_is_fenced(table: Bucket, has_rows: bool) -> None:
     assert sorted(row["id"] for row in table.rows()) == [0, 1]
 
 
-def test_positions_outlive_the_log(table: Bucket) -> None:
+def test_positions_outlive_the_log(table: Place) -> None:
     put(table.store("one"), "a", 0, 1)
     delta = table.delta()
     for _ in range(3):
@@ -107,7 +84,7 @@ def test_positions_outlive_the_log(table: Bucket) -> None:
 
 
 async def test_a_topic_lands_in_a_bucket_and_no_secret_is_told(
-    shop: Shop, table: Bucket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shop: Shop, table: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     told = "[" + ", ".join(f"'{name}={value}'" for name, value in table.storage.items()) + "]"
@@ -116,14 +93,14 @@ async def test_a_topic_lands_in_a_bucket_and_no_secret_is_told(
         await shop.send(app, range(20))
         await until(lambda: len(table.rows()) == 20)
     assert sorted(row["id"] for row in table.rows()) == list(range(20))
-    assert SECRET not in caplog.text + repr(table.store("one"))
+    assert s3.SECRET not in caplog.text + repr(table.store("one"))
 
 
 def test_a_setting_of_a_store_that_cannot_be_read_is_named_without_its_value() -> None:
     with pytest.raises(ConfigError) as caught:
-        storage_of(LakeConfig(storage=(SECRET,)))
-    assert (str(caught.value).startswith("lake.storage[0]"), SECRET in str(caught.value)) == (True, False)
-    assert SECRET not in repr(LakeConfig(storage=(SECRET,)))
+        storage_of(LakeConfig(storage=(s3.SECRET,)))
+    assert (str(caught.value).startswith("lake.storage[0]"), s3.SECRET in str(caught.value)) == (True, False)
+    assert s3.SECRET not in repr(LakeConfig(storage=(s3.SECRET,)))
 
 
 @pytest.mark.parametrize(
