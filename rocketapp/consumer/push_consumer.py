@@ -57,7 +57,6 @@ from rocketapp.wire.requests.running_info import RunningInfo
 if TYPE_CHECKING:
     from rocketapp.consumer.offsets.local import LocalOffsets
     from rocketapp.consumer.offsets.stores import GroupOffsets, OffsetStore
-    from rocketapp.consumer.retry.slow import SlowSendBack
 
 _JOIN_PATIENCE = 1.0
 """Seconds in which brokers are reached before a member joins without those that are dead or do not answer."""
@@ -109,7 +108,6 @@ class PushConsumer:
             threads=threads,
             journal=journal,
             forwarding=forwarding,
-            released=_slow_send_back(member, self._redelivery),
             prompt=commits.prompt,
         )
         self._modes = modes = Modes(context)
@@ -135,7 +133,7 @@ class PushConsumer:
             leases=self._leases,
             redelivery=self._redelivery,
             check=self._check,
-            slow_calls=SlowCalls(member, modes, context.released),
+            slow_calls=SlowCalls(member, modes, self._redelivery),
         )
         self._adjusting = Adjusting(member, modes)
 
@@ -399,11 +397,3 @@ def _store(member: Member, store: OffsetStore | None) -> GroupOffsets:
     from rocketapp.consumer.offsets.stores import PluginOffsets
 
     return PluginOffsets(store, group=member.name, brokers=member.brokers, timeout=member.config.commit_timeout)
-
-
-def _slow_send_back(member: Member, redelivery: Redelivery) -> SlowSendBack | None:
-    if not member.config.send_back_slow:
-        return None
-    from rocketapp.consumer.retry.slow import SlowSendBack
-
-    return SlowSendBack(redelivery)

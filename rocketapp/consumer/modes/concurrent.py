@@ -98,7 +98,6 @@ class ConcurrentDelivery:
         self._topic = None if is_retry_topic(topic) else topic
         """None: a retry queue, whose messages belong to any topic."""
         self._new_acks = new_acks or mode.context.new_acks
-        self._released = mode.context.released
         self._pauses = mode.context.member.pauses
         self._quarantine = mode.quarantine(process_queue)
         self._record_of = mode.recorder(process_queue)
@@ -111,7 +110,7 @@ class ConcurrentDelivery:
         """No started message lies above this offset, except messages of `_runs`."""
         self._batches: dict[int, tuple[Taker, Batches]] = {}
         self._copies: list[tuple[float, Pair]] = []
-        """Items that wait for the end of a call here, which was sent back, or until the loop's time is this."""
+        """Items that wait until the loop's time is this."""
         self._given_up = False
         self._left_behind = 0
         """Messages that are neither started nor withdrawn, when the queue was given up."""
@@ -141,7 +140,7 @@ class ConcurrentDelivery:
             table = self._tables[topic] = self._mode.tables.get(topic, TagTable(())).with_each(self._taker)
         takers = table.takers(messages)
         first = takers[0]
-        if first is not None and first.goes_with is first.caller.workers and not self._looks_closer():
+        if first is not None and first.goes_with is first.caller.workers and not self._quarantine:
             is_of_one = takers.count(first) == len(takers)
             if is_of_one or all(taker and taker.goes_with is first.goes_with for taker in set(takers)):
                 self._start(list(zip(takers, messages, strict=True)), is_of_one=is_of_one)  # type: ignore[arg-type]
@@ -159,10 +158,6 @@ class ConcurrentDelivery:
             else:
                 together += ((taker, message) for message in given)
         self._submit_together(together)
-
-    def _looks_closer(self) -> bool:
-        """Whether it depends on the message what becomes of it."""
-        return bool(self._quarantine) or bool(self._released)
 
     def _submit_together(self, pairs: list[Pair]) -> None:
         """Give messages of many handlers to workers: one run for those of the loop, one for threads."""
@@ -237,8 +232,7 @@ class ConcurrentDelivery:
         return others
 
     def _submit(self, pairs: Sequence[Pair]) -> None:
-        taken = [pair for pair in self._cut(pairs) if not self._waits([pair])] if self._released else self._cut(pairs)
-        if taken:
+        if taken := self._cut(pairs):
             self._start(taken, is_of_one=all(taker is taken[0][0] for taker, _ in taken))
 
     def _cut(self, pairs: Sequence[Pair]) -> Sequence[Pair]:
@@ -247,18 +241,6 @@ class ConcurrentDelivery:
         if taker is None or (most := taker.caller.batch) is None:
             return pairs
         return [(taker, part) for taker, item in pairs for part in cut(item, most)]
-
-    def _waits(self, pairs: Sequence[Pair]) -> bool:
-        """Whether it is a copy of a message whose first call still runs here: it waits for the end of that."""
-        released, (pair,) = self._released, pairs
-        if not released or not released.waits(pair[1], self._submit_copies):
-            return False
-        if self._given_up:
-            self._left_behind += len(messages_of(pair[1]))
-            self._check_drained()
-        else:
-            self._copies.append((0.0, pair))
-        return True
 
     def _submit_copies(self) -> None:
         now, copies = asyncio.get_running_loop().time() + _TICK, self._copies

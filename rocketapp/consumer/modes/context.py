@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
@@ -17,9 +16,6 @@ from rocketapp.consumer.rollout.forward import Forwarding
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
-
-if TYPE_CHECKING:
-    from rocketapp.consumer.retry.slow import SlowSendBack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +33,6 @@ class ModeContext:
     """Where workers note down what they have in flight; None: nowhere."""
     forwarding: Forwarding | None = None
     """What becomes of messages that no handler takes; None: they are done."""
-    released: SlowSendBack | None = None
-    """Knows messages of concurrent handlers that were sent back while their call ran; None: none are."""
     prompt: Prompt = no_prompt
     """Called when messages of a queue in order were finished."""
 

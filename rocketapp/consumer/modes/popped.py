@@ -43,7 +43,7 @@ class PopMode(ConcurrentMode):
     """
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext) -> None:
-        super().__init__(topics, replace(context, journal=None, released=None))
+        super().__init__(topics, replace(context, journal=None))
         self.member: Member = context.member
         self.redelivery: Redelivery = context.redelivery
         self.stopping: Stopping = context.stopping

@@ -153,8 +153,6 @@ class Redelivery:
         self._loop = asyncio.get_running_loop()
         self.due_until: float = 0.0
         """The loop's time until which a retry of this member may still come."""
-        self.running_on: dict[int, Message] = {}
-        """By their id messages that were sent back while their call ran: what becomes of that call does not matter."""
 
     def __repr__(self) -> str:
         return f"<Redelivery {self._member.name}: {self._counts.total()} waiting>"
@@ -165,8 +163,8 @@ class Redelivery:
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
         """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
-        if id(message) in self.running_on:
-            return
+        if not queue.holds(message):
+            return  # it was sent back while its call ran
         retries = handler.subscription.retries
         times = message.reconsume_times
         delay = delay_before(handler.subscription.retry, times)

@@ -1,7 +1,8 @@
 """Warns of calls that run for very long, and says where they stand: the user's line, in a task or in a thread.
 
 Lines are looked for only when there is such a call, since every task of the loop and every thread of the process is
-looked at.
+looked at. With `send_back_slow`, messages of concurrent handlers are also sent back, as Java's client does it: they
+hold up their queue no more, the call goes on, and what becomes of it does not matter any more.
 """
 
 from __future__ import annotations
@@ -14,20 +15,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.items import Item, first_of
+from rocketapp.consumer.items import Item, first_of, messages_of
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.table import Modes
+from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.workers.in_threads import ThreadWorkers
 from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.model.event import HandlerSlow
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.redelivery import Failure
 from rocketapp.user_line import place_of_frame
-
-if TYPE_CHECKING:
-    from rocketapp.consumer.retry.slow import SlowSendBack
 
 _SWEEP_INTERVAL = 10.0
 """Seconds between looks at how long calls have been running; less when the warning comes sooner."""
@@ -35,6 +35,8 @@ _LONG_RUNNING = 10.0
 """Seconds after which a running call is a reason for a queue to be blocked; less when the warning comes sooner."""
 _WARNINGS = 2
 """Warnings about one call: after the time of the setting, and after twice as long."""
+_SENT_BACK_AT_ONCE, _SENT_BACK_DELAY = 16, 10.0
+"""Messages of one queue that are sent back in one sweep, and seconds until they come back: level 3 (Java: the same)."""
 _NAMES = 5
 """Names that are shown of tasks and threads that stand at the same place."""
 _Call = tuple[Handler, Any, float]
@@ -47,14 +49,14 @@ class _Seen:
     since: float
     warned: int = 0
     """How many warnings have been given."""
+    is_sent_back: bool = False
 
 
 class SlowCalls:
     """Watches how long the calls of one group have been running."""
 
-    def __init__(self, member: Member, modes: Modes, send_back: SlowSendBack | None) -> None:
-        """`send_back` takes calls of the concurrent mode that have been running too long; None: they go on."""
-        self._member, self._modes, self._send_back = member, modes, send_back
+    def __init__(self, member: Member, modes: Modes, redelivery: Redelivery) -> None:
+        self._member, self._modes, self._redelivery = member, modes, redelivery
         self._warning = member.config.handler_warning
         self._now = asyncio.get_running_loop().time
         self.counts: Counter[str] = Counter()
@@ -85,8 +87,6 @@ class SlowCalls:
 
     def look(self) -> None:
         """Once a second: warn of what has run for too long since the last look."""
-        if self._send_back is not None:
-            self._send_back.end(item for _, item in self._modes.concurrent.in_flight())
         now = self._now()
         if now >= self._next_sweep:
             self._next_sweep = now + min(_SWEEP_INTERVAL, self._warning / 2)
@@ -118,8 +118,27 @@ class SlowCalls:
         places = places_of_calls() if late else {}
         for handler, item, seconds in late:
             self._member.observe(self._slow(handler, item, seconds, places))
-        if expired and self._send_back is not None:
-            self._send_back.sweep(expired, self._member.owned, [item for _, item in self._modes.concurrent.in_flight()])
+        if expired and self._member.config.send_back_slow:
+            self._send_back(expired)
+
+    def _send_back(self, expired: Iterable[_Call]) -> None:
+        """Send back the messages of these calls, the lowest first; those of other modes keep their order."""
+        concurrent = {id(item) for _, item in self._modes.concurrent.in_flight()}
+        counts: Counter[MessageQueue] = Counter()
+        for handler, item, seconds in sorted(expired, key=lambda call: first_of(call[1]).offset):
+            queue, seen = first_of(item).queue, self._seen[id(item)]
+            owned = None if queue is None else self._member.owned.get(queue)
+            process_queue = None if owned is None else owned.process_queue
+            if queue is None or process_queue is None or id(item) not in concurrent or seen.is_sent_back:
+                continue
+            if counts[queue] < _SENT_BACK_AT_ONCE:
+                seen.is_sent_back = True
+                messages = [message for message in messages_of(item) if process_queue.holds(message)]
+                counts[queue] += len(messages)
+                text = f"its handler has been running for {seconds:.0f} s"
+                for message in messages:
+                    failure = Failure("TimeoutError", text, after=_SENT_BACK_DELAY)
+                    self._redelivery.fail(handler, process_queue, message, failure)
 
     def _slow(self, handler: Handler, item: Item, seconds: float, places: Mapping[int, str]) -> HandlerSlow:
         message, place = first_of(item), places.get(id(item), "")

@@ -122,10 +122,10 @@ def test_slow_calls_are_told_twice_and_perhaps_sent_back_16_at_a_time(send_back:
         assert len(member.events.of(HandlerSlow)) == 36  # type: ignore[attr-defined]
         (shown,) = member.consumer.snapshot().handlers
         assert shown.slow == 18
-        # Nothing holds up the queue any more, and the copies wait here for the first calls.
+        # Nothing holds up the queue any more, and the copies were handled while the first calls ran.
         assert len(cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)) == (18 if send_back else 0)
         assert cluster.committed(queue) == (30 if send_back else 0)
-        assert [attempt for _, attempt in calls if attempt > 1] == []
+        assert len([attempt for _, attempt in calls if attempt > 1]) == (18 if send_back else 0)
         gate.set()
         await eventually(lambda: len(calls) == 30 + 18, 60)
         await asyncio.sleep(60)

@@ -10,6 +10,7 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.watch.slow_calls import SlowCalls
 from rocketapp.model.event import HandlerSlow
 from rocketapp.wire.record import Message
@@ -38,7 +39,8 @@ def slow_calls(
 ) -> SlowCalls:
     member = member_alone([handler], events=events, config=ConsumerConfig(handler_warning=warning))
     modes: Any = Calls(running)
-    return SlowCalls(member, modes, None)
+    sender: Any = None
+    return SlowCalls(member, modes, Redelivery(member, sender))
 
 
 @in_virtual_time
