@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from rocketapp.client.calls import clients, locks, offsets, pull
+from rocketapp.client.calls.pull import PullResult
 from rocketapp.client.calls.send import send_back
 from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.handler import ConsumedTopic
@@ -24,9 +25,9 @@ from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, SetupErro
 from rocketapp.model.event import ReadFromSlave
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
-from rocketapp.model.subscription import TAGS, SubscriptionData
+from rocketapp.model.subscription import ALL_TAGS, TAGS, SubscriptionData
 from rocketapp.state import replicas
-from rocketapp.state.queue_identity import Landmark
+from rocketapp.state.queue_identity import Identity, Landmark, recognise
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
@@ -43,6 +44,14 @@ _ASSIGNED_TIMEOUT = 3.0
 """Seconds that a broker may take to share out a topic (Java: the same)."""
 _MEMBERS_TIMEOUT = 1.0
 """Seconds that a list of members may take: one that comes later is out of date."""
+
+
+class AnotherQueueError(Exception):
+    """A broker has another queue of this name than the one that was pulled: its bounds."""
+
+    def __init__(self, min_offset: int, max_offset: int) -> None:
+        super().__init__(min_offset, max_offset)
+        self.min_offset, self.max_offset = min_offset, max_offset
 
 
 class Slaves:
@@ -130,8 +139,10 @@ class Brokers:
         self._beating: asyncio.Task[Any] | None = None
         self._suspend_ms = int(config.long_poll * 1000)
         self._carried: Mapping[str, SubscriptionData] = {}
-        self.landmarks: dict[MessageQueue, Landmark] = {}
-        """By queue the first record that this process has pulled and that is still stored."""
+        self._landmarks: dict[MessageQueue, Landmark] = {}
+        """By queue the first record that this process has pulled: what a broker loses first is what came last."""
+        self._recognised: dict[MessageQueue, Connection] = {}
+        """By queue the connection to its master on which it was known to be the one that was pulled."""
 
     def carry(self, subscriptions: Mapping[str, SubscriptionData]) -> None:
         """From now on pulls of these topics say what they ask for, whatever the broker has heard of the group.
@@ -219,11 +230,42 @@ class Brokers:
 
     # Pulls.
 
-    async def record_at(self, queue: MessageQueue, subscription: SubscriptionData, offset: int) -> Landmark | None:
-        """The first record from this offset on that is subscribed. Raises RocketAppError without an answer."""
-        coming = await self.start_pull(queue, subscription, offset, None)
-        result = pull.read(await coming)
-        return landmark_in(result.body, queue) if result.status == "found" else None
+    def pulled(self, queue: MessageQueue, result: PullResult) -> None:
+        """Remember a record that its master sent, by which the queue is known again."""
+        if queue not in self._landmarks and (first := _first_record(result, queue)) is not None:
+            self._landmarks[queue] = first
+
+    async def recognise(self, queue: MessageQueue, connection: Connection) -> bool:
+        """Raises AnotherQueueError if this process has pulled another queue of the name; False if it has pulled none.
+
+        Asked once per connection, and whenever its master calls an offset illegal: behind a new connection there may
+        be an empty broker, which has perhaps got more messages than were handled of the old one.
+        """
+        known = self._landmarks.get(queue)
+        if known is not None:
+            # Without the group's filter, which might leave out what is there now.
+            request = PullRequest(
+                group=self._group,
+                topic=queue.topic,
+                queue_id=queue.queue_id,
+                offset=known.offset,
+                max_messages=1,
+                sys_flag=FLAG_SUBSCRIPTION,
+                commit_offset=-1,
+                suspend_ms=0,
+                sub_version=0,
+                expression=ALL_TAGS,
+                broker_name=queue.broker_name,
+            )
+            result = pull.read(await pull.start(connection, request, self._config.pull_timeout))
+            if recognise(known, _first_record(result, queue), end=result.max_offset) is Identity.OTHER:
+                raise AnotherQueueError(max(0, result.min_offset), result.max_offset)
+        self._recognised[queue] = connection
+        return known is not None
+
+    def begins_anew(self, queue: MessageQueue) -> None:
+        """Forget what was pulled of a queue: where it goes on is committed."""
+        self._landmarks.pop(queue, None)
 
     async def start_pull(
         self,
@@ -233,13 +275,15 @@ class Brokers:
         commit_offset: int | None,
         broker_id: int = MASTER_ID,
     ) -> asyncio.Future[Command]:
-        """Send a pull; `commit_offset` travels with it and is stored by the master."""
+        """Send a pull; `commit_offset` travels with it and is stored by the master. Raises AnotherQueueError."""
         address = self._client.broker_address(queue.broker_name, broker_id)
         if address is None:
             broker_id, address = MASTER_ID, self._client.broker_address(queue.broker_name)
         if address is None:
             raise TransportError(queue.broker_name, "no address of it is known")
         connection = await self._client.connection(address)
+        if broker_id == MASTER_ID and self._recognised.get(queue) is not connection:
+            await self.recognise(queue, connection)
         # Only now: what is carried may have changed meanwhile.
         carried = self._carried.get(queue.topic)
         commits = commit_offset is not None and commit_offset > 0 and broker_id == MASTER_ID
@@ -448,7 +492,6 @@ def _are_popped(answer: Collection[AssignedQueue]) -> bool:
     return bool(answer) and all(each.mode == POP for each in answer)
 
 
-def landmark_in(body: bytes, queue: MessageQueue) -> Landmark | None:
-    """The first record of what was pulled."""
-    first = next(iter(decode_records(body, queue)), None)
+def _first_record(result: PullResult, queue: MessageQueue) -> Landmark | None:
+    first = next(iter(decode_records(result.body, queue)), None)
     return None if first is None else Landmark(first.offset, first.stored_ms, first.message_id)

@@ -134,8 +134,13 @@ class Following:
                 self._say(f"{queue}: it goes on")
             failing_since, told = None, ""
             if result.status == "illegal" and broker_id == MASTER_ID:
-                bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
-                correction = correct(offset, next_offset=result.next_offset, **bounds)
+                correction = correct(
+                    offset,
+                    next_offset=result.next_offset,
+                    min_offset=result.min_offset,
+                    max_offset=result.max_offset,
+                    is_same=True,
+                )
                 self._say(f"{queue}: {correction.reason}")
                 offset = correction.offset
             elif result.status != "illegal":

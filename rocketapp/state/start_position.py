@@ -12,7 +12,6 @@ from enum import Enum
 
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import Start
-from rocketapp.state.queue_identity import Landmark
 
 
 class Edge(Enum):
@@ -54,18 +53,24 @@ class Correction:
     reason: str
     by_start: bool = False
     """In place of the offset the start rule says where."""
+    is_another: bool = False
+    """The broker has another queue of this name."""
 
 
-def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int) -> Correction:
+def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int, is_same: bool) -> Correction:
     """The offset to use instead of one that the broker refused (code 21).
 
-    Inside the queue's bounds the broker's answer is an operator's reset and is followed. Above them go back to the end
-    and ignore its suggestion, which is 0 from old brokers; a group looks more closely: `beyond_the_end`. Below them
-    messages were deleted before they were read.
+    Inside the queue's bounds the broker's answer is an operator's reset and is followed. Below them messages were
+    deleted before they were read. Above them its suggestion, which is 0 from old brokers, is ignored. `is_same`: a
+    record that was pulled is still there, so the broker lost its tail; False when none was pulled.
     """
     if offset > max_offset:
-        lost = offset - max_offset
-        return Correction(max_offset, f"offset {offset} is {lost} beyond the broker's end {max_offset}")
+        lost, what = offset - max_offset, _beyond(offset, max_offset)
+        if is_same:
+            return Correction(max_offset, f"{what}: it lost its tail; {lost} offsets are given out again")
+        count = max_offset - min_offset
+        said = f"{what}, and this process has pulled none of its {count}: start= says where it begins"
+        return Correction(max_offset, said, by_start=True)
     if offset < min_offset:
         gone = min_offset - offset
         return Correction(
@@ -74,20 +79,14 @@ def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int) 
     return Correction(next_offset, f"the broker moved the group from offset {offset} to {next_offset}")
 
 
-def beyond_the_end(
-    offset: int, *, min_offset: int, max_offset: int, known: Landmark | None, found: Landmark | None
-) -> Correction:
-    """The offset at which a group goes on instead of one beyond the end, whatever the broker suggests.
-
-    known: a record that was pulled from the queue; found: the one at its place now. Unchanged, it is the same queue,
-    and the broker lost its tail. Another one, or none while the queue begins at 0, is another queue: an empty broker
-    in the place of the old one.
-    """
+def begin_anew(offset: int, *, min_offset: int, max_offset: int) -> Correction:
+    """Where a group goes on in another queue of the name: an empty broker has taken the place of the old one."""
+    where = f"offset {offset} was reached in another store of the broker"
+    what = _beyond(offset, max_offset) if offset > max_offset else where
     count = max_offset - min_offset
-    what = f"offset {offset} is {offset - max_offset} beyond the broker's end {max_offset}"
-    if known is None:
-        said = f"{what}, and this process has pulled none of its {count}: start= says where it begins"
-        return Correction(max_offset, said, by_start=True)
-    if found != known and (found is not None or min_offset <= 0):
-        return Correction(min_offset, f"{what}, and its records are others: {count} are read, from its first offset on")
-    return Correction(max_offset, f"{what}: it lost its tail; {offset - max_offset} offsets are given out again")
+    said = f"{what}, and its records are others: {count} are read, from its first offset on"
+    return Correction(min_offset, said, is_another=True)
+
+
+def _beyond(offset: int, max_offset: int) -> str:
+    return f"offset {offset} is {offset - max_offset} beyond the broker's end {max_offset}"

@@ -2,7 +2,7 @@
 
 The next pull is under way before the present batch is handed over, and carries the offset
 that is done by then. Every failure is waited out and reported; the loop ends only when it
-is cancelled, or when the broker calls its offset illegal and another offset takes its place.
+is cancelled, or when another offset takes the place of its own: the broker calls that illegal, or has another queue.
 
 A master suggests its slave to readers that are far behind. While a master cannot be reached, a slave is read in its
 place, and the master again as soon as it is connected. A slave may be behind, or hold less than its master.
@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
-from rocketapp.consumer.brokers import Slaves, landmark_in
+from rocketapp.consumer.brokers import AnotherQueueError, Slaves
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Committer
 from rocketapp.consumer.pull.flow import QueueFlow
@@ -26,7 +26,7 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.start_position import Correction, beyond_the_end, correct
+from rocketapp.state.start_position import Correction, begin_anew, correct
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
@@ -123,9 +123,11 @@ class Puller:
             self._is_outdated = True
 
     async def run(self) -> Correction:
-        """Pull until cancelled, or until the broker has nothing at our offset: where to go on instead."""
+        """Pull until cancelled, or until our offset means nothing to the broker: where to go on instead."""
         try:
             return await self._pull_for_ever()
+        except AnotherQueueError as other:
+            return begin_anew(self._queue.end_offset, min_offset=other.min_offset, max_offset=other.max_offset)
         finally:
             self._copy.to_master()
 
@@ -140,6 +142,8 @@ class Puller:
                 self._is_outdated = False
                 if not was_outdated or (task is not None and task.cancelling()):
                     raise
+            except AnotherQueueError:
+                raise
             except RocketAppError as error:
                 is_instead = self._copy.is_instead
                 patience = _LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
@@ -210,16 +214,15 @@ class Puller:
         queue, flow = self._queue, self._flow
         is_master, interval = self._copy.is_master, 0.0
         if is_master and result.status == "illegal":
-            bounds = {"min_offset": max(0, result.min_offset), "max_offset": result.max_offset}
-            if queue.end_offset <= result.max_offset:
-                return correct(queue.end_offset, next_offset=result.next_offset, **bounds)
-            brokers, found = self._member.brokers, None
-            known = brokers.landmarks.get(queue.message_queue)
-            if known is not None and known.offset < result.max_offset:
-                found = await brokers.record_at(queue.message_queue, self._subscription, known.offset)
-            if found != known:
-                del brokers.landmarks[queue.message_queue]
-            return beyond_the_end(queue.end_offset, **bounds, known=known, found=found)
+            brokers = self._member.brokers
+            connection = await brokers.connection(queue.message_queue.broker_name)
+            return correct(
+                queue.end_offset,
+                next_offset=result.next_offset,
+                min_offset=max(0, result.min_offset),
+                max_offset=result.max_offset,
+                is_same=await brokers.recognise(queue.message_queue, connection),
+            )
         self._member.stats.pulls += 1
         self._answered(result, is_master=is_master)
         is_at_end = result.next_offset >= result.max_offset
@@ -230,6 +233,8 @@ class Puller:
                 queue.advance(result.next_offset)
         else:
             interval = self._member.limits.of(queue.message_queue.topic).pull_interval
+            if is_master:
+                self._member.brokers.pulled(queue.message_queue, result)
             if not self.gate.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
                 is_early = not interval and flow.may_pull()
                 if is_early:
@@ -253,12 +258,6 @@ class Puller:
 
     def _put(self, result: PullResult) -> None:
         queue = self._queue
-        landmarks = self._member.brokers.landmarks
-        known = landmarks.get(queue.message_queue)
-        if (known is None or known.offset < result.min_offset) and self._copy.is_master:
-            first = landmark_in(result.body, queue.message_queue)
-            if first is not None:
-                landmarks[queue.message_queue] = first
         found = self._decode(result.body, queue.message_queue, max_inflated_bytes=self._member.max_inflated_bytes)
         before = len(queue)
         messages = queue.put(found)

@@ -1,7 +1,7 @@
 """One owned queue, from the moment it is acquired until it has been given back.
 
 An assignment lives in sessions. A session reads the committed offset (under the lock, for an orderly topic), pulls and
-delivers from there, and ends when the queue is released, its lock is lost, or the broker calls its offset illegal.
+delivers from there, and ends when the queue is released, its lock is lost, or its offset means nothing to the broker.
 Then a new one begins, or nothing. Each has an epoch and a process queue of its own: what an earlier one still reports
 changes nothing. There is never more than one session, so never more than one pull loop.
 """
@@ -250,6 +250,8 @@ class Assignment(Owned):
                     self._member.stalls.corrected(queue, correction.reason)
                     offset = await starts.by_start(queue) if correction.by_start else correction.offset
                     await self._group.commits.store.commit(queue, offset)
+                    if correction.is_another:
+                        self._member.brokers.begins_anew(queue)
         finally:
             if lock is not None and at_rest and not self._group.forwarding.may_run(queue):
                 await lock.give_back()

@@ -156,11 +156,6 @@ class Starts:
 
     async def _by_rule(self, queue: MessageQueue) -> int:
         rule = self._rules.get(queue.topic, "first")
-        if await self._is_another(queue):
-            del self._member.brokers.landmarks[queue]
-            first = max(0, await self._member.brokers.min_offset(queue))
-            self._member.stalls.corrected(queue, f"its broker has another store: it is read from offset {first} on")
-            return first
         appeared_later = self._known is not None and queue not in self._known
         brokers, since = self._member.brokers, self._joined if appeared_later else None
         if since is None and self._local is not None:
@@ -171,16 +166,6 @@ class Starts:
             if young is not None:
                 return young
         return await self.by_start(queue, since)
-
-    async def _is_another(self, queue: MessageQueue) -> bool:
-        """Whether this process has pulled of this queue when its broker had another store."""
-        brokers = self._member.brokers
-        known = brokers.landmarks.get(queue)
-        if known is None or await brokers.min_offset(queue) > 0:
-            return False
-        if await brokers.max_offset(queue) <= known.offset:
-            return True
-        return await brokers.record_at(queue, self._member.subscriptions[queue.topic], known.offset) != known
 
     async def by_start(self, queue: MessageQueue, since: float | None = None) -> int:
         """Where `start=` says, whatever is committed. `since`: nothing that came after this time is missed."""

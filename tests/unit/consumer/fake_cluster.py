@@ -43,7 +43,7 @@ from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.requests.clients import GroupChanged, Heartbeat, UnregisterRequest, encode_members
 from rocketapp.wire.requests.locks import LockBody, encode_locked
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueryOffsetRequest, QueueRequest
-from rocketapp.wire.requests.pull import PullRequest, PullResponse
+from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest, PullResponse
 from rocketapp.wire.requests.routes import RouteRequest, encode_cluster_info, encode_route
 from rocketapp.wire.requests.send import SendRequest, SendResponse
 from rocketapp.wire.requests.send_back import SendBackRequest
@@ -321,9 +321,12 @@ class FakeCluster:
             return Command.response(command, ResponseCode.SUBSCRIPTION_NOT_EXIST, remark="who are you")
         if request.sys_flag & 1:
             self._commit(request.group, queue, request.commit_offset)
-        answer = self._read(queue, request, subscriptions[0], command)
+        wanted = subscriptions[0]
+        if request.sys_flag & FLAG_SUBSCRIPTION and request.expression == "*":
+            wanted = SubscriptionData(topic=request.topic)
+        answer = self._read(queue, request, wanted, command)
         if answer.code == ResponseCode.PULL_NOT_FOUND and request.sys_flag & 2:
-            self._hold(queue, request, subscriptions[0], command, connection)
+            self._hold(queue, request, wanted, command, connection)
             return None
         return answer
 

@@ -395,6 +395,84 @@ def test_a_running_member_reads_an_empty_broker_in_the_place_of_the_old_one_from
     story()
 
 
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+@pytest.mark.parametrize("keeps_offsets", [True, False], ids=["its offsets are kept", "its offsets are gone too"])
+@pytest.mark.parametrize("tags", ["*", "wanted"])
+@pytest.mark.parametrize("count", [30, 31, 100], ids=["as many", "one more", "many more"])
+def test_an_empty_broker_that_got_more_than_was_handled_before_its_member_is_back_is_read_from_its_first_message(
+    count: int, tags: str, keeps_offsets: bool, orderly: bool
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), Seen()
+        (queue,) = cluster.create("topic")
+        member = await cluster.member(consumed(seen, start="last", tags=tags, orderly=orderly)).start()
+        await asyncio.sleep(2)
+        cluster.send_many(queue, 30, TAGS="wanted")
+        await eventually(lambda: len(seen) == 30)
+        await eventually(lambda: cluster.committed(queue) == 30, 20)
+        cluster.network.cut(cluster.brokers["broker-a"].address)
+        cluster.held.clear()
+        cluster.log[queue].clear()
+        if not keeps_offsets:
+            cluster.offsets.clear()
+        fresh = [b"new %d" % number for number in range(count)]
+        for body in fresh:
+            cluster.send(queue, body, TAGS="wanted" if body != fresh[0] else "other")
+        expected = fresh if tags == "*" else fresh[1:]
+        await eventually(lambda: sorted(seen[30:]) == sorted(expected), 60)
+        failures = [event.error for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
+        assert f"its records are others: {count} are read, from its first offset on" in failures[-1]
+        await member.stop()
+        assert cluster.committed(queue) == count
+        await cluster.stop()
+
+    story()
+
+
+@pytest.mark.parametrize("deleted", [0, 7], ids=["all kept", "the first records are deleted"])
+def test_a_reconnected_member_repeats_nothing_of_a_broker_that_lost_its_tail_or_deleted_records(deleted: int) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), Seen()
+        (queue,) = cluster.create("topic")
+        member = await cluster.member(consumed(seen, start="last")).start()
+        await asyncio.sleep(2)
+        cluster.send_many(queue, 10)
+        await eventually(lambda: cluster.committed(queue) == 10, 20)
+        for kept in (9, 8):
+            cluster.network.cut(cluster.brokers["broker-a"].address)
+            cluster.held.clear()
+            del cluster.log[queue][kept:]
+            cluster.first[queue] = deleted
+            await eventually(lambda kept=kept: cluster.committed(queue) == kept, 60)
+            cluster.send(queue, b"new")
+            await eventually(lambda: seen[-1] == b"new", 20)
+            await eventually(lambda kept=kept: cluster.committed(queue) == kept + 1, 20)
+        assert seen == [*(b"%d" % number for number in range(10)), b"new", b"new"]
+        assert await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_a_queue_is_known_again_once_per_connection() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(seen, start="last")).start()
+    await asyncio.sleep(2)
+    cluster.send_many(queue, 10)
+    await eventually(lambda: len(seen) == 10)
+    for cuts in (1, 2):
+        cluster.network.cut(cluster.brokers["broker-a"].address)
+        await asyncio.sleep(60)
+        asked = [one for one in cluster.requests(RequestCode.PULL_MESSAGE) if one.fields.get("subscription") == "*"]
+        assert len(asked) == cuts
+    assert await member.stop()
+    await cluster.stop()
+
+
 @in_virtual_time
 async def test_a_running_member_repeats_nothing_of_a_broker_that_lost_its_tail() -> None:
     cluster, seen = await started(), Seen()

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.subscription import Start
-from rocketapp.state.queue_identity import Landmark
-from rocketapp.state.start_position import Edge, StartAt, beyond_the_end, correct, start_at
+from rocketapp.state.start_position import Edge, StartAt, begin_anew, correct, start_at
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -51,51 +50,40 @@ def test_of_a_queue_that_appears_after_the_join_nothing_that_came_since_is_misse
         assert all(time >= joined - 121 for time in read)
 
 
-ONE, OTHER = Landmark(7, 1_767_268_800_000, "A"), Landmark(7, 1_767_268_900_000, "B")
+def test_beyond_the_end_the_same_queue_goes_on_there_and_an_unknown_one_where_start_says() -> None:
+    bounds = {"next_offset": 0, "min_offset": 5, "max_offset": 95}
+    same, unknown = correct(100, **bounds, is_same=True), correct(100, **bounds, is_same=False)
+    assert (same.offset, same.by_start, unknown.by_start) == (95, False, True)
+    assert same.reason == "offset 100 is 5 beyond the broker's end 95: it lost its tail; 5 offsets are given out again"
+    assert "none of its 90" in unknown.reason
 
 
-@pytest.mark.parametrize(
-    ("first", "known", "found", "offset"),
-    [
-        (0, ONE, ONE, 95),  # the same queue, without its tail
-        (5, ONE, ONE, 95),
-        (0, ONE, OTHER, 0),  # another queue
-        (5, ONE, OTHER, 5),
-        (0, ONE, None, 0),
-        (50, ONE, None, 95),  # that record was deleted by its age
-    ],
-)
-def test_where_to_go_on_beyond_the_end_is_said_by_a_record_that_was_pulled(
-    first: int, known: Landmark, found: Landmark | None, offset: int
-) -> None:
-    correction = beyond_the_end(100, min_offset=first, max_offset=95, known=known, found=found)
-    assert (correction.offset, correction.by_start) == (offset, False)
-    assert "5 beyond the broker's end 95" in correction.reason
-    unknown = beyond_the_end(100, min_offset=first, max_offset=95, known=None, found=None)
-    assert unknown.by_start
+@pytest.mark.parametrize(("offset", "says"), [(100, "5 beyond the broker's end 95"), (95, "in another store")])
+def test_another_queue_of_the_name_is_read_from_its_first_offset(offset: int, says: str) -> None:
+    correction = begin_anew(offset, min_offset=5, max_offset=95)
+    assert (correction.offset, correction.by_start) == (5, False)
+    assert says in correction.reason
+    assert "its records are others: 90 are read, from its first offset on" in correction.reason
 
 
 def test_an_old_broker_that_suggests_zero_is_not_believed() -> None:
-    assert correct(100, next_offset=0, min_offset=0, max_offset=95).offset == 95
+    assert correct(100, next_offset=0, min_offset=0, max_offset=95, is_same=True).offset == 95
 
 
 def test_messages_that_were_deleted_are_passed_over() -> None:
-    correction = correct(5, next_offset=50, min_offset=50, max_offset=90)
+    correction = correct(5, next_offset=50, min_offset=50, max_offset=90, is_same=True)
     assert correction.offset == 50
     assert "45 were deleted unread" in correction.reason
 
 
 def test_an_operators_reset_is_followed() -> None:
-    assert correct(60, next_offset=3, min_offset=0, max_offset=90).offset == 3
+    assert correct(60, next_offset=3, min_offset=0, max_offset=90, is_same=True).offset == 3
 
 
 @given(st.integers(0, 200), st.integers(0, 100), st.integers(0, 100))
 def test_a_correction_outside_the_bounds_leads_back_inside(offset: int, first: int, length: int) -> None:
     end = first + length
-    bounds = {"min_offset": first, "max_offset": end}
-    corrected = correct(offset, next_offset=0, **bounds).offset
-    if offset > end:
-        assert corrected == beyond_the_end(offset, known=ONE, found=ONE, **bounds).offset
+    corrected = correct(offset, next_offset=0, min_offset=first, max_offset=end, is_same=True).offset
     if not first <= offset <= end:
         assert first <= corrected <= end
         # Nothing that was read already is read again, except what the broker does not have any more.

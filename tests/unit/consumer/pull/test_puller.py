@@ -18,7 +18,6 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.queue_identity import Landmark
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
@@ -100,7 +99,9 @@ class Asked(list[str]):
 
     def __init__(self, source: Any) -> None:
         self.start_pull, self.routes = source.start_pull, self
-        self.landmarks: dict[MessageQueue, Landmark] = {}
+
+    def pulled(self, queue: MessageQueue, result: object) -> None:
+        """Remembers nothing."""
 
     def heartbeat_soon(self) -> None:
         self.append("heartbeat")
