@@ -18,8 +18,17 @@ from typing import Any, Final, NamedTuple
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Predicate, Wrapper, Write
-from rocketapp.hooks.manager import HookResult, Plugins, code_of
-from rocketapp.model.outcome import FILTERED, Outcome, Outcomes, Skip, is_outcome
+from rocketapp.hooks.manager import HookResult, Plugins, code_of, raised_by
+from rocketapp.model.outcome import (
+    FILTERED,
+    Outcome,
+    Outcomes,
+    Retry,
+    Skip,
+    is_outcome,
+    is_unawaited,
+    outcomes_by_message,
+)
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.model.subscription import Subscription, kind_of
 
@@ -42,6 +51,10 @@ A mark in an outside store is kept when what is inside has ended well, also the 
 the process when the transaction has been committed; a publication that an outbox takes is part of the transaction.
 Exceptions are mapped outside of the transaction, so that they roll it back.
 """
+
+
+_OWN_FILTER: Final = "filter="
+"""Stands for a plugin's name where the filter is the subscription's own."""
 
 
 class Layer(NamedTuple):
@@ -301,10 +314,10 @@ def _filter_layers(
             _own(answer.value, answer.plugin, owners)
     predicates: dict[str, Predicate] = {answer.plugin: answer.value for answer in answers}
     if subscription.filter is not None:
-        predicates["filter="] = subscription.filter
+        predicates[_OWN_FILTER] = subscription.filter
     if not predicates:
         return []
-    build = partial(_filtered, predicates=list(predicates.values()), subscription=subscription, stats=stats)
+    build = partial(_filtered, predicates=predicates, subscription=subscription, stats=stats)
     return [Layer("filter", ", ".join(predicates), build)]
 
 
@@ -320,14 +333,17 @@ def _builder(wrapper: Wrapper, answer: HookResult, subscription: Subscription) -
     return build
 
 
-def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscription, stats: HandlerStats) -> Call:
-    """Refused messages are done, and counted. A batch keeps what every predicate wants."""
-    wanted = predicates[0] if len(predicates) == 1 else _all_of(predicates)
+def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Subscription, stats: HandlerStats) -> Call:
+    """Refused messages are done, and counted. A batch keeps what every predicate wants.
+
+    `predicates`: by plugin.
+    """
+    wanted = _all_of([*predicates.values()])
     counting = threading.Lock()
 
-    def refused(count: int = 1) -> Skip:
+    def refused() -> Skip:
         with counting:  # a sync handler has several threads
-            stats.filtered += count
+            stats.filtered += 1
         return FILTERED
 
     def one(message: Any) -> Any:
@@ -339,23 +355,22 @@ def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscri
     def parted(messages: list[Any]) -> tuple[list[Any], Outcomes]:
         left, others = list[Any](), Outcomes()
         for message in messages:
-            if wanted(message):
-                left.append(message)
-            else:
-                others[message] = FILTERED
-        if others:
-            refused(len(others))
+            try:
+                if wanted(message):
+                    left.append(message)
+                else:
+                    others[message] = refused()
+            except Exception as error:
+                others[message] = _failed_filter(error, predicates)
         return left, others
 
     def many(messages: list[Any]) -> Any:
         left, others = parted(messages)
-        said = call(left) if left else None
-        return others if others and said is None else said
+        return _joined(call(left) if left else None, left, others)
 
     async def many_async(messages: list[Any]) -> Any:
         left, others = parted(messages)
-        said = await call(left) if left else None
-        return others if others and said is None else said
+        return _joined(await call(left) if left else None, left, others)
 
     if subscription.batch is None:
         return one_async if subscription.is_async else one
@@ -363,4 +378,29 @@ def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscri
 
 
 def _all_of(predicates: Sequence[Predicate]) -> Predicate:
+    if len(predicates) == 1:
+        return predicates[0]
     return lambda message: all(predicate(message) for predicate in predicates)
+
+
+def _failed_filter(error: Exception, predicates: Mapping[str, Predicate]) -> Outcome:
+    """The outcome of one message of a batch whose filter raised: an attempt of it alone."""
+    if isinstance(error, Outcome):
+        return error
+    owners = {code: plugin for plugin, one in predicates.items() if (code := code_of(one)) is not None}
+    plugin = raised_by(error, owners)
+    retry = Retry()
+    retry.__cause__ = error
+    if plugin not in ("", _OWN_FILTER):
+        retry.__cause__ = PluginError(plugin, f"{type(error).__name__}: {error}", "message_filter")
+    return retry
+
+
+def _joined(said: Any, left: Sequence[Any], others: Outcomes) -> Any:
+    """The outcome of a whole batch. `said`: by the handler, of those that were `left` to it."""
+    if not others or is_unawaited(said):
+        return said
+    single = outcomes_by_message(said, left)
+    if single is None:
+        single = dict.fromkeys(left, said) if is_outcome(said) else {}
+    return Outcomes({**single, **others})

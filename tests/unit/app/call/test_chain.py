@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, RocketApp, SetupError, Skip
+from rocketapp import Message, Retry, RocketApp, SetupError, Skip
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
 from rocketapp.plugin import PluginError, Wrapper, hookimpl
@@ -243,6 +243,39 @@ async def test_a_batch_keeps_what_the_filter_wants(is_async: bool) -> None:
         if is_async:
             await outcome
     assert seen == [[1, 3]]
+
+
+class Strict:
+    """A filter that cannot read every message."""
+
+    @hookimpl
+    def message_filter(self, subscription: Subscription) -> Callable[[Message], bool]:
+        return lambda message: int(message.text()) % 2 == 1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize("said", [None, 7, Skip("enough"), Retry(after=0)], ids=str)
+def test_of_a_batch_only_the_message_fails_whose_filter_raised_and_the_error_names_the_plugin(
+    is_async: bool, said: Any
+) -> None:
+    app, seen = RocketApp("shop", plugins=[Strict()]), list[str]()
+
+    def handle(messages: list[Message]) -> Any:
+        seen.extend(message.text() for message in messages)
+        return said
+
+    async def handle_async(messages: list[Message]) -> Any:
+        return handle(messages)
+
+    app.subscribe("orders", start="first", batch=10, retries=0)(handle_async if is_async else handle)
+    with TestApp(app) as t:
+        t.publish_many("orders", ["1", "2", "three", "5"])
+        t.settle()
+        assert sorted(seen) == ["1", "5"]
+        reasons = {letter.message.text(): letter.reason for letter in t.dead}
+        assert ".Strict: ValueError: invalid literal" in reasons.pop("three")
+        assert sorted(reasons) == (["1", "5"] if isinstance(said, Retry) else [])
+        assert t.filtered == 1
 
 
 class Awaits:
