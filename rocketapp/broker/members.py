@@ -10,14 +10,13 @@ rebalance.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView
+import contextlib
+from collections.abc import Hashable, Iterable, Iterator, KeysView
 from dataclasses import dataclass
 
+from rocketapp.broker.filtering import Filter, filter_of
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.wire.java import string_hash
 from rocketapp.wire.requests.clients import BROADCASTING, ConsumerData
-
-Matches = Callable[[int], bool]
 
 
 @dataclass(slots=True)
@@ -32,13 +31,6 @@ class GroupMember:
     """Monotonic time of its last heartbeat."""
 
 
-def matcher(subscription: SubscriptionData) -> Matches | None:
-    """The broker's part of tag filtering, by hash. None matches every message."""
-    if not subscription.tags:
-        return None
-    return frozenset(map(string_hash, subscription.tags)).__contains__
-
-
 class ConsumerGroup:
     """The members of one consumer group and what they subscribe to."""
 
@@ -46,7 +38,8 @@ class ConsumerGroup:
         self.name = name
         self.members: dict[Hashable, GroupMember] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
-        self.matchers: dict[str, Matches | None] = {}
+        self.filters: dict[str, Filter] = {}
+        """Of each topic whose expression is legal."""
         self.consume_type = self.message_model = self.consume_from = ""
 
     def __repr__(self) -> str:
@@ -61,12 +54,15 @@ class ConsumerGroup:
         wanted = {subscription.topic: subscription for subscription in subscriptions}
         topics_changed = wanted.keys() != self.subscriptions.keys()
         for topic in self.subscriptions.keys() - wanted.keys():
-            del self.subscriptions[topic], self.matchers[topic]
+            del self.subscriptions[topic]
+            self.filters.pop(topic, None)
         for topic, subscription in wanted.items():
             known = self.subscriptions.get(topic)
             if known is None or subscription.version > known.version:
                 self.subscriptions[topic] = subscription
-                self.matchers[topic] = matcher(subscription)
+                self.filters.pop(topic, None)
+                with contextlib.suppress(ValueError):  # its pulls are refused, and nothing else that is in a heartbeat
+                    self.filters[topic] = filter_of(subscription)
         return topics_changed
 
 

@@ -9,6 +9,7 @@ The short form of the heartbeat (IS_SUPPORT_HEART_BEAT_V2) is not offered, so ev
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
+from rocketapp.broker.filtering import filter_of
 from rocketapp.broker.members import GroupMember
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
@@ -89,16 +90,11 @@ class ClientProcessor:
     def check_client_config(self, connection: Connection, command: Command) -> Command:
         data = lenient_json.loads(command.body)
         try:
-            subscription = subscription_of(data["subscriptionData"])
+            filter_of(subscription_of(data["subscriptionData"]))
         except ValueError as error:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ProtocolError(f"client configuration: {type(error).__name__} {error}") from None
-        if subscription.expression_type != "TAG":
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR,
-                f"The broker does not support consumer to filter message by {subscription.expression_type[:40]}",
-            )
         return Command.response(command, ResponseCode.SUCCESS)
 
     def connection_lost(self, connection: Connection) -> None:

@@ -11,13 +11,13 @@ import asyncio
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
+from rocketapp.broker.filtering import Filter, filter_of, read_filtered
 from rocketapp.broker.long_poll import HeldPull, HeldPulls
-from rocketapp.broker.members import Matches, matcher
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.store.reading import ReadStatus
 from rocketapp.errors import BrokerError
 from rocketapp.model.route import PERM_READ
-from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
+from rocketapp.model.subscription import ALL_TAGS, TAGS, SubscriptionData, parse_tags
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -41,6 +41,7 @@ class _Waiting(NamedTuple):
     connection: Connection
     command: Command
     request: PullRequest
+    wanted: Filter
 
 
 class PullProcessor:
@@ -59,10 +60,10 @@ class PullProcessor:
 
     def pull(self, connection: Connection, command: Command) -> Command | None:
         request = PullRequest.from_fields(command.fields)
-        matches = self._check(request)
+        wanted = self._check(request)
         if request.sys_flag & FLAG_COMMIT and request.commit_offset >= 0:
             self._core.offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
-        return self._run(connection, command, request, matches, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
+        return self._run(connection, command, request, wanted, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
 
     def arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
         """A message was stored. Woken pulls are answered in the next turn of the loop, once for many messages."""
@@ -90,8 +91,8 @@ class PullProcessor:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _check(self, request: PullRequest) -> Matches | None:
-        """Check a pull in Apache's order; raise BrokerError or return its tag filter."""
+    def _check(self, request: PullRequest) -> Filter:
+        """Check a pull in Apache's order; raise BrokerError or return its filter."""
         core = self._core
         group = core.group(request.group)
         if not group.consume_enable:
@@ -115,7 +116,7 @@ class PullProcessor:
             return _own_filter(request)
         return self._filter_of_group(request, broadcast_enable=group.consume_broadcast_enable)
 
-    def _filter_of_group(self, request: PullRequest, *, broadcast_enable: bool) -> Matches | None:
+    def _filter_of_group(self, request: PullRequest, *, broadcast_enable: bool) -> Filter:
         group = self._core.consumers.group(request.group)
         if group is None:
             raise BrokerError(
@@ -133,28 +134,33 @@ class PullProcessor:
             )
         if subscription.version < request.sub_version:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-        _only_tags(subscription.expression_type)
-        return group.matchers[request.topic]
+        wanted = group.filters.get(request.topic)
+        if wanted is None:
+            raise BrokerError(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                "The broker's consumer filter data is not exist!Your expression may be wrong!",
+            )
+        return wanted
 
     def _run(
-        self, connection: Connection, command: Command, request: PullRequest, matches: Matches | None, *, may_hold: bool
+        self, connection: Connection, command: Command, request: PullRequest, wanted: Filter, *, may_hold: bool
     ) -> Command | None:
         core = self._core
         moved = core.offsets.take_reset(request.group, request.topic, request.queue_id)
         if moved is not None:
             return self._moved(command, request, moved)
         limit = request.max_bytes
-        result = core.store.read(
-            request.topic,
-            request.queue_id,
+        result = read_filtered(
+            core.store,
+            (request.topic, request.queue_id),
             request.offset,
             max_messages=max(request.max_messages, 1),
             max_bytes=MOST_BYTES if limit is None or limit <= 0 else min(limit, MOST_BYTES),
-            matches=matches,
+            wanted=wanted,
         )
         code = _code_of(result.status, request.offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_hold and request.suspend_ms > 0:
-            self._hold(connection, command, request, matches)
+            self._hold(connection, command, request, wanted)
             return None
         core.offsets.pulled(request.group, request.topic, request.queue_id, result.next_offset)
         core.traffic.got += result.count
@@ -171,7 +177,7 @@ class PullProcessor:
         header = PullResponse(0, offset, max(first, 0), end).to_fields()
         return Command.response(command, ResponseCode.PULL_OFFSET_MOVED, fields=header, remark="OFFSET_RESET")
 
-    def _hold(self, connection: Connection, command: Command, request: PullRequest, matches: Matches | None) -> None:
+    def _hold(self, connection: Connection, command: Command, request: PullRequest, wanted: Filter) -> None:
         if len(self._held) >= MOST_HELD_BY_ALL:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_HELD_BY_ALL} pulls are held already")
         if self._held.held_by(connection) >= MOST_HELD:
@@ -187,8 +193,8 @@ class PullProcessor:
                 request.offset,
                 deadline=deadline,
                 owner=connection,
-                matches=matches,
-                payload=_Waiting(connection, command, request),
+                matches=wanted.tags,
+                payload=_Waiting(connection, command, request, wanted),
             )
         )
         if self._timer is None or deadline < self._timer_at:
@@ -215,11 +221,11 @@ class PullProcessor:
         for held in pulls:
             waiting = held.payload
             assert isinstance(waiting, _Waiting)
-            connection, command, request = waiting
+            connection, command, request, wanted = waiting
             if connection.is_closed or self._stopped:
                 continue
             try:
-                response = self._run(connection, command, request, held.matches, may_hold=False)
+                response = self._run(connection, command, request, wanted, may_hold=False)
             except Exception as error:
                 # An error in one pull must not affect the others, so it becomes the response.
                 remark = f"{type(error).__name__}: {error}"
@@ -228,25 +234,16 @@ class PullProcessor:
                 connection.reply(response)
 
 
-def _own_filter(request: PullRequest) -> Matches | None:
+def _own_filter(request: PullRequest) -> Filter:
     """The filter of a pull that contains its subscription."""
-    _only_tags(request.expression_type)
-    expression = request.expression or ALL_TAGS
+    expression, kind = request.expression or ALL_TAGS, request.expression_type or TAGS
     try:
-        tags = parse_tags(expression)
+        tags = parse_tags(expression) if kind == TAGS else frozenset()
+        return filter_of(SubscriptionData(request.topic, expression, tags, expression_type=kind))
     except ValueError as error:
         raise BrokerError(
             ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
         ) from None
-    return matcher(SubscriptionData(request.topic, expression, tags))
-
-
-def _only_tags(expression_type: str) -> None:
-    if expression_type not in ("", "TAG"):
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type[:40]}",
-        )
 
 
 def _code_of(status: ReadStatus, offset: int) -> ResponseCode:

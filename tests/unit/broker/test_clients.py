@@ -209,7 +209,11 @@ async def test_a_heartbeat_of_too_many_groups_is_refused_and_makes_none() -> Non
     [
         (b'{"topic":"orders","subString":"a || b"}', ResponseCode.SUCCESS),
         (b'{"topic":"orders","subString":"||"}', ResponseCode.SUBSCRIPTION_PARSE_FAILED),
-        (b'{"topic":"orders","subString":"a > 1","expressionType":"SQL92"}', ResponseCode.SYSTEM_ERROR),
+        (b'{"topic":"orders","subString":"a > 1","expressionType":"SQL92"}', ResponseCode.SUCCESS),
+        (
+            b'{"topic":"orders","subString":"a >","expressionType":"SQL92"}',
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        ),
         (b"[]", ResponseCode.SYSTEM_ERROR),
     ],
 )

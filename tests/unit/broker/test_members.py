@@ -1,6 +1,7 @@
 """Who is in a group, and when the others have to be told."""
 
-from rocketapp.broker.members import Consumers, GroupMember, Producers, matcher
+from rocketapp.broker.filtering import Filter, filter_of
+from rocketapp.broker.members import Consumers, GroupMember, Producers
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.requests.clients import ConsumerData
@@ -45,14 +46,14 @@ def test_the_newest_version_of_a_subscription_counts_from_any_member() -> None:
     group = consumers.group("billing")
     assert group is not None
     assert group.subscriptions["orders"] is newer
-    matches = group.matchers["orders"]
+    matches = group.filters["orders"].tags
     assert matches is not None
     assert matches(string_hash("refunded"))
     assert not matches(string_hash("paid"))
 
 
 def test_every_tag_is_matched_without_a_filter() -> None:
-    assert matcher(STOCK) is None
+    assert filter_of(STOCK) == Filter()
 
 
 def test_a_group_without_members_is_forgotten() -> None:

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import decode_records
+from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.offsets import OffsetResponse, QueryOffsetRequest
 from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullResponse
 from tests.unit.broker.asking import running
@@ -22,7 +24,8 @@ from tests.unit.scripted import in_virtual_time
         ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER),
         ({"group": "no/group"}, ResponseCode.INVALID_PARAMETER),
         ({"expression": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
-        ({"expression_type": "SQL92", "expression": "a > 1"}, ResponseCode.SYSTEM_ERROR),
+        ({"expression_type": "SQL92", "expression": "a >"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"expression_type": "JAVA", "expression": "a > 1"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
         ({"sys_flag": 0, "group": "stranger"}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
         ({"sys_flag": 0, "topic": "other"}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
         ({"sys_flag": 0, "sub_version": 2}, ResponseCode.SUBSCRIPTION_NOT_LATEST),
@@ -239,3 +242,46 @@ async def test_a_read_protected_topic_or_a_disabled_group_is_not_served() -> Non
         group = b'{"groupName":"billing","consumeEnable":false}'
         await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group)
         assert (await client.pull("stock")).code == ResponseCode.NO_PERMISSION
+
+
+def test_a_filter_by_sql_reads_on_until_it_finds_something() -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            client = await broker.client()
+            for number in range(1000):
+                await client.send("orders", properties=f"amount\x01{number % 100}\x02")
+            sql = {"expression_type": "SQL92", "expression": "amount = 99"}
+            assert [message.offset for message in await client.messages("orders", **sql)] == [99]
+            assert [message.offset for message in await client.messages("orders", 100, **sql)] == [199]
+            none = {**sql, "expression": "amount = 100"}
+            answer = await client.pull("orders", **none)
+            assert (answer.code, answer.body) == (ResponseCode.PULL_RETRY_IMMEDIATELY, b"")
+            assert PullResponse.from_fields(answer.fields).next_offset == 800
+            answer = await client.pull("orders", 800, **none)
+            assert PullResponse.from_fields(answer.fields).next_offset == 1000
+            held = client.pull("orders", 1000, **none)
+            await client.send("orders", properties="amount\x01100\x02")
+            (message,) = decode_records((await held).body, None)
+            assert message.offset == 1000
+
+    story()
+
+
+def test_the_filter_of_a_heartbeat_counts_and_an_illegal_one_costs_only_its_topic() -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            client = await broker.client()
+            for topic in ("orders", "stock"):
+                for number in range(3):
+                    await client.send(topic, properties=f"amount\x01{number}\x02")
+            legal = SubscriptionData("orders", "amount > 1", version=1, expression_type="SQL92")
+            illegal = SubscriptionData("stock", "amount >", version=1, expression_type="SQL92")
+            heartbeat = Heartbeat("client", (), (ConsumerData("billing", subscriptions=(legal, illegal)),))
+            assert (await client.ask(RequestCode.HEART_BEAT, {}, heartbeat.encode())).code == ResponseCode.SUCCESS
+            (message,) = decode_records((await client.pull("orders", sys_flag=0)).body, None)
+            assert message.offset == 2
+            assert (await client.pull("stock", sys_flag=0)).code == ResponseCode.FILTER_DATA_NOT_EXIST
+
+    story()

@@ -413,3 +413,18 @@ def test_what_a_broadcast_group_drops_is_told_apart() -> None:
         assert (dropped.message.text(), dropped.attempts) == ("bad", 1)
         assert isinstance(dropped.error, ValueError)
         assert (t.retried, t.dead) == ([], [])
+
+
+def test_a_filter_by_sql_decides_what_a_handler_gets() -> None:
+    app = shop()
+
+    @app.subscribe("orders", sql="amount BETWEEN 6 AND 100 AND TAGS = 'paid'")
+    async def settle(message: Message) -> str:
+        return message.text()
+
+    with TestApp(app) as t:
+        for amount in ("5", "6", "100", "101"):
+            t.publish("orders", amount, tag="paid", properties={"amount": amount})
+        t.publish("orders", "open", tag="open", properties={"amount": "7"})
+        t.settle()
+        assert sorted(one.message.text() for one in t.handled) == ["100", "6"]

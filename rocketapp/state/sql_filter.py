@@ -1,0 +1,411 @@
+"""SQL92 filters: an expression over a message's properties, compiled once, asked per message.
+
+`compile_sql` returns a function of the properties which says whether the message matches: only TRUE does. Unknown
+(NULL) and a comparison that fails, such as of a text with a number, do not. Java: SelectorParser, ComparisonExpression.
+
+As in RocketMQ: every property is text, and becomes what it is compared with. `<` and its like compare numbers only.
+`NOT` binds more tightly than a comparison. What follows a complete expression is not read, but for one token.
+
+Depth, length and the number of parts have a bound, because every message of a queue may be asked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+LONGEST, DEEPEST, MOST_PARTS = 16_384, 40, 500
+"""Bounds of an expression: characters; nested parts; values and operators, where a list of `IN` is one."""
+
+Accepts = Callable[[Mapping[str, str]], bool]
+"""Whether a message with these properties matches."""
+Value = float | str | None
+"""TRUE and FALSE are bools, whole numbers ints."""
+Evaluate = Callable[[Mapping[str, str]], Value]
+"""The value of a part for one message. ValueError: it has none, and the message does not match."""
+
+_TOKEN = re.compile(
+    r"""(?:[ \t\n\r\f]|--[^\n\r]*[\n\r]|/\*[^*]*\*+(?:[^*/][^*]*\*+)*/)*
+    (?P<token>(?P<float>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
+    |(?P<whole>0|[1-9][0-9]*[lL]?)|(?P<text>'(?:''|[^'])*')|(?P<name>[a-zA-Z_$][a-zA-Z0-9_$]*)|<>|<=|>=|[=<>(),+-]|$)""",
+    re.VERBOSE,
+)
+_WORDS = frozenset(
+    {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"}
+)
+_CONSTANTS: Mapping[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
+_WHOLE = re.compile(r"[+-]?\d{1,19}")
+_FLOAT = re.compile(
+    r"[\x00-\x20]*([+-]?)(?:(NaN)|(Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?)[\x00-\x20]*"
+)
+_TESTS: Mapping[str, Callable[[str, str], bool]] = {
+    "CONTAINS": str.__contains__,
+    "STARTSWITH": str.startswith,
+    "ENDSWITH": str.endswith,
+}
+
+
+def compile_sql(expression: str) -> Accepts:
+    """The filter that an expression describes. Raises ValueError, with the reason, for an illegal one."""
+    if len(expression) > LONGEST:
+        raise ValueError(f"it has {len(expression)} characters, limit {LONGEST}")
+    evaluate = _boolean(_Parser(expression).any_of()).evaluate
+
+    def accepts(properties: Mapping[str, str]) -> bool:
+        try:
+            return evaluate(properties) is True
+        except ValueError:
+            return False
+
+    return accepts
+
+
+class _Part(NamedTuple):
+    """A part of an expression, and what its users may rely on before any message is known."""
+
+    evaluate: Evaluate
+    depth: int = 1
+    is_boolean: bool = False
+    is_property: bool = False
+    constant: tuple[Value, ...] = ()
+    """Its value, if it is always the same."""
+
+
+def _boolean(part: _Part) -> _Part:
+    """The part as an operand of AND, OR, NOT, or as the whole."""
+    if part.is_boolean:
+        return part
+    if part.is_property:
+        inner = part.evaluate
+        # A property is a text, also one that says "true".
+        return _Part(lambda properties: None if inner(properties) is None else False, part.depth, is_boolean=True)
+    raise ValueError("a number or a text is neither true nor false")
+
+
+class _Parser:
+    """Reads an expression from left to right, one token ahead."""
+
+    def __init__(self, expression: str) -> None:
+        self._expression, self._at, self._parts, self._depth = expression, 0, 0, 0
+        self._kind = self._token = ""
+        self._next()
+
+    def any_of(self) -> _Part:
+        """One or more operands with OR between them."""
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        parts = [self._all_of()]
+        while self._took("OR"):
+            parts.append(self._all_of())
+        self._depth -= 1
+        return self._joined(parts, True)
+
+    def _all_of(self) -> _Part:
+        parts = [self._equality()]
+        while self._took("AND"):
+            parts.append(self._equality())
+        return self._joined(parts, False)
+
+    def _joined(self, parts: list[_Part], decisive: bool) -> _Part:
+        """Parts with AND or OR between them: the first that has the decisive value decides."""
+        if len(parts) == 1:
+            return parts[0]
+        operands = [_boolean(part).evaluate for part in parts]
+
+        def joined(properties: Mapping[str, str]) -> Value:
+            is_unknown = False
+            for operand in operands:
+                value = operand(properties)
+                if value is decisive:
+                    return decisive
+                is_unknown = is_unknown or value is None
+            return None if is_unknown else not decisive
+
+        return self._of(joined, *parts)
+
+    def _equality(self) -> _Part:
+        left = self._comparison()
+        while True:
+            if self._took("IS"):
+                is_not = self._took("NOT")
+                self._expect("NULL")
+                left = self._of(_is_null(left.evaluate, is_not), left)
+            elif (operator := self._token) in ("=", "<>"):
+                self._next()
+                right = self._comparison()
+                _check_equal(left, right)
+                left = self._of(_equal(left.evaluate, right.evaluate, operator == "<>"), left, right)
+            else:
+                return left
+
+    def _comparison(self) -> _Part:
+        left = self._unary()
+        while True:
+            operator = self._token
+            if operator in ("<", "<=", ">", ">="):
+                self._next()
+                left = self._ordered(operator, left, self._unary())
+            elif operator in ("NOT", "BETWEEN", "IN", *_TESTS):
+                is_not = self._took("NOT")
+                left = self._tested(left, is_not)
+            else:
+                return left
+
+    def _tested(self, left: _Part, is_not: bool) -> _Part:
+        """A part before BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH."""
+        word = self._token
+        if self._took("BETWEEN"):
+            low = self._unary()
+            self._expect("AND")
+            high = self._unary()
+            if not is_not and low.constant and high.constant:
+                _check_between(low.constant[0], high.constant[0])
+            signs = ("<", ">") if is_not else (">=", "<=")
+            return self._joined([self._ordered(signs[0], left, low), self._ordered(signs[1], left, high)], is_not)
+        if self._took("IN"):
+            self._expect("(")
+            texts = [self._text()]
+            while self._took(","):
+                texts.append(self._text())
+            self._expect(")")
+            if not left.is_property:
+                raise ValueError("IN follows the name of a property")
+            return self._of(_among(left.evaluate, frozenset(texts), is_not), left)
+        test = _TESTS.get(word)
+        if test is None:
+            raise self._unexpected()
+        self._next()
+        text = self._text()
+        # An empty text is in no property, and not without it either; the left side is not asked then.
+        return self._of(_text_test(test, left.evaluate, text, is_not) if text else _never, left)
+
+    def _unary(self) -> _Part:
+        sign = self._token
+        if sign not in ("+", "-", "NOT"):
+            return self._primary()
+        self._next()
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise ValueError(f"it is nested more than {DEEPEST} deep")
+        inner = self._unary()
+        self._depth -= 1
+        if sign == "+":
+            return inner
+        if sign == "-":
+            return self._of(_negative(inner.evaluate), inner)._replace(is_boolean=False)
+        return self._of(_not(_boolean(inner).evaluate), inner)
+
+    def _primary(self) -> _Part:
+        kind, token = self._kind, self._token
+        if self._took("("):
+            inner = self.any_of()
+            self._expect(")")
+            return inner
+        if token in _CONSTANTS and kind == "word":
+            self._next()
+            return self._constant(_CONSTANTS[token], is_boolean=True)
+        if kind == "text":
+            return self._constant(self._text())
+        if kind in ("whole", "float"):
+            self._next()
+            return self._constant(_number(kind, token))
+        if kind == "name":
+            self._next()
+            return self._of(lambda properties: properties.get(token))._replace(is_boolean=False, is_property=True)
+        raise self._unexpected()
+
+    def _constant(self, value: Value, *, is_boolean: bool = False) -> _Part:
+        return self._of(lambda _: value)._replace(is_boolean=is_boolean, constant=(value,))
+
+    def _ordered(self, operator: str, left: _Part, right: _Part) -> _Part:
+        for part in (left, right):
+            if part.is_boolean or (part.constant and isinstance(part.constant[0], str)):
+                raise ValueError(f"{operator} compares numbers")
+        return self._of(_order(operator, left.evaluate, right.evaluate), left, right)
+
+    def _of(self, evaluate: Evaluate, *parts: _Part) -> _Part:
+        """A part that is made of these."""
+        depth = 1 + max((part.depth for part in parts), default=0)
+        self._parts += 1
+        if depth > DEEPEST or self._parts > MOST_PARTS:
+            raise ValueError(f"it has more than {MOST_PARTS} parts, or is nested more than {DEEPEST} deep")
+        return _Part(evaluate, depth, is_boolean=True)
+
+    # Tokens.
+
+    def _next(self) -> None:
+        found = _TOKEN.match(self._expression, self._at)
+        if found is None:
+            raise ValueError(f"what begins at character {self._at + 1} is not understood")
+        self._at, self._kind, self._token = found.end(), found.lastgroup or "", found["token"]
+        for kind in ("float", "whole", "text", "name"):
+            if found[kind] is not None:
+                self._kind = kind
+        if self._kind == "name" and self._token.upper() in _WORDS:
+            self._kind, self._token = "word", self._token.upper()
+
+    def _took(self, token: str) -> bool:
+        """Whether this word or sign came, which is then behind."""
+        if self._token != token or self._kind in ("name", "text"):
+            return False
+        self._next()
+        return True
+
+    def _expect(self, token: str) -> None:
+        if not self._took(token):
+            raise self._unexpected()
+
+    def _text(self) -> str:
+        if self._kind != "text":
+            raise self._unexpected()
+        token = self._token
+        self._next()
+        return token[1:-1].replace("''", "'")
+
+    def _unexpected(self) -> ValueError:
+        where = f"before character {self._at + 1}"
+        return ValueError(f"{self._token!r} is out of place {where}" if self._token else "it ends too early")
+
+
+# What a part does with a message.
+
+
+def _never(properties: Mapping[str, str]) -> Value:
+    return False
+
+
+def _is_null(operand: Evaluate, is_not: bool) -> Evaluate:
+    return lambda properties: (operand(properties) is None) is not is_not
+
+
+def _not(operand: Evaluate) -> Evaluate:
+    def negated(properties: Mapping[str, str]) -> Value:
+        value = operand(properties)
+        return None if value is None else not value
+
+    return negated
+
+
+def _negative(operand: Evaluate) -> Evaluate:
+    def negative(properties: Mapping[str, str]) -> Value:
+        value = operand(properties)
+        return -value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    return negative
+
+
+def _among(operand: Evaluate, texts: frozenset[str], is_not: bool) -> Evaluate:
+    def among(properties: Mapping[str, str]) -> Value:
+        value = operand(properties)
+        return None if value is None else (value in texts) is not is_not
+
+    return among
+
+
+def _text_test(test: Callable[[str, str], bool], operand: Evaluate, text: str, is_not: bool) -> Evaluate:
+    def tested(properties: Mapping[str, str]) -> Value:
+        value = operand(properties)
+        return isinstance(value, str) and test(value, text) is not is_not
+
+    return tested
+
+
+def _equal(left: Evaluate, right: Evaluate, is_not: bool) -> Evaluate:
+    def equal(properties: Mapping[str, str]) -> Value:
+        one, other = left(properties), right(properties)
+        if one is None and other is not None:
+            return None
+        if one is None or other is None:
+            return (one is other) is not is_not
+        same = _key(one) == _key(other) if type(one) is type(other) else _compared(one, other) == 0
+        return same is not is_not
+
+    return equal
+
+
+def _order(operator: str, left: Evaluate, right: Evaluate) -> Evaluate:
+    signs = {"<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}[operator]
+
+    def ordered(properties: Mapping[str, str]) -> Value:
+        one = left(properties)
+        other = None if one is None else right(properties)
+        if one is None or other is None:
+            return None
+        if isinstance(one, str) and isinstance(other, str):
+            one, other = _as_float(one), _as_float(other)
+        return _compared(one, other) in signs
+
+    return ordered
+
+
+def _compared(one: float | str, other: float | str) -> int:
+    """-1, 0 or 1. A text becomes what it is compared with; a truth and a number are not equal."""
+    if isinstance(one, str) and not isinstance(other, str):
+        one = _like(one, other)
+    elif isinstance(other, str) and not isinstance(one, str):
+        if isinstance(one, bool):
+            raise ValueError("a truth is not compared with a text")
+        other = _like(other, one)
+    if isinstance(one, bool) is not isinstance(other, bool):
+        return -1
+    if isinstance(one, float) or isinstance(other, float):
+        one, other = float(one), float(other)
+    first, second = _key(one), _key(other)
+    return (first > second) - (first < second)
+
+
+def _like(text: str, value: float) -> float:
+    """The text as a value of the same kind."""
+    if isinstance(value, bool):
+        return text.lower() == "true"
+    if not isinstance(value, int):
+        return _as_float(text)
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{text!r} is not a whole number")
+    bits = 31 if -(2**31) < value < 2**31 else 63
+    number = int(text)
+    if not -(2**bits) <= number < 2**bits:
+        raise ValueError(f"{text} has more than {bits} bits")
+    return number
+
+
+def _as_float(text: str) -> float:
+    found = _FLOAT.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a number")
+    sign, nan, infinity, digits = found.groups()
+    return float(f"{sign}{nan or infinity or digits}")
+
+
+def _key(value: float | str) -> tuple[object, ...]:
+    """What values of one kind are ordered by: of floats, -0.0 comes before 0.0, and NaN last."""
+    if not isinstance(value, float):
+        return (value,)
+    return (True,) if math.isnan(value) else (False, value, math.copysign(1, value))
+
+
+def _number(kind: str, token: str) -> float:
+    if kind == "whole":
+        number = int(token.rstrip("lL")) if len(token) <= 20 else 2**63
+        if number >= 2**63:
+            raise ValueError(f"{token[:40]} has more than 63 bits")
+        return number
+    value = float(token)
+    if value == 0 or math.isinf(value):
+        raise ValueError(f"{token[:40]} is not between the smallest and the largest number")
+    return value
+
+
+def _check_equal(left: _Part, right: _Part) -> None:
+    if (None,) in (left.constant, right.constant):
+        raise ValueError("compare with IS NULL")
+    if left.constant and right.constant and left.is_boolean and not right.is_boolean:
+        raise ValueError("a truth is compared with a number or a text")
+
+
+def _check_between(low: Value, high: Value) -> None:
+    if low is None or high is None or _compared(high, low) < 0:
+        raise ValueError(f"BETWEEN {low!r} AND {high!r}: nothing is")
