@@ -21,8 +21,8 @@ LONGEST, DEEPEST, MOST_PARTS = 16_384, 40, 500
 
 Accepts = Callable[[Mapping[str, str]], bool]
 """Whether a message with these properties matches."""
-Value = float | str | None
-"""TRUE and FALSE are bools, whole numbers ints."""
+Value = bool | float | str | None
+"""Whole numbers are ints."""
 Evaluate = Callable[[Mapping[str, str]], Value]
 """The value of a part for one message. ValueError: it has none, and the message does not match."""
 
