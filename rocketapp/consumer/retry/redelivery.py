@@ -16,7 +16,7 @@ message as well. So its failed messages are dropped, and told.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -73,7 +73,7 @@ _LONGEST = names.LONGEST - 64
 _LONG = 5.0
 """Seconds after which it is said that failed messages wait."""
 _FIRST_WAIT, _MOST_WAIT = 0.5, 10.0
-"""Seconds until a message, or the broker that failed, is tried again."""
+"""Seconds until a message that was refused is tried again."""
 
 
 class RawSender(Protocol):
@@ -96,11 +96,6 @@ class RawSender(Protocol):
         ...
 
 
-def _new_backoff() -> Backoff:
-    """The waits of one message, or of a broker that has failed."""
-    return Backoff(_FIRST_WAIT, _MOST_WAIT)
-
-
 @dataclass(slots=True, eq=False)
 class _Job:
     """A failed message on its way to the broker that stores its copy."""
@@ -110,33 +105,19 @@ class _Job:
     message: Message
     failure: Failure
     step: SendBack | GiveUp
-    since: float
-    """The loop's time of its failure."""
     stored: asyncio.Future[None] | None = None
     """Done when a broker has stored the copy."""
     path: Path = Path.DEAD_COPY
     """What the next round begins with."""
     unclear_since: float | None = None
     """The loop's time of the first unclear refusal."""
-    is_late: bool = False
-    """It has waited for long: its queue has a reason to be blocked."""
+    is_refused: bool = False
+    """A round of it has failed, and another one follows."""
     unknowns: int = 0
     """Attempts whose outcome is unknown."""
-    backoff: Backoff = field(default_factory=_new_backoff)
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_WAIT, _MOST_WAIT))
     is_bare: bool = False
     """A dead letter with all its properties was too large."""
-
-
-class _Broker:
-    """What one broker takes at a time."""
-
-    __slots__ = ("backoff", "not_before", "places")
-
-    def __init__(self) -> None:
-        self.places: asyncio.Semaphore = asyncio.Semaphore(_WIDTH)
-        self.backoff: Backoff = _new_backoff()
-        self.not_before: float = 0.0
-        """The loop's time before which nothing is tried."""
 
 
 class Redelivery:
@@ -145,17 +126,16 @@ class Redelivery:
     def __init__(self, member: Member, sender: RawSender) -> None:
         self._member, self._sender = member, sender
         self._tasks = Tasks(member.observe)
-        self._brokers: dict[str, _Broker] = {}
-        self._counts: Counter[MessageQueue] = Counter()
-        """Failed messages of every queue that no broker has taken yet."""
-        self._late: Counter[MessageQueue] = Counter()
-        """Those of them that have waited for long."""
+        self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_WIDTH))
+        """By broker."""
+        self._refused: Counter[MessageQueue] = Counter()
+        """By queue the failed messages that wait for their next round."""
         self._loop = asyncio.get_running_loop()
         self.due_until: float = 0.0
         """The loop's time until which a retry of this member may still come."""
 
     def __repr__(self) -> str:
-        return f"<Redelivery {self._member.name}: {self._counts.total()} waiting>"
+        return f"<Redelivery {self._member.name}: {self._refused.total()} waiting>"
 
     def may_come_until(self, at: float) -> None:
         """A retry is on its way: it may come until this time of the loop."""
@@ -170,14 +150,14 @@ class Redelivery:
         delay = delay_before(handler.subscription.retry, times)
         step = concurrent_step(failure, reconsume_times=times, retries=retries, delay=delay)
         path = Path.SEND_BACK if isinstance(step, SendBack) else Path.DEAD_COPY
-        self._begin(_Job(handler, queue, message, failure, step, self._loop.time(), path=path))
+        self._begin(_Job(handler, queue, message, failure, step, path=path))
 
     def send_to_dlq(
         self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure
     ) -> asyncio.Future[None]:
         """An orderly handler gave up: send the message to the dead letters. Done when the copy is stored."""
         stored: asyncio.Future[None] = self._loop.create_future()
-        self._begin(_Job(handler, queue, message, failure, GiveUp(), self._loop.time(), stored))
+        self._begin(_Job(handler, queue, message, failure, GiveUp(), stored))
         return stored
 
     async def stop(self) -> None:
@@ -189,25 +169,22 @@ class Redelivery:
             self._end(job)
             count_dropped(self._member, job.handler, job.message, job.failure)
             return
-        broker_name = job.queue.message_queue.broker_name
-        if (broker := self._brokers.get(broker_name)) is None:
-            broker = self._brokers[broker_name] = _Broker()
-        self._counts[job.queue.message_queue] += 1
-        self._tasks.start(self._see_to(job, broker), f"send back to {broker_name}")
+        self._tasks.start(self._see_to(job), f"send back to {job.queue.message_queue.broker_name}")
 
-    async def _see_to(self, job: _Job, broker: _Broker) -> None:
+    async def _see_to(self, job: _Job) -> None:
+        queue = job.queue.message_queue
         # Of a queue that was given up its next owner gets the message again.
         while not job.queue.closed:
-            async with broker.places:
-                if (wait := broker.not_before - self._loop.time()) > 0:
-                    await asyncio.sleep(wait)
-                    continue
-                if job.queue.closed or await self._round(job, broker):
+            async with self._places[queue.broker_name]:
+                if job.queue.closed or await self._round(job):
                     break
             await asyncio.sleep(job.backoff.next(self._member.random.random()))
-        self._waits_no_more(job)
+        self._refused[queue] -= job.is_refused
+        if not self._refused[queue]:
+            del self._refused[queue]
+            self._member.stalls.moving(queue, source=OF_RETRY)
 
-    async def _round(self, job: _Job, broker: _Broker) -> bool:
+    async def _round(self, job: _Job) -> bool:
         """Try one path after the other until a broker has the copy, or another round has to follow."""
         path = job.path
         while True:
@@ -229,41 +206,19 @@ class Redelivery:
                 if after.at_once is not None:
                     path = after.at_once
                     continue
-                if problem is Problem.PASSING or problem is Problem.UNKNOWN:
-                    self._wait_after(broker)
                 self._failed(job, _text(error))
                 return False
-            broker.backoff.reset()
-            broker.not_before = 0.0
             self._stored(job)
             return True
 
     def _failed(self, job: _Job, problem: str) -> None:
         self._tell(job, f"{problem}; it is tried again")
         queue = job.queue.message_queue
-        if not job.queue.closed and self._loop.time() - job.since >= _LONG:
-            self._late[queue] += not job.is_late
-            job.is_late = True
-            count = self._counts[queue]
+        self._refused[queue] += not job.is_refused
+        job.is_refused, count = True, self._refused[queue]
+        if not job.queue.closed:
             text = f"{count} failed message{' waits' if count == 1 else 's wait'} to be sent back: {problem}"
-            self._member.stalls.blocked(queue, text, kind="send back", source=OF_RETRY)
-
-    def _waits_no_more(self, job: _Job) -> None:
-        queue = job.queue.message_queue
-        self._counts[queue] -= 1
-        if not self._counts[queue]:
-            del self._counts[queue]
-        if job.is_late:
-            self._late[queue] -= 1
-            if not self._late[queue]:
-                del self._late[queue]
-                self._member.stalls.moving(queue, source=OF_RETRY)
-
-    def _wait_after(self, broker: _Broker) -> None:
-        now = self._loop.time()
-        if broker.not_before <= now:
-            # Attempts that fail side by side are one failure: their broker may be back in a moment.
-            broker.not_before = now + broker.backoff.next(self._member.random.random())
+            self._member.stalls.blocked(queue, text, kind="send back", patience=_LONG, source=OF_RETRY)
 
     def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
         """Say so, once, when a message that was to be retried goes to the dead letters instead."""

@@ -526,7 +526,7 @@ async def test_messages_that_wait_long_to_be_sent_back_are_a_reason_of_their_que
     cluster.refuse(SEND)
     member = await cluster.member(consumed(Attempts(cluster, ValueError(), None))).start()
     await asyncio.sleep(3)
-    assert queue not in member.consumer.snapshot().blocked
+    assert not member.events.of(QueueBlocked)
     cluster.send_many(queue, 2)
     await asyncio.sleep(30)
     reason = member.consumer.snapshot().blocked[queue]
