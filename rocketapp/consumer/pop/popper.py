@@ -16,8 +16,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.popped import PopDelivery
 from rocketapp.consumer.pop.acks import Invisibility
-from rocketapp.consumer.pull.flow import QueueFlow
-from rocketapp.consumer.pull.gate import Gate
+from rocketapp.consumer.pull.flow import Gate, QueueFlow
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue

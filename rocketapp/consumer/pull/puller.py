@@ -19,8 +19,7 @@ from rocketapp.client.calls.pull import PullResult
 from rocketapp.consumer.brokers import AnotherQueueError, Slaves
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Committer
-from rocketapp.consumer.pull.flow import QueueFlow
-from rocketapp.consumer.pull.gate import Gate
+from rocketapp.consumer.pull.flow import Gate, QueueFlow
 from rocketapp.errors import BrokerError, ConnectionLostError, RequestTimeoutError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue

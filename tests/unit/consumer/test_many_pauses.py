@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import process_time
 
-from rocketapp.consumer.pull.gate import Gate
+from rocketapp.consumer.pull.flow import Gate
 from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.pauses import EVERY, Pauses

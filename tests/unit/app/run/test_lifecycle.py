@@ -21,7 +21,7 @@ from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.watch.blocked import BlockedLoop
+from rocketapp.consumer.watch.slow_calls import BlockedLoop
 from rocketapp.errors import ConnectError
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.event import Event, LoopBlocked, LoopFailed

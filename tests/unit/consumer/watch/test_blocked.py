@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.watch import blocked
-from rocketapp.consumer.watch.blocked import BlockedLoop
+from rocketapp.consumer.watch import slow_calls
+from rocketapp.consumer.watch.slow_calls import BlockedLoop
 from rocketapp.model.event import Event, LoopBlocked
 from rocketapp.plugins.log_lines import line_of
 from rocketapp.user_line import place_of_frame
@@ -109,7 +109,7 @@ async def test_a_process_that_was_frozen_is_not_taken_for_a_blocked_loop(
     clocks = SimpleNamespace(
         monotonic=lambda: monotonic() + jump[0], process_time=lambda: 0.0 if was_frozen else jump[0]
     )
-    monkeypatch.setattr(blocked, "time", clocks)
+    monkeypatch.setattr(slow_calls, "time", clocks)
 
     def jumps() -> None:
         jump[0] = 60.0
