@@ -54,6 +54,58 @@ class AnotherQueueError(Exception):
         self.min_offset, self.max_offset = min_offset, max_offset
 
 
+class GroupOffsets:
+    """Keeps how far each queue of a group is done: its brokers, a plugin's store, or a file of this member.
+
+    Every question raises RocketAppError without an answer.
+    """
+
+    travels: bool = True
+    """What a pull carries to its broker is a commit. Otherwise it carries what is committed already."""
+
+    def open(self) -> None:
+        """Called before the first question."""
+
+    def close(self) -> None:
+        """Called after the last one; also in a forked child, whose parent goes on."""
+
+    def is_connected(self, broker_name: str) -> bool:
+        """Whether the offsets of this broker's queues can be reached at once."""
+        return True
+
+    def away_since(self, queue: MessageQueue) -> float | None:
+        """Of a queue that has appeared while nobody kept it: since when, in seconds since 1970."""
+        return None
+
+    async def take(self, queue: MessageQueue) -> None:
+        """A session begins here: what a session before it still commits, in any process, may be refused from now on.
+
+        Brokers know no sessions: what one commits late is told by reading before writing.
+        """
+
+    async def committed(
+        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
+    ) -> int | None:
+        """The group's offset; None when nothing was committed. Not `exact`: 0 may mean that, too.
+
+        `timeout`: seconds. Without `dial` it fails at once when no connection is open.
+        """
+        raise NotImplementedError
+
+    async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
+        """The group's offset, and whether that answer is certain."""
+        raise NotImplementedError
+
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
+    ) -> None:
+        """Everything below `offset` is done; returns when that is stored.
+
+        Raises OvertakenError when another session has begun.
+        """
+        raise NotImplementedError
+
+
 class Slaves:
     """The slaves of a cluster, as one group reads them."""
 
@@ -125,10 +177,8 @@ class Slaves:
         return replicas.slaves(copies.keys(), connected)
 
 
-class Brokers:
+class Brokers(GroupOffsets):
     """The brokers of a cluster, as one group sees them."""
-
-    travels: bool = True
 
     def __init__(self, group: str, client: ClientInstance, limits: Limits, random: Random, tasks: Tasks) -> None:
         """`tasks`: the owner of what is asked beside the caller."""
@@ -173,9 +223,6 @@ class Brokers:
         return connection
 
     # Offsets.
-
-    async def take(self, queue: MessageQueue) -> None:
-        """Brokers know no sessions: what one commits late is told by reading before writing."""
 
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True

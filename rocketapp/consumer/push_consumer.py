@@ -14,14 +14,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.journal import Journal
-from rocketapp.consumer.member import Member
+from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
+from rocketapp.consumer.offsets.stores import OffsetStore, offsets_of
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.queues.assignment import Assignments
 from rocketapp.consumer.queues.leases import Leases
@@ -36,12 +36,13 @@ from rocketapp.consumer.watch.figures import Figures, IdleReport
 from rocketapp.consumer.watch.slow_calls import SlowCalls
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.errors import RocketAppError
-from rocketapp.model.event import LoopFailed, TopicMissing
+from rocketapp.model.event import Adjusted, LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
 from rocketapp.model.snapshot import GroupSnapshot, HandlerStats
 from rocketapp.model.subscription import Start
+from rocketapp.tasks import repeat
 from rocketapp.wire.requests.clients import (
     BROADCASTING,
     CLUSTERING,
@@ -53,15 +54,13 @@ from rocketapp.wire.requests.clients import (
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import RunningInfo
 
-# What only some groups need is imported where it is made: every start would pay for it.
-if TYPE_CHECKING:
-    from rocketapp.consumer.offsets.local import LocalOffsets
-    from rocketapp.consumer.offsets.stores import GroupOffsets, OffsetStore
-
 _JOIN_PATIENCE = 1.0
 """Seconds in which brokers are reached before a member joins without those that are dead or do not answer."""
 _JOIN_LOOK = 0.1
 """Seconds between looks whether all expected members are there."""
+_BACKLOG_LOOK, _BACKLOG_ENOUGH = 60.0, 0.8
+"""Seconds between looks at the backlog, and the share of it below which fewer calls run."""
+_MOST_TIMES = 1 << 16
 
 
 class PushConsumer:
@@ -91,9 +90,10 @@ class PushConsumer:
         self._loop = asyncio.get_running_loop()
         self._watched: list[str] = []
         self._rebalancing: asyncio.Task[Any] | None = None
+        self._times = 1
+        """As many times the declared concurrency is in force, for the sake of the backlog."""
 
-        self._local = _local_offsets(member)
-        self._commits = commits = Commits(member, self._local or _store(member, offset_store))
+        self._commits = commits = Commits(member, offsets_of(member, offset_store))
         self._redelivery = Redelivery(member, sender)
         self._stopping = Stopping(member)
         self._check = SubscriptionCheck(member)
@@ -114,7 +114,7 @@ class PushConsumer:
         self._taking = Taking(member, modes.concurrent)
 
         self._leases = Leases(member, commits)
-        self._starts = Starts(member, modes, commits=commits, leases=self._leases, attempts=attempts, local=self._local)
+        self._starts = Starts(member, modes, commits=commits, leases=self._leases, attempts=attempts)
         assignments = Assignments(
             member,
             modes,
@@ -135,7 +135,6 @@ class PushConsumer:
             check=self._check,
             slow_calls=SlowCalls(member, modes, self._redelivery),
         )
-        self._adjusting = Adjusting(member, modes)
 
     def __repr__(self) -> str:
         unfinished = sum(len(each.process_queue or ()) for each in self._member.owned.values())
@@ -220,8 +219,7 @@ class PushConsumer:
 
         Raises ConfigError and SetupError for what cannot work.
         """
-        if self._local is not None:
-            self._local.open()
+        self._commits.store.open()
         await asyncio.gather(*(self._watch_route(topic) for topic in self._member.subscriptions))
         if not any(map(self._client.routes.get, self._member.subscriptions)):
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
@@ -262,7 +260,7 @@ class PushConsumer:
         await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting, *chain.from_iterable(popped)])))
         self._tasks.start(self._figures.run(), f"watch {self._member.name}")
         if self._member.config.concurrency_most:
-            self._tasks.start(self._adjusting.follow_backlog(), f"adjust {self._member.name}")
+            self._tasks.start(repeat(_BACKLOG_LOOK, self._follow_backlog), f"adjust {self._member.name}")
 
     def begin(self) -> None:
         """Pull: at once, or when all expected members are there."""
@@ -286,8 +284,7 @@ class PushConsumer:
         await self._commits.stop()
         await self._leases.stop()
         await self._tasks.close()
-        if self._local is not None:
-            self._local.close()
+        self._commits.store.close()
         self._figures.look()
         # A broker frees the locks of a member that leaves, and a thread may still run under one: it has to expire.
         await self._client.unregister(self._member.name, tell=not self._leases.has_dropped)
@@ -299,8 +296,7 @@ class PushConsumer:
         """In a forked child: start nothing more. The parent stays the member."""
         for mode in self._modes.all:
             mode.halt()
-        if self._local is not None:
-            self._local.close()
+        self._commits.store.close()
 
     # Pauses.
 
@@ -316,8 +312,40 @@ class PushConsumer:
         self._member.pauses.resume(topic, reason)
 
     def adjust(self, changes: Mapping[str, Mapping[str, float | None]]) -> None:
-        """From now on these limits hold, by topic of the group, or its retry topic."""
-        self._adjusting.change(changes)
+        """From now on these limits hold, by topic of the group or its retry topic; None: as at the start."""
+        member, limits = self._member, self._member.limits
+        for topic, values in changes.items():
+            limits.change(topic, values)
+        for handler in member.stats.handlers:
+            about = handler.subscription
+            if about.topic in changes:
+                now = limits.changed.get(about.topic, {})
+                concurrency, rate = int(now.get("concurrency", about.concurrency)), now.get("rate", about.rate)
+                batch = None if about.batch is None else int(now.get("batch", about.batch))
+                for mode in self._modes.all:
+                    mode.pace(handler, concurrency, rate, batch)
+        for queue, owned in member.owned.items():
+            if queue.topic in changes:
+                owned.limits_changed()
+        for topic, values in changes.items():
+            words = [f"{name} {'as at the start' if one is None else f'{one:g}'}" for name, one in values.items()]
+            member.observe(Adjusted(member.name, topic, ", ".join(words)))
+
+    def _follow_backlog(self) -> None:
+        """As Java's client plans it, concurrent handlers run more calls at once while many messages wait.
+
+        From the backlog of the settings on, their number doubles with each look, up to the most of each handler; below
+        a share of it, it is halved, down to what is declared.
+        """
+        waiting, backlog = sum(map(_waiting, self._member.owned.values())), self._member.config.adjust_backlog
+        times = self._times
+        if waiting >= backlog:
+            times = min(2 * times, _MOST_TIMES)
+        elif waiting < _BACKLOG_ENOUGH * backlog:
+            times = max(1, times // 2)
+        if times != self._times:
+            self._times = times
+            self._modes.concurrent.grow(times)
 
     # What is going on.
 
@@ -372,6 +400,14 @@ class PushConsumer:
                 self._member.stalls.blocked(queue, f"its offset cannot be read: {error}", kind="offset")
 
 
+def _waiting(owned: Owned) -> int:
+    """Messages of a queue that are not finished, as of the last answer of its broker."""
+    process_queue = owned.process_queue
+    if process_queue is None or process_queue.broker_end is None:
+        return 0
+    return max(0, process_queue.broker_end - process_queue.end_offset) + len(process_queue)
+
+
 def _brokers(route: TopicRoute) -> set[str]:
     return {data.broker_name for data in route.queues}
 
@@ -380,20 +416,3 @@ def _consume_from(start: Start) -> str:
     if isinstance(start, datetime):
         return FROM_TIMESTAMP
     return FROM_FIRST if start == "first" else FROM_LAST
-
-
-def _local_offsets(member: Member) -> LocalOffsets | None:
-    if not member.broadcast:
-        return None
-    from rocketapp.consumer.offsets.local import LocalOffsets, folder_of
-
-    folder = folder_of(member.config.broadcast_dir, cluster=member.cluster, group=member.name)
-    return LocalOffsets(member, folder, member.worker)
-
-
-def _store(member: Member, store: OffsetStore | None) -> GroupOffsets:
-    if store is None:
-        return member.brokers
-    from rocketapp.consumer.offsets.stores import PluginOffsets
-
-    return PluginOffsets(store, group=member.name, brokers=member.brokers, timeout=member.config.commit_timeout)

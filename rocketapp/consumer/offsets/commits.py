@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil
 
+from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed, LoopFailed
 from rocketapp.model.message_queue import MessageQueue

@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rocketapp.client.calls.offsets import Committed
+from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.member import Member
 from rocketapp.errors import RequestTimeoutError
 from rocketapp.model.event import OffsetsFile
@@ -47,10 +48,8 @@ def _folder(name: str) -> str:
     return quoted if quoted.strip(".") else quoted.replace(".", "%2E")
 
 
-class LocalOffsets:
-    """The offsets of a group in one file, or in memory alone: `offsets.stores.GroupOffsets`."""
-
-    travels: bool = True
+class LocalOffsets(GroupOffsets):
+    """The offsets of a group in one file, or in memory alone."""
 
     def __init__(self, member: Member, folder: Path, worker: int | None) -> None:
         """`worker`: the number that its file has if it is free; None keeps offsets for the life of the process."""
@@ -148,13 +147,6 @@ class LocalOffsets:
         return self._written_at if queue.topic in self._topics and queue not in self._offsets else None
 
     # What an offset store does.
-
-    def is_connected(self, broker_name: str) -> bool:
-        """Always true: the offsets are here, and no broker is asked."""
-        return True
-
-    async def take(self, queue: MessageQueue) -> None:
-        """One process has the file: no other one writes to it."""
 
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True

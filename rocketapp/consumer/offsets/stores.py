@@ -11,49 +11,13 @@ from collections.abc import Awaitable
 from typing import NamedTuple, Protocol, TypeVar
 
 from rocketapp.client.calls.offsets import Committed
-from rocketapp.consumer.brokers import Brokers
+from rocketapp.consumer.brokers import GroupOffsets
+from rocketapp.consumer.member import Member
 from rocketapp.errors import OvertakenError, RequestTimeoutError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 
 T = TypeVar("T")
 _WHO = "offset store"
-
-
-class GroupOffsets(Protocol):
-    """Keeps how far each queue is done. Every question raises RocketAppError without an answer."""
-
-    travels: bool
-    """What a pull carries to its broker is a commit. Otherwise it carries what is committed already."""
-
-    def is_connected(self, broker_name: str) -> bool:
-        """Whether the offsets of this broker's queues can be reached at once."""
-        ...
-
-    async def take(self, queue: MessageQueue) -> None:
-        """A session begins here: what a session before it still commits, in any process, may be refused from now on."""
-        ...
-
-    async def committed(
-        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
-    ) -> int | None:
-        """The group's offset; None when nothing was committed. Not `exact`: 0 may mean that, too.
-
-        `timeout`: seconds. Without `dial` it fails at once when no connection is open.
-        """
-        ...
-
-    async def committed_for_start(self, queue: MessageQueue) -> Committed:
-        """The group's offset, and whether that answer is certain."""
-        ...
-
-    async def commit(
-        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
-    ) -> None:
-        """Everything below `offset` is done; returns when that is stored.
-
-        Raises OvertakenError when another session has begun.
-        """
-        ...
 
 
 class Taken(NamedTuple):
@@ -106,24 +70,21 @@ class OffsetStore(Protocol):
         ...
 
 
-class PluginOffsets:
+class PluginOffsets(GroupOffsets):
     """Asks the store as the engine asks brokers."""
 
     travels: bool = False
 
-    def __init__(self, store: OffsetStore, *, group: str, brokers: Brokers, timeout: float) -> None:
-        """`timeout`: seconds that any answer may take, as the contract says. The engine gives brokers less where an old
-        answer would mislead it; here epochs keep late writers out.
+    def __init__(self, store: OffsetStore, member: Member) -> None:
+        self._store, self._group, self._brokers = store, member.name, member.brokers
+        self._timeout = member.config.commit_timeout
+        """Seconds that any answer may take, as the contract says. The engine gives brokers less where an old answer
+        would mislead it; here epochs keep late writers out.
         """
-        self._store, self._group, self._brokers, self._timeout = store, group, brokers, timeout
         self._epochs: dict[MessageQueue, int] = {}
 
     def __repr__(self) -> str:
         return f"<PluginOffsets of {self._group}: {len(self._epochs)} queues taken>"
-
-    def is_connected(self, broker_name: str) -> bool:
-        """The store is one for all brokers, and knows by itself whether it is reached."""
-        return True
 
     async def take(self, queue: MessageQueue) -> None:
         taken = await self._ask(self._store.take(self._group, queue), None)
@@ -155,3 +116,13 @@ class PluginOffsets:
             raise RequestTimeoutError(_WHO, f"no answer within {timeout:g} s") from None
         except Exception as error:
             raise TransportError(_WHO, f"{type(error).__name__}: {error}") from error
+
+
+def offsets_of(member: Member, store: OffsetStore | None) -> GroupOffsets:
+    """Where the offsets of a group are kept. `store`: that of a plugin."""
+    if member.broadcast:
+        from rocketapp.consumer.offsets.local import LocalOffsets, folder_of  # every start would pay for it
+
+        folder = folder_of(member.config.broadcast_dir, cluster=member.cluster, group=member.name)
+        return LocalOffsets(member, folder, member.worker)
+    return member.brokers if store is None else PluginOffsets(store, member)

@@ -9,21 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
-from rocketapp.consumer.offsets.stores import GroupOffsets
 from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue, QueueStart
 from rocketapp.state.handover import LOOK_INTERVAL, MOMENT, may_begin, next_look
 from rocketapp.state.start_position import Edge, start_at
-
-if TYPE_CHECKING:
-    from rocketapp.consumer.offsets.local import LocalOffsets
 
 _LOCK_PATIENCE = 1.0
 """Seconds without its lock after which a queue is said to be blocked."""
@@ -40,16 +37,13 @@ class Starts:
         commits: Commits,
         leases: Leases,
         attempts: FailedAttempts,
-        local: LocalOffsets | None,
     ) -> None:
         """`modes` may know better than the broker where a session begins.
 
         `attempts` learns what the owner of a locked queue before has counted.
-
-        `local`: the file of a member of a broadcast group.
         """
         self._member, self._modes, self._store, self._fencing = member, modes, commits.store, commits.fencing
-        self._leases, self._attempts, self._local = leases, attempts, local
+        self._leases, self._attempts = leases, attempts
         self._rules = {topic.topic: topic.start for topic in member.topics}
         """The start of every topic; the retry topic has none and is read from its beginning."""
         self._joined = member.clock.now()
@@ -158,8 +152,8 @@ class Starts:
         rule = self._rules.get(queue.topic, "first")
         appeared_later = self._known is not None and queue not in self._known
         brokers, since = self._member.brokers, self._joined if appeared_later else None
-        if since is None and self._local is not None:
-            since = self._local.away_since(queue)
+        if since is None:
+            since = self._store.away_since(queue)
         if rule == "last" and since is None:
             # Of a young queue brokers say 0 to a new group, wherever it wants to begin: so do we.
             young = None if self._member.broadcast else await brokers.committed(queue)

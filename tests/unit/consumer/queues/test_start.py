@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rocketapp.client.calls.offsets import Committed
+from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.errors import TransportError
@@ -17,13 +18,11 @@ from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import Events, in_virtual_time
 
 
-class Offsets:
+class Offsets(GroupOffsets):
     """A broker that takes this many seconds for its first answer, and none for others."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds, self.asked = seconds, 0
-
-    async def take(self, queue: MessageQueue) -> None: ...
 
     async def committed_for_start(self, queue: MessageQueue) -> Committed:
         self.asked += 1
@@ -42,7 +41,9 @@ class Young(Offsets):
     async def committed_for_start(self, queue: MessageQueue) -> Committed:
         return Committed(0, is_certain=False)
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
+    ) -> None:
         self.stored.append(offset)
 
 
@@ -71,10 +72,9 @@ async def test_an_offset_whose_answer_came_after_the_time_of_the_lock_is_read_ag
     starts = Starts(
         member,
         cast(Any, NoStartOfItsOwn()),
-        commits=Commits(member, cast(Any, Offsets(70.0))),
+        commits=Commits(member, Offsets(70.0)),
         leases=leases,
         attempts=cast(Any, NothingCounted()),
-        local=None,
     )
     reading = loop.create_task(starts.offset(QUEUES[0], lock, loop.create_future()))
     await asyncio.sleep(100.0)
@@ -86,14 +86,13 @@ async def test_an_offset_whose_answer_came_after_the_time_of_the_lock_is_read_ag
 @in_virtual_time
 async def test_no_start_is_committed_before_a_list_of_members_names_us_after_its_broker_was_lost() -> None:
     now, member, store = asyncio.get_running_loop().time, member_alone(), Young()
-    commits, queue = Commits(member, cast(Any, store)), QUEUES[0]
+    commits, queue = Commits(member, store), QUEUES[0]
     starts = Starts(
         member,
         cast(Any, NoStartOfItsOwn()),
         commits=commits,
         leases=cast(Any, None),
         attempts=cast(Any, NothingCounted()),
-        local=None,
     )
     commits.fencing.confirm(queue.topic, now(), [queue.broker_name])
     commits.fencing.lost(queue.broker_name, now())
