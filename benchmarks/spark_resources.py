@@ -6,7 +6,7 @@ take by themselves.
 
 Memory: messages come at a steady rate. Printed are the resident memory of the app's process and of its JVM, at most and
 how they change: the slope of a line through the second half of the time, when everything has been used once. The limit
-of the app's process is twice `max_buffer_bytes` and 150 MiB.
+of the app's process is twice what a sink holds at most, and 150 MiB.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROWS = 10_000
 """Messages that are there before the start."""
 MIB = 1024 * 1024
 BUFFER = 64 * MIB
-"""`max_buffer_bytes`: what it is at most by default."""
+"""What a sink holds at most by default: half of `consumer.cache_max_bytes`."""
 EVERY = 1.0
 """Seconds between two looks at the memory."""
 
@@ -47,7 +47,7 @@ async def run_app(table: Path, name_server: str, written_by: str, flush: float) 
     os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = name_server
     app: Any = RocketApp("bench")
     group = f"bench-{written_by}-{table.name}"
-    options = {"format": "parquet", "written_by": written_by, "flush_seconds": flush, "max_buffer_bytes": BUFFER}
+    options = {"format": "parquet", "written_by": written_by, "flush_seconds": flush}
     app.sink(TOPIC, table=table, group=group, **options)
     async with app:
         print(f"{time.perf_counter() - began:.2f}", flush=True)

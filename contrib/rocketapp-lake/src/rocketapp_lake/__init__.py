@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rocketapp_lake.errors import FencedError, GapError, SinkError
     from rocketapp_lake.formats import register_format
+    from rocketapp_lake.options import SinkOptions, sink
     from rocketapp_lake.plugin import LakePlugin
     from rocketapp_lake.settings import LakeConfig
-    from rocketapp_lake.typed import SinkOptions, sink
 
 _HOMES = {
     "FencedError": "errors",
@@ -18,9 +18,9 @@ _HOMES = {
     "LakeConfig": "settings",
     "LakePlugin": "plugin",
     "SinkError": "errors",
-    "SinkOptions": "typed",
+    "SinkOptions": "options",
     "register_format": "formats",
-    "sink": "typed",
+    "sink": "options",
 }
 __all__ = [
     "FencedError",

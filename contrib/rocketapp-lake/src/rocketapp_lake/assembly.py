@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,8 +17,7 @@ from rocketapp_lake.counts import Counts
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.formats import known
-from rocketapp_lake.pacing import LARGEST, Pace
-from rocketapp_lake.settings import LakeConfig, storage_of
+from rocketapp_lake.settings import LakeConfig
 from rocketapp_lake.store import Compacts, Growing, SetsAside, Store
 from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import Writer
@@ -31,6 +29,8 @@ BUFFER_SHARE = 2
 """A sink holds at most this part of `consumer.cache_max_bytes`, as one topic does."""
 QUEUE_BATCHES = 2
 """Batches that one queue may pull ahead: one is written while the next one is gathered."""
+SLOW = 4
+"""Times its limits that a batch may grow to while the one before takes longer than it: no batch waits for another."""
 
 
 def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, tasks: Tasks) -> tuple[Writer, SinkMode]:
@@ -38,19 +38,17 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
 
     Raises SetupError for a type that no codec of the app reads, and a store that cannot do what is asked.
     """
-    format, bad_name = known()[sink.format], f"{sink.name}/bad"
-    settings = surface.options(LakeConfig)
-    about = replace(sink.about(format), storage=storage_of(settings), database=settings.database)
+    options, settings, bad = sink.options, surface.options(LakeConfig), sink.of_bad_rows()
+    new_store = known()[options.format].new_store
     try:
-        store = format.new_store(about, batch_writer)
+        store = new_store(sink, settings, batch_writer)
     except (SinkError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
     bad_store = None
-    if sink.bad_rows == "table" and not isinstance(store, SetsAside):
-        bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=bad_name, partition_by=None, sort_by=())
-        bad_store = format.new_store(bad, batch_writer)
-    if sink.evolution == "add" and not isinstance(store, Growing):
-        raise SetupError(sink.place, f'evolution="add": format={sink.format!r} has no add_columns')
+    if options.bad_rows == "table" and not isinstance(store, SetsAside):
+        bad_store = new_store(bad, settings, batch_writer)
+    if options.evolution == "add" and not isinstance(store, Growing):
+        raise SetupError(sink.place, f'evolution="add": format={options.format!r} has no add_columns')
     try:
         rows = sink.rows(surface.reader)
     except (TypeError, ValueError) as error:
@@ -58,33 +56,30 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
 
     def aside(worker: Worker) -> Aside:
         outlet: Outlet
-        if sink.bad_rows == "topic":
-            outlet = BadTopic(surface.publish, sink.bad_topic, sink.cluster, sink.name)
+        if options.bad_rows == "topic":
+            outlet = BadTopic(surface.publish, sink.bad_topic, options.cluster, sink.name)
         elif isinstance(store, SetsAside):
             outlet = BadBeside(store)
         else:
             assert bad_store is not None
-            outlet = BadTable(bad_store, bad_name, worker, wall_clock)
+            outlet = BadTable(bad_store, bad.name, worker, wall_clock)
         return Aside(rows, worker, Guard(sink.most_bad), outlet)
 
-    held = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE
-    if sink.max_buffer_bytes is not None:
-        held = min(held, sink.max_buffer_bytes)
-    most, counts = max(1, held // QUEUE_BATCHES), Counts()
+    held, counts = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE, Counts()
+    most = max(1, held // QUEUE_BATCHES)
     limits = replace(sink.limits, bytes=min(sink.limits.bytes, most))
     writer = Writer(
         sink.name,
         store,
         to_table=rows.table,
         aside=aside if sink.sets_aside else None,
-        evolution=sink.evolution,
+        evolution=options.evolution,
         compaction=_compaction(sink, [store] if bad_store is None else [store, bad_store], tasks, counts),
-        pace=Pace(limits, most),
+        limits=limits,
         buffer=Buffer(held, asyncio.get_running_loop().time),
         counts=counts,
-        retries=sink.retries,
         bad_rows=lambda: rows.bad_count,
-        on_offset_reset=sink.on_offset_reset,
+        on_offset_reset=options.on_offset_reset,
         drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
         tasks=tasks,
         wall_clock=wall_clock,
@@ -94,8 +89,8 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         records=True,
         locked=True,
         begin=writer.begin,
-        max_messages=QUEUE_BATCHES * limits.rows * LARGEST,
-        max_bytes=QUEUE_BATCHES * min(limits.bytes * LARGEST, most),
+        max_messages=QUEUE_BATCHES * SLOW * limits.rows,
+        max_bytes=QUEUE_BATCHES * min(SLOW * limits.bytes, most),
         is_full=writer.buffer.is_full,
     )
 
@@ -107,13 +102,12 @@ def wall_clock() -> float:
 
 def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> Compaction | None:
     """Raises SetupError for tables that cannot be compacted."""
-    if sink.compact_every is None:
+    options = sink.options
+    if (every := options.compact_every) is None:
         return None
     tables = [store for store in stores if isinstance(store, Compacts)]
     if len(tables) < len(stores):
-        instead = known()[sink.format].compaction
-        raise SetupError(
-            sink.place, f"compact_every={sink.compact_every:g} does nothing with format={sink.format!r}: {instead}"
-        )
-    target = sink.target_file_size
-    return Compaction(sink.name, tables, every=sink.compact_every, target_file_size=target, tasks=tasks, counts=counts)
+        what = f"compact_every={every:g} does nothing with format={options.format!r}"
+        raise SetupError(sink.place, f"{what}: {known()[options.format].compaction}")
+    target = options.target_file_size
+    return Compaction(sink.name, tables, every=every, target_file_size=target, tasks=tasks, counts=counts)

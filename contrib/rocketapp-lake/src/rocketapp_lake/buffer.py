@@ -36,4 +36,4 @@ class Buffer:
         """Why a queue that holds something has to wait, at this share of the limit; None when it need not."""
         if self.held < self.limit * share:
             return None
-        return f"the sink holds {self.held} bytes, limit max_buffer_bytes {self.limit}"
+        return f"the sink holds {self.held} bytes, limit {self.limit}: half of consumer.cache_max_bytes"

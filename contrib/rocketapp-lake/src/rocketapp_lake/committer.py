@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Generic
 
 from rocketapp_lake.batches import Batch, P
 from rocketapp_lake.errors import FencedError, GapError, RefusedRowsError, SinkError
-from rocketapp_lake.evolution import Evolution, grown
+from rocketapp_lake.evolution import grown
 from rocketapp_lake.lanes import Fit, advanced, fit
+from rocketapp_lake.options import Evolution
 from rocketapp_lake.records import Commit, Head
 from rocketapp_lake.store import Growing, Store
 

@@ -15,7 +15,6 @@ from rocketapp_lake.batches import Batch
 from rocketapp_lake.buffer import Buffer
 from rocketapp_lake.committer import Done
 from rocketapp_lake.lanes import Lane, lane_of
-from rocketapp_lake.pacing import Pace
 
 log = logging.getLogger("rocketapp.lake")
 
@@ -70,9 +69,6 @@ class Watched(Protocol):
     @property
     def buffer(self) -> Buffer: ...
 
-    @property
-    def pace(self) -> Pace: ...
-
 
 Read = Callable[[Watched], float]
 _COUNTERS: Sequence[tuple[str, str, str, Read]] = (
@@ -90,8 +86,12 @@ _COUNTERS: Sequence[tuple[str, str, str, Read]] = (
 )
 _GAUGES: Sequence[tuple[str, str, str, Read]] = (
     ("buffer.usage", "By", "Bytes of records that are held.", lambda sink: sink.buffer.held),
-    ("buffer.limit", "By", "Bytes at which pulls stop: max_buffer_bytes.", lambda sink: sink.buffer.limit),
-    ("batch.factor", "1", "How many times its flush limits a batch may have.", lambda sink: sink.pace.factor),
+    (
+        "buffer.limit",
+        "By",
+        "Bytes at which pulls stop.",
+        lambda sink: sink.buffer.limit,
+    ),
 )
 
 

@@ -6,8 +6,8 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self, get_args
@@ -16,99 +16,90 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from rocketapp import DeadLetter, Message, SetupError, Topic
-from rocketapp.plugin import Start
 from rocketapp_lake.arrow_columns import arrow_columns
-from rocketapp_lake.batches import DEFAULTS, Limits
+from rocketapp_lake.batches import Limits
 from rocketapp_lake.columns import Columns
 from rocketapp_lake.ddl import schema_of_ddl
-from rocketapp_lake.evolution import Evolution
-from rocketapp_lake.formats import Format, PartitionBy, TableOptions, missing
-from rocketapp_lake.pacing import STUBBORN, Retries
-from rocketapp_lake.rows import SET_ASIDE, BadRows, Read, Rows, Transform
-from rocketapp_lake.store import TARGET_FILE_SIZE
-from rocketapp_lake.typed import SinkOptions
+from rocketapp_lake.options import (
+    ONLY,
+    TARGET_FILE_SIZE,
+    BadRows,
+    Evolution,
+    OnOffsetReset,
+    PartitionBy,
+    SinkOptions,
+    Transform,
+    WrittenBy,
+)
+from rocketapp_lake.rows import SET_ASIDE, Read, Rows
 from rocketapp_lake.typed_columns import is_generated, protobuf_columns, typed_columns
-from rocketapp_lake.writer import OnOffsetReset
 from rocketapp_lake.writing import is_known
 
 MOST_BAD = 0.05
 """The share of bad rows that a queue may have unless the sink says otherwise."""
 MOST_SECONDS = 10**9
 """Some 30 years: what a clock can be set to."""
-_SECONDS = "more than 0 and less than a billion"
 LONGEST_NAME = 200
 """Signs of the name of a sink, which names a directory: all but letters, digits and `_.-~` count as three or more."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Sink:
-    """One sink of an app: what the keywords of `SinkOptions` gave, right or wrong, under the same names."""
+    """One sink of an app. What makes its store is given it."""
 
     topic: str
-    table: str | os.PathLike[str]
-    group: str
-    name: str
-    format: str = "delta"
-    schema: Any = None
-    codec: str | None = None
-    tags: str = "*"
-    start: Start = "first"
-    cluster: str | None = None
-    flush_rows: int = DEFAULTS.rows
-    flush_bytes: int = DEFAULTS.bytes
-    flush_seconds: float = DEFAULTS.seconds
-    bad_rows: BadRows = "fail"
-    bad_rows_topic: str | None = None
-    bad_rows_max_ratio: float | None = None
-    evolution: Evolution = "fail"
-    partition_by: PartitionBy | None = None
-    sort_by: Any = None
-    """A tuple of names as soon as the sink is made."""
-    on_offset_reset: OnOffsetReset = "fail"
-    commit_retries: int = STUBBORN.most
-    retry_backoff: tuple[float, float] = (STUBBORN.first, STUBBORN.longest)
-    max_buffer_bytes: int | None = None
-    compact_every: float | None = None
-    target_file_size: int = TARGET_FILE_SIZE
+    options: SinkOptions
+    """Right or wrong; with the name and the group."""
     place: str
-    options: Mapping[str, Any] = field(repr=False)
-    """The keywords that only this format takes; a password may be among them."""
+    """The user's line."""
+    folder: Path = field(default_factory=Path.cwd)
+    """Where the program is when it declares the sink: a relative table that is a directory lies below it."""
     transform: Transform | None = field(default=None, init=False)
     """The user's function, when the sink is used as a decorator."""
-    folder: Path = field(default_factory=Path.cwd, init=False)
-    """Where the program is when it declares the sink."""
 
     @classmethod
     def of(cls, app: str, topic: str, given: Mapping[str, Any], place: str) -> Self:
-        """`app`: its name, which stands in the names that are not given."""
-        own = {one.name for one in fields(cls)} & SinkOptions.__annotations__.keys()
-        said = {"table": None, **{name: value for name, value in given.items() if name in own}}
-        if said.get("group") is None:
-            said["group"] = f"{app}-sink-{topic}"
-        if said.get("name") is None:
-            said["name"] = f"{app}/{topic}"
-        options = {name: value for name, value in given.items() if name not in own}
-        return cls(topic=topic, place=place, options=options, **said)
+        """`app`: its name, which stands in the names that are not given. Raises SetupError for unknown keywords."""
+        known = [one.name for one in fields(SinkOptions)]
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                raise SetupError(place, f"{name}= is unknown{f': {near[0]}= is meant?' if near else ''}")
+        if given.get("table") is None:
+            raise SetupError(place, "table= is missing")
+        names = {"group": f"{app}-sink-{topic}", "name": f"{app}/{topic}"}
+        said = {name: value for name, value in given.items() if name not in names or value is not None}
+        return cls(topic, SinkOptions(**{**names, **said}), place)
 
-    def __post_init__(self) -> None:
-        if isinstance(self.sort_by, str):
-            self.sort_by = (self.sort_by,)
-        elif isinstance(self.sort_by, Iterable):
-            self.sort_by = tuple(self.sort_by)
-        elif self.sort_by is None:
-            self.sort_by = ()
+    @property
+    def name(self) -> str:
+        """Of the sink in its table: positions belong to it."""
+        return str(self.options.name)
+
+    @property
+    def group(self) -> str:
+        return str(self.options.group)
+
+    @property
+    def table(self) -> str:
+        return os.fspath(self.options.table)
+
+    @property
+    def directory(self) -> str:
+        """The table where it is a directory or a URL, wherever the program is by now."""
+        return self.table.rstrip("/") if "://" in self.table else os.path.normpath(self.folder / self.table)
+
+    def of_bad_rows(self) -> Sink:
+        """The sink of the table of its bad rows."""
+        table = f"{self.table.rstrip('/')}_bad"
+        bad = replace(self.options, table=table, name=f"{self.name}/bad", partition_by=None, sort_by=())
+        return Sink(self.topic, bad, self.place, self.folder)
 
     @property
     def limits(self) -> Limits:
         """When a batch is cut."""
-        return Limits(rows=self.flush_rows, bytes=self.flush_bytes, seconds=self.flush_seconds)
-
-    @property
-    def retries(self) -> Retries:
-        """What follows failed attempts; with a longest pause that no sink may have where the backoff is not a pair."""
-        backoff: Any = self.retry_backoff
-        first, longest = backoff if isinstance(backoff, tuple | list) and len(backoff) == 2 else (backoff, -1.0)
-        return Retries(most=self.commit_retries, first=first, longest=longest)
+        options = self.options
+        return Limits(rows=options.flush_rows, bytes=options.flush_bytes, seconds=options.flush_seconds)
 
     def decorate(self, function: Transform) -> Transform:
         """Take the user's function. Raises SetupError, with the place of the sink."""
@@ -123,163 +114,112 @@ class Sink:
     @property
     def sets_aside(self) -> bool:
         """Whether bad rows go elsewhere."""
-        return self.bad_rows in SET_ASIDE
+        return self.options.bad_rows in SET_ASIDE
 
     @property
     def bad_topic(self) -> str:
         """Where `bad_rows="topic"` publishes them."""
-        if self.bad_rows_topic is not None:
-            return self.bad_rows_topic
-        name = re.split(r"[/\\]", os.fspath(self.table).rstrip("/\\"))[-1]
+        if self.options.bad_rows_topic is not None:
+            return self.options.bad_rows_topic
+        name = re.split(r"[/\\]", self.table.rstrip("/\\"))[-1]
         return f"{re.sub('[^A-Za-z0-9_-]', '-', name)}-bad"
 
     @property
     def most_bad(self) -> float:
         """The share of bad rows above which a queue stops."""
-        return MOST_BAD if self.bad_rows_max_ratio is None else self.bad_rows_max_ratio
+        most = self.options.bad_rows_max_ratio
+        return MOST_BAD if most is None else most
 
     def columns(self) -> Columns | None:
         """None where bodies are stored as they are. Raises TypeError for a type without columns."""
-        return None if self.schema is None else columns_of(self.schema)
+        return None if self.options.schema is None else columns_of(self.options.schema)
 
     def rows(self, reader: Callable[[Any, str | None], Read]) -> Rows:
         """`reader`: what makes payloads of a type, and of the content type of bodies that do not say theirs."""
         columns = self.columns()
-        read = None if columns is None else reader(columns.kind, content_type_of(self.codec))
-        return Rows(columns, read, self.bad_rows, lambda: self.transform)
+        read = None if columns is None else reader(columns.kind, content_type_of(self.options.codec))
+        return Rows(columns, read, self.options.bad_rows, lambda: self.transform)
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What it consumes, and for whom: as a Subscription has it."""
-        return self.cluster or "", self.topic, self.group
+        return self.options.cluster or "", self.topic, self.group
 
-    @property
-    def full_table(self) -> str:
-        """The table, however it is spelled."""
-        table = os.fspath(self.table)
-        return table.rstrip("/") if "://" in table else os.path.normpath(self.folder / table)
-
-    def written_by(self, format: Format, default: str) -> str:
+    def written_by(self, default: str) -> str:
         """What writes its table. Raises SetupError for what is not installed. `default`: what the settings say."""
-        name = format.written_by(self.about(format), default)
+        if self.options.format not in ONLY["written_by"]:
+            return "arrow"
+        name = self.options.written_by or default
         if name != "arrow" and not is_known(name):
             raise SetupError(self.place, f"written_by={name!r} needs another package: pip install 'rocketapp[{name}]'")
         return name
 
-    def about(self, format: Format) -> TableOptions:
-        """What the store is made of. Raises ValueError for options that the format does not take."""
-        options = format.make_options(self.options, SinkOptions.__annotations__)
-        return TableOptions(
-            table=self.table,
-            sink=self.name,
-            folder=self.folder,
-            partition_by=self.partition_by,
-            sort_by=self.sort_by,
-            options=options,
-        )
 
-
-def problem_of(sink: Sink, formats: Mapping[str, Format]) -> str | None:
-    """Why it cannot work; None when it can. `formats`: those that are known."""
+def problem_of(sink: Sink) -> str | None:
+    """Why it cannot work, as far as the options themselves tell; None when it can."""
+    options = sink.options
     return (
-        _choice_problem(sink, sorted(formats))
-        or _table_problem(sink, formats[sink.format])
-        or _limits_problem(sink.limits)
-        or _compaction_problem(sink)
-        or _effort_problem(sink)
+        _choice_problem(options)
+        or _place_problem(options)
+        or _number_problem(options)
         or _bad_rows_problem(sink)
-        or codec_problem(sink.codec, sink.schema)
-        or _name_problem(sink)
+        or codec_problem(options.codec, options.schema)
+        or _name_problem(options.name)
     )
 
 
-def _choice_problem(sink: Sink, formats: Sequence[str]) -> str | None:
-    for name, value, known in (
-        ("format", sink.format, formats),
-        ("bad_rows", sink.bad_rows, get_args(BadRows)),
-        ("evolution", sink.evolution, get_args(Evolution)),
-        ("on_offset_reset", sink.on_offset_reset, get_args(OnOffsetReset)),
-        ("partition_by", sink.partition_by, (None, *get_args(PartitionBy))),
+def _choice_problem(options: SinkOptions) -> str | None:
+    for name, known in (
+        ("bad_rows", get_args(BadRows)),
+        ("evolution", get_args(Evolution)),
+        ("on_offset_reset", get_args(OnOffsetReset)),
+        ("partition_by", (None, *get_args(PartitionBy))),
+        ("written_by", (None, *get_args(WrittenBy))),
     ):
+        value = getattr(options, name)
         if value not in known:
             return f"{name}={value!r} is unknown: give {' or '.join(map(repr, known))}"
-    library = missing(sink.format)
-    return None if library is None else f"format={sink.format!r} needs {library}"
+    for name in ("sort_by", "merge_on"):
+        columns: object = getattr(options, name)
+        if not isinstance(columns, tuple) or not all(isinstance(column, str) and column for column in columns):
+            return f"{name}={columns!r}: give names of columns"
+    url: object = options.url
+    if url is not None and (not isinstance(url, str) or "://" not in url):
+        return "url= is a text as postgresql+psycopg://user@127.0.0.1/shop"
+    return None
 
 
-def _table_problem(sink: Sink, format: Format) -> str | None:
-    columns: object = sink.sort_by
-    if not isinstance(columns, tuple) or not all(isinstance(column, str) and column for column in columns):
-        return f"sort_by={columns!r}: give names of columns"
-    if sink.sort_by and not format.is_sorted:
-        return f"sort_by={sink.sort_by!r}: format={sink.format!r} does not sort"
-    try:
-        return _place_problem(sink) or format.problem(sink.about(format))
-    except ValueError as error:
-        return f"format={sink.format!r}: {error}"
-
-
-def _place_problem(sink: Sink) -> str | None:
-    table: object = sink.table
-    if table is None:
-        typo = next(iter(difflib.get_close_matches("table", sink.options, n=1)), None)
-        return "table= is missing" if typo is None else f"{typo}= is unknown: table= is meant?"
+def _place_problem(options: SinkOptions) -> str | None:
+    table: object = options.table
     if not isinstance(table, str | os.PathLike) or not os.fspath(table):
         return f"table={table!r}: give the place of the table"
-    if "\0" in str(table):
-        return f"table={table!r} has a sign that no path has"
+    return f"table={table!r} has a sign that no path has" if "\0" in str(table) else None
+
+
+def _number_problem(options: SinkOptions) -> str | None:
+    for name in ("flush_rows", "flush_bytes", "target_file_size"):
+        count: object = getattr(options, name)
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            return f"{name}={count!r}: give a whole number, 1 or more"
+    for name, optional in (("flush_seconds", ""), ("compact_every", ", or None")):
+        value: Any = getattr(options, name)
+        if value is None and optional:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST_SECONDS:
+            shown = repr(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
+            return f"{name}={shown}: give seconds, more than 0 and less than a billion{optional}"
+    if options.compact_every is None and options.target_file_size != TARGET_FILE_SIZE:
+        return f"target_file_size={options.target_file_size} does nothing without compact_every="
     return None
-
-
-def _limits_problem(limits: Limits) -> str | None:
-    for name, value in (("flush_rows", limits.rows), ("flush_bytes", limits.bytes)):
-        if not _is_count(value):
-            return f"{name}={value!r}: give a whole number, 1 or more"
-    if not _is_seconds(limits.seconds):
-        return f"flush_seconds={_shown(limits.seconds)}: give seconds, {_SECONDS}"
-    return None
-
-
-def _compaction_problem(sink: Sink) -> str | None:
-    every: object = sink.compact_every
-    if every is not None and not _is_seconds(every):
-        return f"compact_every={_shown(every)}: give seconds, {_SECONDS}, or None"
-    if not _is_count(sink.target_file_size):
-        return f"target_file_size={sink.target_file_size!r}: give bytes, 1 or more"
-    if every is None and sink.target_file_size != TARGET_FILE_SIZE:
-        return f"target_file_size={sink.target_file_size} does nothing without compact_every="
-    return None
-
-
-def _effort_problem(sink: Sink) -> str | None:
-    retries, most = sink.retries, sink.max_buffer_bytes
-    if not _is_count(retries.most):
-        return f"commit_retries={retries.most!r}: give a whole number, 1 or more"
-    if not (_is_seconds(retries.first) and _is_seconds(retries.longest) and retries.first <= retries.longest):
-        return "retry_backoff= is two numbers: the first and the longest pause in seconds"
-    if most is not None and not _is_count(most):
-        return f"max_buffer_bytes={most!r}: give bytes, 1 or more, or None"
-    return None
-
-
-def _is_count(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int) and value >= 1
-
-
-def _is_seconds(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < MOST_SECONDS
-
-
-def _shown(value: object) -> str:
-    return repr(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
 
 
 def _bad_rows_problem(sink: Sink) -> str | None:
-    if sink.bad_rows_topic is not None and sink.bad_rows != "topic":
-        return f'bad_rows_topic={sink.bad_rows_topic!r} needs bad_rows="topic"'
-    if sink.bad_rows == "topic" and sink.bad_topic == sink.topic:
+    options = sink.options
+    if options.bad_rows_topic is not None and options.bad_rows != "topic":
+        return f'bad_rows_topic={options.bad_rows_topic!r} needs bad_rows="topic"'
+    if options.bad_rows == "topic" and sink.bad_topic == sink.topic:
         return f"bad_rows_topic={sink.bad_topic!r} is the topic of the sink: bad rows would come again for ever"
-    most: object = sink.bad_rows_max_ratio
+    most: object = options.bad_rows_max_ratio
     if most is None:
         return None
     if not sink.sets_aside:
@@ -289,8 +229,7 @@ def _bad_rows_problem(sink: Sink) -> str | None:
     return None
 
 
-def _name_problem(sink: Sink) -> str | None:
-    name: object = sink.name
+def _name_problem(name: object) -> str | None:
     if not isinstance(name, str) or not name:
         return f"name={name!r}: give a text"
     if not name.isprintable():

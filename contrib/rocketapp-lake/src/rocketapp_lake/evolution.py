@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rocketapp_lake.errors import SinkError
+from rocketapp_lake.options import Evolution
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Evolution = Literal["fail", "add"]
-"""What becomes of rows with columns that the table lacks: the sink stops, or the table gets them."""
 
 
 @dataclass(frozen=True, slots=True)

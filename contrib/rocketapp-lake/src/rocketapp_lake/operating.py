@@ -10,11 +10,12 @@ import click
 
 from rocketapp_lake.formats import BUILT_IN
 from rocketapp_lake.lanes import Lane
+from rocketapp_lake.options import TARGET_FILE_SIZE
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.rebasing import lane_from
 from rocketapp_lake.rebasing import rebase as set_positions
 from rocketapp_lake.showing import database_of, is_delta, is_iceberg, meant, shown, shown_in_database
-from rocketapp_lake.store import TARGET_FILE_SIZE, Compacts, Store
+from rocketapp_lake.store import Compacts, Store
 
 MIB = 1024 * 1024
 TABLE = click.argument("table")

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.parquet_log import LOG, ParquetLog, read
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
-from rocketapp_lake.staging import STAGING, Staged, Staging, Write, make, place_of, sync
+from rocketapp_lake.staging import Staging, Write, make, place_of, sync
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,19 +30,11 @@ if TYPE_CHECKING:
 class ParquetStore:
     """One sink in one directory (rocketapp_lake.store.Store)."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        sink: str,
-        *,
-        write: Write,
-        staging: str | os.PathLike[str] | None = None,
-    ) -> None:
-        """`staging`: for files of commits to come."""
+    def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write) -> None:
         # A program may go to another folder meanwhile.
         self.path, self.sink = Path(path).absolute(), sink
         self._log = ParquetLog(self.path, sink)
-        self._staging = Staging(self.path, write, None if staging is None else Path(staging))
+        self._staging = Staging(self.path, write)
         self._complete = 0
         """All files up to this commit are in place."""
 
@@ -68,7 +60,7 @@ class ParquetStore:
         """A directory takes all rows."""
 
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
-        staged = None if rows is None else self._staging.stage(commit.batch, rows)
+        staged = [] if rows is None else self._staging.stage(commit.batch, rows)
         try:
             self._publish(commit, staged)
         except FencedError:
@@ -103,7 +95,7 @@ class ParquetStore:
 
     # Inside.
 
-    def _publish(self, commit: Commit, staged: Staged | None) -> None:
+    def _publish(self, commit: Commit, staged: Sequence[str]) -> None:
         before = commit.sequence - 1
         if before:
             entry = self._log.entry(before)
@@ -111,12 +103,10 @@ class ParquetStore:
                 raise FencedError(f"{self._log.path}: the table is not at commit {before}")
             self._complete_to(before, entry)
         stem = f"{commit.sequence:020d}-{commit.batch}"
-        files = [] if staged is None else [[name, place_of(name, stem)] for name in staged.content]
-        for name, _ in files:
-            if not (self._staging.path / commit.batch / name).is_file():
-                raise self._staging.lost(self._staging.path / commit.batch / name)
-        staging = {"staging": str(self._staging.path)} if self._staging.is_elsewhere else {}
-        entry = {**encode(commit), "files": files, **staging}
+        for file in (self._staging.path / commit.batch / name for name in staged):
+            if not file.is_file():
+                raise SinkError(f"{file} has vanished: it was staged too long ago")
+        entry = {**encode(commit), "files": [[name, place_of(name, stem)] for name in staged]}
         self._log.create(commit.sequence, to_json(entry))
         self._complete_to(commit.sequence, entry)
 
@@ -132,8 +122,7 @@ class ParquetStore:
         self._complete = sequence
 
     def _move(self, sequence: int, entry: Mapping[str, Any]) -> None:
-        # Where its owner has staged it, which need not be where this one does.
-        directory, folders = Path(entry.get("staging", self.path / STAGING)) / entry["batch"], set()
+        directory, folders = self._staging.path / entry["batch"], set()
         for name, place in entry["files"]:
             target = self.path / place
             if not target.exists():

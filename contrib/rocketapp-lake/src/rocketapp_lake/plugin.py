@@ -24,7 +24,7 @@ from rocketapp_lake.worker import Worker
 if TYPE_CHECKING:
     # Arrow takes a while to import: an app without a sink does without it.
     from rocketapp_lake.declared import Sink
-    from rocketapp_lake.rows import Transform
+    from rocketapp_lake.options import Declared
     from rocketapp_lake.writer import Writer
     from rocketapp_lake.writing import BatchWriter
 
@@ -72,11 +72,10 @@ class LakePlugin:
         if declared is None or self._surface is None:
             return None
         from rocketapp_lake.assembly import assembled
-        from rocketapp_lake.formats import known
         from rocketapp_lake.writing import batch_writer
 
         surface = self._surface
-        name = declared.written_by(known()[declared.format], surface.options(LakeConfig).writer)
+        name = declared.written_by(surface.options(LakeConfig).writer)
         if name != "arrow" and name not in self._batch_writers:
             self._batch_writers[name] = batch_writer(name, surface)
         if self._tasks is None:
@@ -104,7 +103,7 @@ class LakePlugin:
             await worker.run(one.stop)
             worker.stop()
 
-    def _declare(self, app: RocketApp, topic: str, **options: Any) -> Callable[[Transform], Transform]:
+    def _declare(self, app: RocketApp, topic: str, **options: Any) -> Declared:
         """`app.sink(...)`: see `rocketapp_lake.sink`."""
         from rocketapp_lake.declared import Sink, caller_of, handler_of, held
 
@@ -113,8 +112,13 @@ class LakePlugin:
         sink = Sink.of(app.name, topic, options, place)
         self._check(app, sink)
         try:
-            about = held(topic, sink.schema)
-            subscribe = app.subscribe(about, group=sink.group, tags=sink.tags, start=sink.start, cluster=sink.cluster)
+            subscribe = app.subscribe(
+                held(topic, sink.options.schema),
+                group=sink.group,
+                tags=sink.options.tags,
+                start=sink.options.start,
+                cluster=sink.options.cluster,
+            )
             subscribe(handler_of(sink.name, caller))
         except SetupError as error:
             raise SetupError(place, error.problem) from None
@@ -123,15 +127,15 @@ class LakePlugin:
 
     def _check(self, app: RocketApp, sink: Sink) -> None:
         from rocketapp_lake.declared import problem_of
-        from rocketapp_lake.formats import known
+        from rocketapp_lake.formats import format_problem
 
-        problem = problem_of(sink, known())
+        problem = problem_of(sink) or format_problem(sink)
         if problem is None:
             try:
                 sink.columns()
             except TypeError as error:
-                problem = f"schema={sink.schema!r}: {error}"
-        if problem is None and sink.bad_rows == "topic":
+                problem = f"schema={sink.options.schema!r}: {error}"
+        if problem is None and sink.options.bad_rows == "topic":
             try:
                 app.publisher(sink.bad_topic, bytes)
             except SetupError as error:
@@ -139,7 +143,7 @@ class LakePlugin:
         for other in self._sinks.values():
             if problem is not None:
                 break
-            if (other.name, other.full_table) == (sink.name, sink.full_table):
+            if (other.name, other.directory) == (sink.name, sink.directory):
                 problem = f"the sink at {other.place} has the same name and table: give one of them another name="
             elif other.key == sink.key:
                 problem = f"the sink at {other.place} has the same topic and group: give one of them another group="

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,11 @@ from rocketapp_lake.batches import Batch
 from rocketapp_lake.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
 from rocketapp_lake.errors import SinkError, TransformError
 from rocketapp_lake.lanes import Lane
+from rocketapp_lake.options import BadRows, Transform
 from rocketapp_lake.raw_records import QUEUE_OFFSET, STORED, Entries, Records, texts
 
-BadRows = Literal["fail", "column", "table", "topic"]
 SET_ASIDE = ("table", "topic")
 """The kinds of `BadRows` that keep bad rows out of the table."""
-Transform = Callable[[pa.Table], "pa.Table | None"]
-"""The user's function of a sink: it takes the rows of a batch, and returns those to store."""
 Read = Callable[[Message], Any]
 """A message → its payload. Raises ValueError with the reason for a bad row."""
 

@@ -19,6 +19,7 @@ from sqlalchemy.dialects import mysql
 
 from rocketapp import RocketAppError
 from rocketapp_lake.columns import COORDINATES
+from rocketapp_lake.declared import LONGEST_NAME
 from rocketapp_lake.errors import FencedError, RefusedRowsError, SinkError
 from rocketapp_lake.lanes import Lane
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
@@ -31,7 +32,6 @@ COMMITS = "rmq_commits"
 KEPT = 1_000
 """Commits of a sink that the table keeps."""
 PLACE = ("_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset")
-LONGEST_NAME = 200
 
 
 class DatabaseError(RocketAppError):

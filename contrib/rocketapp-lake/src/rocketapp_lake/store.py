@@ -14,9 +14,6 @@ from rocketapp_lake.records import Commit, Head
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TARGET_FILE_SIZE = 128 * 1024 * 1024
-"""Bytes of the files that a compaction makes, unless a sink says otherwise."""
-
 
 class Store(Protocol):
     """Rows and positions of one sink, committed together."""

@@ -10,19 +10,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
 from rocketapp_lake.aside import Aside
-from rocketapp_lake.batches import Batch, Filling, Reason
+from rocketapp_lake.batches import Batch, Filling, Limits, Reason
 from rocketapp_lake.buffer import Buffer
 from rocketapp_lake.committer import Attempt, Done
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import GapError, RefusedRowsError, SinkError, TooManyBadRowsError
-from rocketapp_lake.evolution import Evolution
 from rocketapp_lake.lanes import Lane, Span, lane_of, lost
-from rocketapp_lake.pacing import STUBBORN, Pace, Retries
+from rocketapp_lake.options import Evolution, OnOffsetReset
 from rocketapp_lake.rebasing import rebase
 from rocketapp_lake.records import Head
 from rocketapp_lake.store import Store, Sweeps
@@ -34,7 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rocketapp.lake")
 
-OnOffsetReset = Literal["fail", "new_epoch"]
+MOST_ATTEMPTS = 10
+"""To commit one batch; then its queues are given up, and read again from where the table stands."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds from one attempt to the next one: they double each time."""
 IDLE = 3600.0
 """Seconds after which queues that have no rows, but other messages, are moved on in the table."""
 
@@ -51,10 +53,9 @@ class Writer:
         aside: Callable[[Worker], Aside] | None = None,
         evolution: Evolution = "fail",
         compaction: Compaction | None = None,
-        pace: Pace,
+        limits: Limits,
         buffer: Buffer,
         counts: Counts,
-        retries: Retries = STUBBORN,
         bad_rows: Callable[[], int] = lambda: 0,
         on_offset_reset: OnOffsetReset = "fail",
         drain_seconds: float,
@@ -67,8 +68,8 @@ class Writer:
         `compaction`: is told of new files. `bad_rows`: how many the batch had that was decoded last.
         """
         self.name, self.drain_seconds = name, drain_seconds
-        self.pace, self.buffer, self.counts = pace, buffer, counts
-        self._retries, self._bad_rows = retries, bad_rows
+        self.buffer, self.counts = buffer, counts
+        self._limits, self._bad_rows = limits, bad_rows
         self._store, self._to_table, self._evolution = store, to_table, evolution
         self._on_offset_reset = on_offset_reset
         self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
@@ -182,12 +183,11 @@ class Writer:
         if self._writing is not None:
             return
         reason: Reason | None = "drain" if any(lane in self._filling for lane in self._draining) else None
-        limits = self.pace.limits
-        reason = reason or self._filling.reason(limits, self._loop.time())
+        reason = reason or self._filling.reason(self._limits, self._loop.time())
         if reason is not None:
             self._disarm()
             self._begin_to_write(reason)
-        elif (due := self._filling.due_at(limits)) is not None:
+        elif (due := self._filling.due_at(self._limits)) is not None:
             if self._timer is None or self._timer.when() != due:
                 self._disarm()
                 self._timer = self._loop.call_at(due, self._came_due)
@@ -246,8 +246,6 @@ class Writer:
             if done.rows and self._compaction is not None:
                 self._compaction.rows_came()
             self.counts.committed(self.name, batch, done, seconds, self._bad_rows())
-            if self.pace.took(seconds, len(batch), self._writing_bytes):
-                log.info("sink %s: a batch may have %d times its flush limits now", self.name, self.pace.factor)
         finally:
             self._writing, self._writing_bytes, self._is_stuck = None, 0, False
             if self._aside is not None:
@@ -266,7 +264,7 @@ class Writer:
         attempt = Attempt(
             self._store, self.name, batch, to_table=self._to_table, now=self._wall_clock, evolution=self._evolution
         )
-        pause, failures = self._retries.first, 0
+        pause, failures = FIRST_PAUSE, 0
         while True:
             over = [lane for lane, queue in queues.items() if not queue.is_alive]
             if len(over) == len(queues):
@@ -298,11 +296,11 @@ class Writer:
                 log.debug("sink %s: batch of %d messages failed", self.name, len(batch), exc_info=error)
                 self.counts.failures += 1
                 failures += 1
-                if failures >= self._retries.most:
+                if failures >= MOST_ATTEMPTS:
                     self._give_up(queues, failures, text)
                     return None
                 await asyncio.sleep(pause)
-                pause = min(self._retries.longest, 2 * pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
                 continue
             self._head = done.head
             return done, self._loop.time() - began

@@ -23,9 +23,11 @@ from typing import Any
 import pyarrow as pa
 from targets import SINK, target
 
-from rocketapp_lake.formats import TableOptions, known
+from rocketapp_lake.declared import Sink
+from rocketapp_lake.formats import known
 from rocketapp_lake.lanes import Lane, Span
 from rocketapp_lake.records import Commit
+from rocketapp_lake.settings import LakeConfig
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import SparkWriter
 
@@ -73,13 +75,13 @@ def main() -> int:
     parser.add_argument("--queues", type=int, default=1)
     parser.add_argument("--written-by", choices=("spark", "arrow"))
     given = parser.parse_args()
-    format, writer = known()[given.format], None
+    writer = None
     if given.written_by == "spark":
         writer = SparkWriter(Spark("local[2]", {}))
     with tempfile.TemporaryDirectory() as directory, target(Path(directory), given.format, False) as table:
         keywords = {**table.options(), **({"written_by": given.written_by} if given.written_by else {})}
-        about = TableOptions(table=keywords.pop("table"), sink=SINK, options=format.make_options(keywords, ()))
-        store = format.new_store(about, writer)
+        sink = Sink.of("shop", "orders", {**keywords, "format": given.format, "name": SINK}, "here")
+        store = known()[given.format].new_store(sink, LakeConfig(), writer)
         vector = {Lane("orders", "broker-a", queue): 0 for queue in range(given.queues)}
         costs = [commit_once(store, number, vector) for number in range(given.commits)][3:]
         there = len(table.rows())

@@ -19,7 +19,8 @@ import pytest
 from rocketapp import RocketApp
 from rocketapp.plugin import Surface, events, hookimpl
 from rocketapp_lake import LakePlugin
-from rocketapp_lake.formats import TableOptions, register_format
+from rocketapp_lake.declared import Sink
+from rocketapp_lake.formats import register_format
 from rocketapp_lake.parquet import ParquetStore
 
 
@@ -43,9 +44,9 @@ def by_halves(rows: pa.Table, directory: Path) -> None:
         pq.write_table(rows.take(list(range(half, rows.num_rows, 2))), target / "part.parquet")
 
 
-def arrow(about: TableOptions, writer: Any) -> ParquetStore:
+def arrow(sink: Sink, settings: Any, writer: Any) -> ParquetStore:
     """A format of the tests' own: the Parquet directory by the simplest writer."""
-    return ParquetStore(about.table, about.sink, write=by_arrow)
+    return ParquetStore(sink.directory, sink.name, write=by_arrow)
 
 
 register_format("arrow", arrow)

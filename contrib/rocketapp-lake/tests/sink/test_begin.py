@@ -17,10 +17,10 @@ from rocketapp_lake.buffer import Buffer
 from rocketapp_lake.conformance import LANE, put
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import SinkError
-from rocketapp_lake.pacing import Pace
+from rocketapp_lake.options import OnOffsetReset
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.rows import Rows
-from rocketapp_lake.writer import OnOffsetReset, Writer
+from rocketapp_lake.writer import Writer
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 ROWS = Rows(None, None, "table", lambda: None)
@@ -54,7 +54,7 @@ async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterato
         store,
         to_table=lambda batch: None,
         aside=lambda worker: Aside(ROWS, worker, Guard(1.0), BadTable(bad, "one/bad", worker, lambda: 1.0)),
-        pace=Pace(Limits(), 1000),
+        limits=Limits(),
         buffer=Buffer(1000, lambda: 0.0),
         counts=Counts(),
         on_offset_reset=on_offset_reset,

@@ -17,7 +17,8 @@ from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of
 from rocketapp.testing.broker import serving
 from rocketapp_lake import sink
-from rocketapp_lake.formats import TableOptions, register_format
+from rocketapp_lake.declared import Sink
+from rocketapp_lake.formats import register_format
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
 
@@ -29,33 +30,22 @@ class Tree:
     above: Tree | None = None
 
 
-@dataclass(frozen=True)
-class Zone:
-    """Options of a format of the tests' own."""
-
-    zone: str
-
-    def __post_init__(self) -> None:
-        if self.zone not in ("north", "south"):
-            raise ValueError("the zone is north or south")
+def picky(sink: Sink, settings: Any, writer: Any) -> ParquetStore:
+    if (zone := sink.options.options.get("zone")) not in ("north", "south"):
+        raise ValueError("the zone is north or south")
+    return ParquetStore(Path(sink.directory) / zone, sink.name, write=by_arrow)
 
 
-def picky(about: TableOptions, writer: Any) -> ParquetStore:
-    return ParquetStore(Path(about.table) / about.options.zone, about.sink, write=by_arrow)
-
-
-register_format("picky", picky, options=Zone)
+register_format("picky", picky)
 
 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
         ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or 'delta' or "),
-        ({"flush_row": 5}, "format='arrow': flush_row= is unknown: flush_rows= is meant?"),
-        ({"zone": 5}, "format='arrow': zone= is for format='picky'"),
-        ({"format": "picky"}, "format='picky': zone= is missing"),
-        ({"format": "picky", "zon": "north"}, "format='picky': zon= is unknown: zone= is meant?"),
-        ({"format": "picky", "zone": "nowhere"}, "format='picky': the zone is north or south"),
+        ({"flush_row": 5}, "flush_row= is unknown: flush_rows= is meant?"),
+        ({"zone": 5}, "zone= is unknown"),
+        ({"format": "delta", "options": {"zone": "north"}}, "options= is for a format of your own"),
         ({"table": "s3://bucket/orders", "format": "parquet"}, "on a local or network file system"),
         ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
         ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
@@ -63,24 +53,24 @@ register_format("picky", picky, options=Zone)
         ({"partition_by": "week"}, "partition_by='week' is unknown: give None or 'day' or 'hour'"),
         ({"schema": int}, "has no fields"),
         ({"on_offset_reset": "last"}, "on_offset_reset='last' is unknown: give 'fail' or 'new_epoch'"),
-        ({"sort_by": "id"}, "sort_by=('id',): format='arrow' does not sort"),
+        ({"sort_by": "id"}, "sort_by= is for format='parquet' or format='delta' or format='iceberg'"),
         ({"sort_by": [5], "format": "parquet"}, "sort_by=(5,): give names of columns"),
-        ({"staging": 5, "format": "parquet"}, "staging=5: give a directory, or None"),
-        ({"written_by": "duckdb", "format": "delta"}, "written_by='duckdb': give 'spark' or 'arrow'"),
-        ({"written_by": "arrow", "format": "sql"}, "format='sql': written_by= is for format="),
+        (
+            {"written_by": "duckdb", "format": "delta"},
+            "written_by='duckdb' is unknown: give None or 'spark' or",
+        ),
+        ({"written_by": "arrow", "format": "sql"}, "written_by= is for format='parquet' or format='delta'"),
         ({"compact_every": 0}, "compact_every=0: give seconds, more than 0 and less than a billion, or None"),
-        ({"target_file_size": 0}, "target_file_size=0: give bytes, 1 or more"),
+        ({"target_file_size": 0}, "target_file_size=0: give a whole number, 1 or more"),
         ({"name": 5}, "name=5: give a text"),
         ({"name": ""}, "name='': give a text"),
         ({"name": "x" * 300}, "is too long"),
         ({"name": "a\0b"}, "has a sign that cannot be shown"),
         ({"table": "a\0b"}, "has a sign that no path has"),
-        ({"url": "sqlite://", "format": "parquet"}, "format='parquet': url= is for format='sql'"),
-        ({"staging": "x", "format": "delta"}, "format='delta': staging= is for format='parquet'"),
+        ({"url": "sqlite://", "format": "parquet"}, "url= is for format='sql'"),
         ({"sort_by": 5}, "sort_by=5: give names of columns"),
         ({"flush_seconds": 10**400}, "give seconds, more than 0 and less than"),
         ({"target_file_size": 7}, "target_file_size=7 does nothing without compact_every="),
-        ({"retry_backoff": (1, 2, 3)}, "retry_backoff= is two numbers: the first and the longest pause in seconds"),
         ({"schema": Tree}, "holds itself"),
         ({"schema": "id STRING, ID STRING"}, "columns 'id' and 'ID' differ in case alone"),
     ],
@@ -110,8 +100,15 @@ def test_sort_by_with_the_value_none_is_as_left_out(tmp_path: Path) -> None:
         sink(app, "orders", table=tmp_path, format="arrow")
 
 
-async def test_a_format_is_given_the_keywords_that_it_names(shop: Shop) -> None:
-    async with shop.app(format="picky", zone="south") as app:
+async def test_what_a_format_of_ones_own_refuses_is_told_with_the_place_of_the_sink(shop: Shop) -> None:
+    with pytest.raises(SetupError, match="the zone is north or south") as caught:
+        async with shop.app(format="picky"):
+            pass
+    assert caught.value.place.startswith(sink_shop.__file__)
+
+
+async def test_a_format_of_ones_own_is_given_the_options_that_are_for_it(shop: Shop) -> None:
+    async with shop.app(format="picky", options={"zone": "south"}) as app:
         await shop.send(app, [1])
         shop.table /= "south"
         await shop.has(1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,38 +13,13 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sink_shop import Shop, until
 
-from rocketapp import SetupError
 from rocketapp.plugin import AppSnapshot
 from rocketapp.plugins.prometheus import exposition
-from rocketapp_lake.batches import Limits
 from rocketapp_lake.buffer import Buffer
 from rocketapp_lake.counts import metrics_of
-from rocketapp_lake.pacing import LARGEST, Pace
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
 from rocketapp_lake.staging import STAGING
-
-LIMITS = Limits(rows=10, bytes=1000, seconds=4.0)
-
-
-def test_limits_double_while_commits_are_slow_up_to_a_cap_and_come_down_again() -> None:
-    pace = Pace(LIMITS, 1500)
-    slow, fast = (4.1, 4, 400), (0.9, 4, 400)
-    assert pace.took(*slow)
-    assert (pace.factor, pace.limits) == (2, Limits(rows=20, bytes=1500, seconds=8.0))
-    assert [pace.took(*slow), pace.took(*slow), pace.factor] == [True, False, LARGEST]
-    assert not pace.took(2.0, 4, 400)
-    assert [pace.took(*fast), pace.took(*fast), pace.took(*fast), pace.factor] == [True, True, False, 1]
-    assert pace.limits == LIMITS
-
-
-@pytest.mark.parametrize(("rows", "size"), [(5, 0), (1, 500)])
-def test_full_batches_that_take_long_do_not_wait_for_more_rows(rows: int, size: int) -> None:
-    pace = Pace(LIMITS, 1500)
-    assert not pace.took(100.0, rows, size)
-    assert pace.took(100.0, 1, 1)
-    assert pace.took(100.0, rows, size)
-    assert pace.limits == LIMITS
 
 
 def test_a_full_buffer_says_so_until_a_share_is_free_and_counts_the_time() -> None:
@@ -55,7 +28,7 @@ def test_a_full_buffer_says_so_until_a_share_is_free_and_counts_the_time() -> No
     buffer.holds(99)
     assert buffer.is_full(1.0) is None
     buffer.holds(120)
-    assert buffer.is_full(1.0) == "the sink holds 120 bytes, limit max_buffer_bytes 100"
+    assert buffer.is_full(1.0) == "the sink holds 120 bytes, limit 100: half of consumer.cache_max_bytes"
     now[0] = 13.0
     assert buffer.paused == 3.0
     buffer.holds(80)
@@ -87,7 +60,7 @@ async def test_metrics_tell_what_the_sink_has_done_and_where_it_stands(shop: Sho
     assert 10 * 8 < found["written_bytes_total"] < 10_000
     assert 0 < found["commit_time_seconds_total"] < 200
     assert (found["lag"], found["buffer_usage_bytes"]) == (0, 0)
-    assert (found["batch_factor"] >= 1, found["paused_seconds_total"]) == (True, 0)
+    assert found["paused_seconds_total"] == 0
     assert found["buffer_limit_bytes"] == 64 * 1024 * 1024
     for name in ("failures", "fences_lost", "replays_trimmed", "orphans_swept", "compacted"):
         assert found[f"{name}_total"] == 0
@@ -121,26 +94,34 @@ async def test_a_lost_race_and_what_is_trimmed_are_counted(shop: Shop, monkeypat
         assert figures(shop)["replays_trimmed_total"] == 3
 
 
-async def test_a_slow_table_gets_larger_batches_and_the_figures_show_it(
+async def test_what_comes_while_a_commit_is_slow_is_one_batch_behind_it(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "rocketapp.lake")
-    commit_to = ParquetStore.commit
+    commit_to, is_committing, may_end = ParquetStore.commit, threading.Event(), threading.Event()
 
     def slow(store: ParquetStore, commit: Any, rows: Any) -> None:
         commit_to(store, commit, rows)
-        threading.Event().wait(0.15)
+        is_committing.set()
+        assert may_end.wait(60)
 
     monkeypatch.setattr(ParquetStore, "commit", slow)
-    async with shop.app(flush_seconds=0.1) as app:
+    async with shop.app(flush_seconds=0.1, flush_rows=2) as app:
         await shop.send(app, [0])
-        await until(lambda: figures(shop)["batch_factor"] == 2)
-    assert "a batch may have 2 times its flush limits now" in caplog.text
+        await until(is_committing.is_set)
+        await shop.send(app, range(1, 8))
+        await until(lambda: shop.watch.held(shop.topic) == 8)
+        may_end.set()
+        await shop.has(*range(8))
+    assert [vars(record)["rows"] for record in caplog.records if "sequence" in vars(record)] == [1, 7]
 
 
-async def test_pulls_wait_while_the_buffer_is_full_and_go_on_behind_it(shop: Shop) -> None:
+async def test_pulls_wait_while_the_buffer_is_full_and_go_on_behind_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     may_write = threading.Event()
-    app = shop.app(max_buffer_bytes=4000, flush_rows=10**6)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__CACHE_MAX_BYTES", "8000")
+    app = shop.app(flush_rows=10**6)
 
     @shop.decorate
     def held(batch: pa.Table) -> pa.Table:
@@ -161,47 +142,15 @@ async def test_pulls_wait_while_the_buffer_is_full_and_go_on_behind_it(shop: Sho
 
 
 async def test_a_batch_that_keeps_failing_is_given_up_and_read_again(
-    shop: Shop, caplog: pytest.LogCaptureFixture
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = shop.app(commit_retries=2, retry_backoff=(0.01, 0.02))
+    monkeypatch.setattr("rocketapp_lake.writer.MOST_ATTEMPTS", 2)
+    app = shop.app()
     shop.fails(OSError("first"), OSError("second"))
     async with app:
         await shop.send(app, range(3))
         await shop.has(*range(3))
     assert "OSError: second; after 2 attempts its queues are read again from the table" in caplog.text
-
-
-async def test_the_pauses_between_attempts_are_those_that_were_given(shop: Shop) -> None:
-    app, calls = shop.app(retry_backoff=(0.2, 0.3)), list[float]()
-
-    @shop.decorate
-    def failing(batch: pa.Table) -> pa.Table:
-        calls.append(time.monotonic())
-        if len(calls) < 4:
-            raise OSError("away")
-        return batch
-
-    async with app:
-        await shop.send(app, [1])
-        await shop.has(1)
-    pauses = [later - earlier for earlier, later in pairwise(calls)]
-    assert len(pauses) == 3
-    assert all(pause >= least for pause, least in zip(pauses, (0.2, 0.3, 0.3), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"commit_retries": 0}, "commit_retries=0: give a whole number, 1 or more"),
-        ({"retry_backoff": 5}, "retry_backoff= is two numbers: the first and the longest pause in seconds"),
-        ({"retry_backoff": (2.0, 1.0)}, "two numbers: the first and the longest pause in seconds"),
-        ({"max_buffer_bytes": 0}, "max_buffer_bytes=0: give bytes, 1 or more, or None"),
-    ],
-)
-def test_efforts_that_cannot_be_made_are_refused(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(SetupError) as caught:
-        Shop("orders", Path("table")).app(**options)
-    assert problem in caught.value.problem
 
 
 def test_every_metric_is_on_the_page() -> None:

@@ -73,8 +73,8 @@ class Fixed:
         self.who_committed = store.who_committed
 
 
-def fixed(about: Any, spark: Any) -> Fixed:
-    return Fixed(ParquetStore(about.table, about.sink, write=lambda rows, directory: None))
+def fixed(sink: Any, settings: Any, writer: Any) -> Fixed:
+    return Fixed(ParquetStore(sink.directory, sink.name, write=lambda rows, directory: None))
 
 
 register_format("fixed", fixed)

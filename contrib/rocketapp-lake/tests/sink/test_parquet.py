@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
@@ -123,64 +122,6 @@ def test_the_log_says_what_each_commit_added(table: Directory) -> None:
         (1, 2, {LANE: Span(0, 2)}),
         (2, 1, {LANE: Span(2, 3)}),
     ]
-
-
-class TestParquetStagedElsewhere(StoreSuite):
-    """The same with files that wait for their commit in another directory."""
-
-    @pytest.fixture
-    def table(self, tmp_path: Path) -> Directory:
-        return StagedElsewhere(tmp_path)
-
-
-class StagedElsewhere(Directory):
-    """A table whose staging is beside it."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path / "table")
-        self.path.mkdir()
-        self.staging = path / "staging"
-
-    def store(self, sink: str) -> ParquetStore:
-        return ParquetStore(self.path, sink, write=by_halves, staging=self.staging)
-
-
-def test_files_wait_in_the_directory_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = StagedElsewhere(tmp_path)
-    dies_before_its_commit(table.store("one"), monkeypatch)
-    assert len(list(table.staging.glob("*/left over/out/*/*.parquet"))) == 1
-    assert not (table.path / "_rmq_staging").exists()
-
-
-@pytest.mark.parametrize("is_elsewhere", [True, False])
-def test_a_commit_is_completed_from_where_it_was_staged_by_an_owner_that_stages_in_another_place(
-    tmp_path: Path, is_elsewhere: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = StagedElsewhere(tmp_path)
-    plain = Directory(table.path)
-    before, after = (table, plain) if is_elsewhere else (plain, table)
-
-    def dying(source: Path, target: Path) -> None:
-        raise Death
-
-    with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(Path, "replace", dying)
-        put(before.store("one"), "a", 0, 1)
-    assert after.store("one").sweep(0.0) == 0
-    put(after.store("one"), "b", 2)
-    assert sorted(row["id"] for row in table.rows()) == [0, 1, 2]
-
-
-def test_staging_on_another_file_system_is_refused_before_anything_is_committed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
-        pytest.skip("one file system alone")
-    with TemporaryDirectory(dir="/dev/shm") as other:
-        store = ParquetStore(tmp_path / "table", "one", write=by_halves, staging=other)
-        with pytest.raises(SinkError, match="give a directory on the file system of"):
-            put(store, "a", 0)
-    assert store.load().sequence == 0
 
 
 def half_written(rows: pa.Table, directory: Path) -> None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sink_shop import all_rows, by_arrow
 
 from rocketapp_lake.conformance import put
+from rocketapp_lake.declared import Sink
 from rocketapp_lake.delta import DeltaStore
-from rocketapp_lake.formats import BUILT_IN, TableOptions
+from rocketapp_lake.formats import BUILT_IN
 from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.settings import LakeConfig
 from rocketapp_lake.store import Store
 
 STORES: dict[str, Callable[[], Store]] = {
     "parquet": lambda: ParquetStore("table", "one", write=by_arrow),
-    "staged elsewhere": lambda: ParquetStore("table", "one", write=by_arrow, staging="staging"),
     "delta": lambda: DeltaStore("table", "one"),
 }
 
@@ -37,9 +37,12 @@ def test_a_store_stays_where_it_was_opened(
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_a_store_is_opened_where_its_sink_was_declared(format: str, tmp_path: Path) -> None:
-    options = BUILT_IN[format].make_options({}, ())
-    about = TableOptions(table="table", sink="one", folder=tmp_path, options=options)
-    store: Any = BUILT_IN[format].new_store(about, None)
-    put(store, "a", 0)
+def test_a_store_is_opened_where_its_sink_was_declared(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    sink = Sink.of("shop", "orders", {"table": "table", "format": format, "name": "one"}, "here")
+    monkeypatch.chdir("elsewhere")
+    put(BUILT_IN[format].new_store(sink, LakeConfig(), None), "a", 0)
     assert len(list((tmp_path / "table").glob("*.parquet"))) == 1

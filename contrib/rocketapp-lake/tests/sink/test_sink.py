@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +16,6 @@ from sink_shop import Order, Shop, by_arrow, commits_fail, until
 from rocketapp import SetupError
 from rocketapp.testing.broker import serving
 from rocketapp_lake import formats, writer
-from rocketapp_lake.formats import TableOptions
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
 from rocketapp_lake.staging import STAGING
@@ -36,15 +33,13 @@ async def test_a_topic_lands_in_a_table_and_each_row_says_where_it_comes_from(sh
     assert all(row["_rmq_store_ts"].utcoffset().total_seconds() == 0 for row in found)
 
 
-async def test_files_are_staged_and_sorted_as_the_sink_says(shop: Shop, tmp_path: Path) -> None:
-    options = {"format": "parquet", "sort_by": "id", "staging": tmp_path / "staging", "flush_rows": 10}
+async def test_files_are_sorted_as_the_sink_says(shop: Shop) -> None:
+    options = {"format": "parquet", "sort_by": "id", "flush_rows": 10}
     async with shop.app(**options, flush_seconds=3600.0) as app:
         await shop.send(app, [7, 3, 9, 1, 5, 8, 2, 6, 4, 0])
         await shop.has(*range(10))
     (file,) = shop.table.glob("*.parquet")
     assert pq.ParquetFile(file).read()["id"].to_pylist() == list(range(10))
-    (entry,) = shop.table.glob(f"{LOG}/*/*.json")
-    assert json.loads(entry.read_bytes())["staging"].startswith(str(tmp_path / "staging"))
 
 
 async def test_what_is_held_is_written_as_the_app_stops_and_the_next_run_goes_on_behind_it(shop: Shop) -> None:
@@ -86,7 +81,7 @@ async def test_a_directory_is_not_compacted_and_says_what_does_it_instead(shop: 
 async def test_a_format_without_compaction_refuses_a_schedule_of_it(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def without(about: TableOptions, writer: Any) -> Any:
+    def without(sink: Any, settings: Any, writer: Any) -> Any:
         return object()
 
     monkeypatch.setitem(formats._registered, "plain", formats.Format(new_store=without))

@@ -246,7 +246,7 @@ class Notes:
     def __init__(self, shop: Shop, **options: Any) -> None:
         self.topic, self.watch = f"notes{next(_numbers)}", Watch()
         self.app: Any = RocketApp("shop", plugins=[*lake_plugin(), self.watch])
-        more = {"schema": Note, "flush_seconds": 0.2, "retry_backoff": (0.1, 0.2), "url": shop.url}
+        more = {"schema": Note, "flush_seconds": 0.2, "url": shop.url}
         self.app.sink(self.topic, table="notes", format="sql", **{**more, **options})
 
 
@@ -541,12 +541,12 @@ async def test_without_a_url_the_app_does_not_start(table: Shop, apps: None) -> 
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"url": "db/shop"}, "format='sql': url= is a text as postgresql+psycopg://"),
-        ({"merge": "id"}, "format='sql': merge= is unknown: merge_on= is meant?"),
-        ({"merge_on": [5]}, "format='sql': merge_on=[5]: give names of columns"),
-        ({"written_by": "spark"}, "format='sql': written_by= is for format="),
+        ({"url": "db/shop"}, "url= is a text as postgresql+psycopg://"),
+        ({"merg_on": "id"}, "merg_on= is unknown: merge_on= is meant?"),
+        ({"merge_on": [5]}, "merge_on=(5,): give names of columns"),
+        ({"written_by": "spark"}, "written_by= is for format='parquet' or format='delta'"),
         ({"table": "a.b.c"}, "table='a.b.c': give the name of a table"),
-        ({"partition_by": "day"}, "partition_by='day': a table of a database has"),
+        ({"partition_by": "day"}, "partition_by= is for format='parquet' or format='delta' or format='iceberg'"),
         ({"name": "x" * 201}, "is too long"),
     ],
 )

@@ -21,7 +21,6 @@ from rocketapp_lake.batches import Limits
 from rocketapp_lake.buffer import Buffer
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.lanes import lane_of
-from rocketapp_lake.pacing import Pace
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.rows import Rows
 from rocketapp_lake.writer import SinkQueue, Writer
@@ -78,7 +77,7 @@ class Bench:
             "one",
             self.store,
             to_table=Rows(None, None, "fail", lambda: None).table,
-            pace=Pace(limits, 1_000_000),
+            limits=limits,
             buffer=Buffer(1_000_000, lambda: 0.0),
             counts=Counts(),
             drain_seconds=1.0,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from rocketapp import SetupError
 from rocketapp_lake.columns import TIMESTAMP
 from rocketapp_lake.ddl import schema_of_ddl
 from rocketapp_lake.errors import SinkError
-from rocketapp_lake.parquet_log import LOG
 from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
@@ -77,9 +75,9 @@ def test_ddl_means_what_spark_takes_it_for(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("is_setting", [False, True])
 async def test_a_topic_lands_in_a_directory_by_the_word_of_the_sink_or_of_the_settings(
-    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_setting: bool
+    shop: Shop, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_setting: bool
 ) -> None:
-    options = {"format": "parquet", "sort_by": "id", "staging": tmp_path / "staging", "flush_rows": 10}
+    options = {"format": "parquet", "sort_by": "id", "flush_rows": 10}
     if is_setting:
         monkeypatch.setenv("ROCKETAPP_LAKE__WRITER", "spark")
     else:
@@ -90,8 +88,6 @@ async def test_a_topic_lands_in_a_directory_by_the_word_of_the_sink_or_of_the_se
     (file,) = shop.table.glob("*.parquet")
     assert pq.ParquetFile(file).metadata.created_by.startswith("parquet-mr")
     assert pq.ParquetFile(file).read()["id"].to_pylist() == list(range(10))
-    (entry,) = shop.table.glob(f"{LOG}/*/*.json")
-    assert json.loads(entry.read_bytes())["staging"].startswith(str(tmp_path / "staging"))
 
 
 async def test_without_a_word_for_it_spark_writes_nothing(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
