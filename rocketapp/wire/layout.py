@@ -104,6 +104,11 @@ class Record(NamedTuple):
 
 def encode_record(record: Record) -> bytes:
     """The bytes of a record. Raises ProtocolError when a field is too long or does not fit its flags."""
+    return encode_stored(record, record.queue_offset, record.physical_offset, record.stored_ms)
+
+
+def encode_stored(record: Record, queue_offset: int, physical_offset: int, stored_ms: int) -> bytes:
+    """The bytes of a record where it is stored."""
     topic, body, raw = record.topic.encode(), record.body, record.raw_properties
     born = 16 if record.sys_flag & BORN_IPV6 else 4
     store = 16 if record.sys_flag & STORE_IPV6 else 4
@@ -124,12 +129,12 @@ def encode_record(record: Record) -> bytes:
         zlib.crc32(body) & 0x7FFFFFFF,
         record.queue_id,
         record.flag,
-        record.queue_offset,
-        record.physical_offset,
+        queue_offset,
+        physical_offset,
         record.sys_flag,
         record.born_ms,
         record.born_host + PORT.pack(record.born_port),
-        record.stored_ms,
+        stored_ms,
         record.store_host + PORT.pack(record.store_port),
         record.reconsume_times,
         record.prepared_offset,

@@ -35,6 +35,7 @@ from rocketapp.wire.layout import (
     Record,
     decode_record,
     encode_record,
+    encode_stored,
     take_apart,
     wrong_size,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "decode_record",
     "decode_records",
     "encode_record",
+    "encode_stored",
 ]
 
 _SLOW = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH

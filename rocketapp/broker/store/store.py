@@ -31,7 +31,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ProtocolError, StoreError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, StoreReadOnly, unobserved
 from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
-from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.record import Record, encode_stored
 
 ABORT = "abort"
 """This file exists while a broker runs. A broker that finds it at its start knows that the last one was killed."""
@@ -206,7 +206,7 @@ class MessageStore:
         """The bytes of a record and their position. Pending bytes are written first when a new segment begins."""
         log = self._log
         position = log.end + len(pending) if pending else log.end
-        data = encode_record(record._replace(queue_offset=offset, physical_offset=position, stored_ms=stored_ms))
+        data = encode_stored(record, offset, position, stored_ms)
         if pending:
             if log.fits(position, len(data)):
                 return data, position
@@ -215,7 +215,7 @@ class MessageStore:
         place = log.place_for(len(data))
         if place != position:
             self._write_queues()  # after a kill, Apache RocketMQ rebuilds the entries of the last segments only
-            data = encode_record(record._replace(queue_offset=offset, physical_offset=place, stored_ms=stored_ms))
+            data = encode_stored(record, offset, place, stored_ms)
         return data, place
 
     def _publish(self, queue: ConsumeQueue, record: Record, position: int, size: int, stored_ms: int) -> None:

@@ -123,7 +123,7 @@ def test_a_message_that_is_handed_over_has_the_topic_that_is_subscribed() -> Non
 def test_a_half_message_names_its_group_on_the_wire_and_its_check_the_bare_one() -> None:
     half = properties.encode({properties.TRAN_MSG: "true", properties.PGROUP: "shop-app"}).decode()
     sent = Command(
-        RequestCode.SEND_MESSAGE_V2, SendRequest("shop-app", "t", 0, 0, 1, properties=half).to_fields(), b"x"
+        RequestCode.SEND_MESSAGE_V2, SendRequest("shop-app", "t", queue_id=1, properties=half).to_fields(), b"x"
     )
     NS.complete(sent)
     written = SendRequest.from_command(sent).properties.encode()
