@@ -29,6 +29,7 @@ from rocketapp.broker.processors.locks import LockProcessor
 from rocketapp.broker.processors.offsets import OffsetProcessor
 from rocketapp.broker.processors.pull import PullProcessor
 from rocketapp.broker.processors.queries import QueryProcessor
+from rocketapp.broker.processors.recall import RecallProcessor
 from rocketapp.broker.processors.replies import ReplyProcessor
 from rocketapp.broker.processors.runtime import RuntimeProcessor
 from rocketapp.broker.processors.send import SendProcessor
@@ -39,6 +40,7 @@ from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.store import MessageStore
+from rocketapp.broker.timers import TimerService
 from rocketapp.broker.topics import READ_WRITE, TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
@@ -64,6 +66,8 @@ class Pace:
     """Samples of the traffic."""
     delays: float = 0.5
     """Scans of the delayed messages that wait, at most, so that a jump of the wall clock is noticed."""
+    timers: float = 2.0
+    """Writes of the position of the timers: a crash repeats what was delivered since."""
     delay_offsets: float = 10.0
     """Writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
 
@@ -135,6 +139,7 @@ class Broker:
             **QueryProcessor(core).table(),
             **self._clients.table(),
             **self._transactions.table(),
+            **RecallProcessor(core).table(),
             **ReplyProcessor(core).table(),
             **LockProcessor(core).table(),
             **TopicProcessor(core, self._pulls.topic_gone).table(),
@@ -174,8 +179,8 @@ class Broker:
 
     def next_delayed(self) -> float | None:
         """When the next of the delayed messages is due, in seconds since 1970; None when no message waits."""
-        due_ms = self._core.delays.next_due_ms()
-        return None if due_ms is None else due_ms / 1000
+        due = (self._core.delays.next_due_ms(), self._core.timers.next_due_ms())
+        return min((due_ms / 1000 for due_ms in due if due_ms is not None), default=None)
 
     @property
     def halves(self) -> HalfMessages:
@@ -194,7 +199,9 @@ class Broker:
         self._every(config.transaction_check_interval, "transactions", self._transactions.check)
         self._every(self._pace.traffic, "traffic", self._sample)
         self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
+        self._every(self._pace.timers, "timers' position", self._save_timers)
         self._tasks.start(self._deliver_delayed(), "broker delays")
+        self._tasks.start(self._deliver_timers(), "broker timers")
         self._tasks.start(self._flusher.answer(), "broker replies")
 
     def drop_held_pulls(self) -> None:
@@ -212,6 +219,8 @@ class Broker:
             self._core.offsets.transactions_done(*self._core.halves.progress())
         self._saving.save_all()
         self._core.delays.close()
+        if self._core.store.problem is None:
+            self._core.timers.close()
         self._core.store.close()
 
     # The loops.
@@ -251,6 +260,12 @@ class Broker:
         if save is not None:
             await self._flusher.run(save)
 
+    async def _save_timers(self) -> None:
+        save = self._core.timers.to_save()
+        if save is not None:
+            await self._flusher.log_first()
+            await self._flusher.run(save)
+
     def _sample(self) -> None:
         self._core.traffic.sample(self._loop.time())
 
@@ -266,6 +281,19 @@ class Broker:
             except Exception as error:
                 # The disk may be full, or a message unreadable. No message is lost; they are only late.
                 self._observe(LoopFailed("delays", f"{type(error).__name__}: {error}"))
+                await asyncio.sleep(RESTART_DELAY)
+
+    async def _deliver_timers(self) -> None:
+        """Deliver the messages whose second is over, until cancelled."""
+        timers, clock = self._core.timers, self._core.clock
+        while True:
+            try:
+                due_ms = timers.next_due_ms()
+                wait = math.inf if due_ms is None else max(due_ms / 1000 - clock.now(), 0.0)
+                await asyncio.sleep(min(wait, self._pace.delays))
+                timers.deliver_due(int(clock.now() * 1000))
+            except Exception as error:
+                self._observe(LoopFailed("timers", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(RESTART_DELAY)
 
     async def _until_scan(self, seconds: float) -> None:
@@ -323,6 +351,7 @@ def _recover(
         monotonic=monotonic,
         store=store,
         delays=DelayService(store, files, clock, observe),
+        timers=TimerService(store, files, clock, observe),
         halves=HalfMessages(
             store, observe, timeout=config.transaction_timeout, progress=offsets.transactions_progress()
         ),

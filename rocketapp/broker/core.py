@@ -20,6 +20,7 @@ from rocketapp.broker.locks import LockTable
 from rocketapp.broker.members import Consumers, Producers
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.store.store import MessageStore
+from rocketapp.broker.timers import TimerService
 from rocketapp.broker.topics import TopicTable
 from rocketapp.broker.traffic import Traffic
 from rocketapp.clock import Clock
@@ -77,6 +78,7 @@ class Core:
     monotonic: Callable[[], float]
     store: MessageStore
     delays: DelayService
+    timers: TimerService
     halves: HalfMessages
     topics: TopicTable
     groups: GroupTable

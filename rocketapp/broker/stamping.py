@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rocketapp.broker.timers import slot_ms
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
@@ -25,6 +26,8 @@ class Stamped(NamedTuple):
     delay_level: int
     is_half: bool = False
     """Whether a transaction holds it back."""
+    timer_ms: int = 0
+    """The second at whose end its timer lets it go; 0 without a timer, or when that is over."""
 
 
 def value_of(text: str, name: str) -> str | None:
@@ -44,8 +47,8 @@ def value_of(text: str, name: str) -> str | None:
 class Stamp:
     """Adds a unique key if the message has none, and region, trace switch and cluster."""
 
-    def __init__(self, *, cluster: str, region: str, new_key: Callable[[], str]) -> None:
-        self._new_key = new_key
+    def __init__(self, *, cluster: str, region: str, new_key: Callable[[], str], now_ms: Callable[[], int]) -> None:
+        self._new_key, self._now_ms = new_key, now_ms
         self._suffix = f"MSG_REGION\x01{region}\x02TRACE_ON\x01true\x02CLUSTER\x01{cluster}\x02"
 
     def single(self, text: str) -> Stamped:
@@ -54,8 +57,6 @@ class Stamp:
             text += "\x02"
         if _POP_CK in text and value_of(text, _POP_CK) is not None:
             text = _without(text, _POP_CK)
-        if "TIMER_DEL" in text:
-            _refuse_timers(text)
         is_half = "TRAN_MSG" in text and value_of(text, names.TRAN_MSG) == "true"
         if "\x00" in text:
             # Apache RocketMQ stores it. Here zeros in properties, which have no checksum, reveal a torn write.
@@ -66,11 +67,18 @@ class Stamp:
         delay_level = 0
         if "DELAY\x01" in text:
             delay_level = _level(value_of(text, names.DELAY))
+        timer_ms = 0
+        if "TIMER_DEL" in text and any(value_of(text, name) for name in _TIMERS):
+            if delay_level:
+                for name in _TIMERS:
+                    text = _without(text, name)
+            else:
+                timer_ms = _timer_ms(text, self._now_ms())
         unique_key = value_of(text, names.UNIQ_KEY)
         if not unique_key:
             unique_key = self._new_key()
             text = f"{text}UNIQ_KEY\x01{unique_key}\x02"
-        return Stamped(_limited(text + self._suffix), unique_key, delay_level, is_half)
+        return Stamped(_limited(text + self._suffix), unique_key, delay_level, is_half, timer_ms)
 
     def batched(self, raw: bytes) -> Stamped:
         """The properties of one message of a batch."""
@@ -96,12 +104,19 @@ def _level(value: str | None) -> int:
         ) from None
 
 
-def _refuse_timers(text: str) -> None:
-    for name in _TIMERS:
-        if value_of(text, name):
-            raise BrokerError(
-                ResponseCode.MESSAGE_ILLEGAL, f"timer messages (property {name}) are not supported: use a delay level"
-            )
+def _timer_ms(text: str, now_ms: int) -> int:
+    """The second of a message's timer, as `slot_ms` has it. Raises BrokerError for one that is illegal."""
+    if value_of(text, names.TIMER_OUT_MS):
+        return 0  # it has waited already
+    name, value = next((name, value) for name in _TIMERS if (value := value_of(text, name)))
+    try:
+        number = int(value)
+    except ValueError:
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL, f"property {name}: {value[:40]!r} is not a whole number"
+        ) from None
+    due_ms = {names.TIMER_DELAY_SEC: now_ms + 1000 * number, names.TIMER_DELAY_MS: now_ms + number}.get(name, number)
+    return slot_ms(due_ms, now_ms) if due_ms > now_ms else 0
 
 
 def _limited(text: str) -> bytes:

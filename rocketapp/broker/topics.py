@@ -21,6 +21,7 @@ from rocketapp.model.names import (
     HALF_TOPIC,
     OP_TOPIC,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     is_retry_topic,
 )
 from rocketapp.model.route import PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -113,5 +114,5 @@ def _system_topics(cluster: str, broker: str, *, auto_create: bool, queues: int)
     yield topic(broker, 1, READ_WRITE | PERM_INHERIT)
     yield topic("OFFSET_MOVED_EVENT", 1)
     yield topic(SCHEDULE_TOPIC, _DELAY_LEVELS)
-    for name in (HALF_TOPIC, OP_TOPIC, CHECKS_OVER_TOPIC):
+    for name in (TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKS_OVER_TOPIC):
         yield topic(name, 1)

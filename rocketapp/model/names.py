@@ -6,6 +6,7 @@ import re
 
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
 DEFAULT_TOPIC = "TBW102"
 """The topic whose configuration auto-created topics inherit."""
 
@@ -21,6 +22,7 @@ MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
 FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
+        TIMER_TOPIC,
         HALF_TOPIC,
         OP_TOPIC,
         CHECKS_OVER_TOPIC,

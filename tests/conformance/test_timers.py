@@ -1,4 +1,4 @@
-"""Delays of any length, and messages that are taken back. The embedded broker has no timers, and says so."""
+"""Delays of any length, and messages that are taken back."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import asyncio
 
 import pytest
 
-from rocketapp import Client, NotRecalled, SendRefused
+from rocketapp import Client, NotRecalled
 from rocketapp.clock import SystemClock
-from tests.peers.clusters import Apache, Embedded
+from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, Peer
 
 DELAYS = [0.4, 1.5, 2.0, 2.9, 3.3, 4.7]
 LATE = 3.0
-"""A timer of Apache's counts whole seconds. The rest is for a busy machine; the next delay level comes 3.5 s late."""
+"""A timer counts whole seconds. The rest is for a busy machine; the next delay level comes 3.5 s late."""
 
 
-def test_delays_are_exact_and_what_is_recalled_never_comes(apache: Apache, topic: str) -> None:
+def test_delays_are_exact_and_what_is_recalled_never_comes(cluster: Cluster, topic: str) -> None:
     async def story() -> dict[str, float]:
         due, came = {}, {}
-        async with Client(apache.name_server) as client:
+        async with Client(cluster.name_server) as client:
             await client.publish(topic, "now")
             for number, seconds in enumerate(DELAYS * 2):
                 await client.publish(topic, str(number), delay=seconds)
@@ -40,12 +40,12 @@ def test_delays_are_exact_and_what_is_recalled_never_comes(apache: Apache, topic
     assert all(-0.05 <= seconds <= LATE for seconds in late.values()), late
 
 
-def test_what_one_side_has_sent_the_other_takes_back(apache: Apache, peer: Peer, topic: str) -> None:
-    java = JavaClient(peer, apache.name_server)
+def test_what_one_side_has_sent_the_other_takes_back(cluster: Cluster, peer: Peer, topic: str) -> None:
+    java = JavaClient(peer, cluster.name_server)
     java.create_topic(topic, 4)
 
     async def story() -> list[str]:
-        async with Client(apache.name_server) as client:
+        async with Client(cluster.name_server) as client:
             (javas, kept) = java.send(
                 topic, {"text": "java's", "delay_ms": 5000}, {"text": "java's kept", "delay_ms": 5000}
             )
@@ -59,13 +59,3 @@ def test_what_one_side_has_sent_the_other_takes_back(apache: Apache, peer: Peer,
             return sorted(found)
 
     assert asyncio.run(story()) == ["java's kept", "ours kept"]
-
-
-def test_a_broker_without_timers_refuses_and_names_the_levels(embedded: Embedded, topic: str) -> None:
-    async def story() -> str:
-        async with Client(embedded.name_server) as client:
-            with pytest.raises(SendRefused) as refused:
-                await client.publish(topic, "never", delay=45)
-            return str(refused.value)
-
-    assert "the nearest are 30 and 60 s" in asyncio.run(story())

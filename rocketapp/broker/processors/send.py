@@ -19,6 +19,7 @@ from rocketapp.wire.command import FLAG_ONE_WAY, Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record
 from rocketapp.wire.requests.admin import TopicConfig
+from rocketapp.wire.requests.recall import RecallHandle
 from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse
 
 HONOURS_MAX_RECONSUME_TIMES = 121
@@ -33,7 +34,10 @@ class SendProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._stamp = Stamp(
-            cluster=core.config.cluster, region=REGION, new_key=lambda: core.unique_ids.next(core.clock.now())
+            cluster=core.config.cluster,
+            region=REGION,
+            new_key=lambda: core.unique_ids.next(core.clock.now()),
+            now_ms=lambda: int(core.clock.now() * 1000),
         )
 
     def table(self) -> dict[int, Process]:
@@ -96,7 +100,7 @@ class SendProcessor:
         self._check_body(body)
         stamped = self._stamp.single(request.properties)
         topic = request.topic
-        if stamped.is_half and (stamped.delay_level or topic.startswith(RETRY_PREFIX)):
+        if stamped.is_half and (stamped.delay_level or stamped.timer_ms or topic.startswith(RETRY_PREFIX)):
             problem = "a transaction message is neither delayed nor a retry: it is held back until the commit"
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, problem)
         if topic.startswith(RETRY_PREFIX):
@@ -105,15 +109,19 @@ class SendProcessor:
                 topic, queue_id = dead, 0
                 stamped = Stamped(stamped.raw + b"DELAY\x01-1\x02", stamped.unique_key, 0)
         record = self._record(connection, request, body, stamped.raw, topic=topic, queue_id=queue_id)
+        handle = None
         if stamped.is_half:
             appended = core.halves.add(record, stamped.unique_key, int(core.clock.now() * 1000))
         elif stamped.delay_level:
             appended = core.delays.schedule(record, stamped.delay_level)
+        elif stamped.timer_ms:
+            appended = core.timers.schedule(record, stamped.timer_ms)
+            handle = RecallHandle(topic, core.config.name, stamped.timer_ms + 1, stamped.unique_key).encode()
         else:
             appended = core.store.append(record)
         core.traffic.put += 1
         message_id = offset_id(record.store_host, record.store_port, appended.physical_offset)
-        return SendResponse(message_id, queue_id, appended.queue_offset, stamped.unique_key)
+        return SendResponse(message_id, queue_id, appended.queue_offset, stamped.unique_key, handle)
 
     def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> SendResponse:
         core = self._core
@@ -133,7 +141,7 @@ class SendProcessor:
             stamped = self._stamp.batched(raw)
             if stamped.is_half:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no transaction: send each singly")
-            if stamped.delay_level:
+            if stamped.delay_level or stamped.timer_ms:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
             record = self._record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
             records.append(record._replace(flag=flag))

@@ -9,7 +9,7 @@ from rocketapp.errors import BrokerError
 from rocketapp.wire import properties
 from rocketapp.wire.codes import ResponseCode
 
-STAMP = Stamp(cluster="DefaultCluster", region="DefaultRegion", new_key=lambda: "NEW")
+STAMP = Stamp(cluster="DefaultCluster", region="DefaultRegion", new_key=lambda: "NEW", now_ms=lambda: 60_000)
 ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
 
 
@@ -45,8 +45,8 @@ def test_the_delay_level_is_found(text: str, level: int) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("TIMER_DELAY_SEC\x013\x02", ResponseCode.MESSAGE_ILLEGAL),
-        ("TIMER_DELIVER_MS\x013\x02", ResponseCode.MESSAGE_ILLEGAL),
+        ("TIMER_DELAY_SEC\x01999999\x02", ResponseCode.MESSAGE_ILLEGAL),
+        ("TIMER_DELIVER_MS\x01soon\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("a\x01b\x00c\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("DELAY\x01soon\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("a\x01" + "x" * 32_767 + "\x02", ResponseCode.MESSAGE_ILLEGAL),

@@ -1,0 +1,316 @@
+"""Timers to the second: messages that wait in rmq_sys_wheel_timer until a moment that each of them names.
+
+The queue of that topic is in the order of arrival. A reader goes along it, at a start as at any time, and notes which
+offset is due in which second. Nothing is delivered before it is at the end, because a recall is a record behind the
+message that it takes back.
+
+Rule: never early, never lost. What is delivered is known by a position: what lies below `read_to` and was due before
+`done_ms`. It is saved when the log that it describes is on disk, so a crash repeats the last seconds.
+
+Apache RocketMQ reads that position too, in the same file. It has a wheel and a log of timers beside the topic, and
+makes the wheel from its log: this broker writes the log when it stops, and removes both when it starts.
+Java: TimerMessageStore, TimerCheckpoint, TimerLog.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+import zlib
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from rocketapp.broker.delays import restored
+from rocketapp.broker.store.files import Files, read_whole, replace_whole
+from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
+from rocketapp.broker.store.store import Appended, MessageStore
+from rocketapp.clock import Clock
+from rocketapp.errors import BrokerError
+from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, unobserved
+from rocketapp.model.names import TIMER_TOPIC
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.record import Record, decode_record, decode_records
+
+CHECKPOINT, LOG, WHEEL = "config/timercheck", "timerlog", "timerwheel"
+LONGEST_MS = 3 * 86_400_000
+"""Java: timerMaxDelaySec."""
+MOST_WAITING = 500_000
+"""Most messages that wait. Their offsets are in memory."""
+
+_BATCH, _BATCH_BYTES = 64, 4_194_304
+_MOST_READ = 1024
+"""Records of the queue that one turn reads."""
+_THEIRS = struct.Struct(">qqqq")
+"""As Apache RocketMQ has them: done_ms; the end of its log; read_to; and the least offset that it has to read again."""
+_OURS, _OURS_AT, _PAGE = struct.Struct(">q32sI"), 64, 4096
+"""The first offset that waits; what the part before said; a checksum. Apache RocketMQ leaves this part as it is."""
+_ENTRY, _LOG_BYTES = struct.Struct(">iqiqiqiiq"), 104_857_600
+_PLAIN, _ROLL, _DELETE = 1, 2, 4
+_WHEEL_MS = 6 * 86_400_000
+"""Apache RocketMQ's wheel has seven days. What is due later is put again, in time."""
+
+
+class Position(NamedTuple):
+    """What is delivered: all below `first`, and what was due before `done_ms` below `read_to`."""
+
+    first: int = 0
+    read_to: int = 0
+    done_ms: int = 0
+
+
+def timed(record: Record, due_ms: int) -> Record:
+    """The record that waits in the timers' topic for this one."""
+    raw = record.raw_properties
+    if raw and not raw.endswith(b"\x02"):
+        raw += b"\x02"
+    own = {
+        names.TIMER_OUT_MS: str(due_ms),
+        names.REAL_TOPIC: record.topic,
+        names.REAL_QID: str(record.queue_id),
+    }
+    return record._replace(topic=TIMER_TOPIC, queue_id=0, raw_properties=raw + names.encode(own))
+
+
+def slot_ms(due_ms: int, now_ms: int) -> int:
+    """The second at whose end a message is delivered, as Apache RocketMQ has it. BrokerError: it is too far away."""
+    if due_ms - now_ms > LONGEST_MS:
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"timer message illegal, the delay time should not be bigger than the max delay {LONGEST_MS}ms",
+        )
+    return (due_ms - 1) // 1000 * 1000
+
+
+class TimerService:
+    """The timers of one store. The owner of the clock asks `next_due_ms` and calls `deliver_due`."""
+
+    def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = unobserved) -> None:
+        self._store, self._files, self._clock, self._observe = store, files, clock, observe
+        self._seconds: dict[int, array[int]] = {}
+        """Second -> offsets of the messages and recalls of it, in order."""
+        self._heap: list[int] = []
+        self._recalled: dict[int, dict[str, int]] = {}
+        """Second -> what is taken back of it, and by which offset."""
+        self._rolled: dict[int, dict[str, int]] = {}
+        """Second -> messages of it that Apache RocketMQ has put again, and the last offset of each."""
+        self._waiting = 0
+        self._begun = self._load()
+        self._read_to = self._begun.first
+        self._is_dirty = False
+        try:
+            self._save(self._begun)
+        except OSError as error:  # a full disk keeps no broker from serving what it has
+            self._is_dirty = True
+            observe(LoopFailed("timers", f"{files.place(CHECKPOINT)} cannot be written: {error}"))
+
+    def __repr__(self) -> str:
+        return f"<TimerService {self._waiting} messages wait>"
+
+    def schedule(self, record: Record, due_ms: int) -> Appended:
+        """Store a message that is delivered at the end of this second. Raises BrokerError when too many wait."""
+        if self._waiting >= MOST_WAITING:
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"timer message is under flow control, max num limit is {MOST_WAITING}"
+            )
+        return self._store.append(timed(record, due_ms))
+
+    def next_due_ms(self) -> int | None:
+        """When the next message is due, in milliseconds since 1970; None when no message waits."""
+        if not self._follow():
+            return 0
+        return (self._heap[0] + 1) * 1000 if self._heap else None
+
+    def deliver_due(self, now_ms: int, limit: int = 1024) -> int:
+        """Append due messages to their real queues; return their number. Stops at the limit; more may be due then."""
+        delivered = 0
+        if not self._follow():
+            return 0
+        while self._heap and self._heap[0] < now_ms // 1000 and delivered < limit:
+            delivered += self._deliver_batch(self._heap[0])
+        return delivered
+
+    def to_save(self) -> Callable[[], None] | None:
+        """A function that writes the position, in any thread, when all of the log until now is on disk.
+
+        None: nothing has changed.
+        """
+        if not self._is_dirty or self._read_to < self._store.max_offset(TIMER_TOPIC, 0):
+            return None
+        position = self._position()
+        self._is_dirty = False
+
+        def save() -> None:
+            try:
+                self._save(position)
+            except BaseException:
+                self._is_dirty = True
+                raise
+
+        return save
+
+    def close(self) -> None:
+        """Save everything, for Apache RocketMQ too: called when the store is flushed, and before it is closed."""
+        while not self._follow():
+            continue
+        end = self._store.max_offset(TIMER_TOPIC, 0)
+        position = self._position()
+        size = self._write_log(position, end) if end else 0
+        self._save(position, log_bytes=size)
+
+    # The queue of the topic.
+
+    def _follow(self) -> bool:
+        """Read what has arrived; whether that was all. The rest is for the next turn."""
+        end, stop = self._store.max_offset(TIMER_TOPIC, 0), self._read_to + _MOST_READ
+        while self._read_to < min(end, stop):
+            self._is_dirty = True
+            for record in self._read(self._read_to):
+                self._note(record)
+        return self._read_to >= end
+
+    def _read(self, offset: int) -> Iterator[tuple[int, dict[str, str]]]:
+        result = self._store.read(TIMER_TOPIC, 0, offset, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
+        for message in decode_records(result.body, None):
+            yield message.offset, names.decode(message.raw_properties)
+        self._read_to = max(result.next_offset, offset + 1)
+
+    def _note(self, record: tuple[int, dict[str, str]]) -> None:
+        offset, properties = record
+        due = properties.get(names.TIMER_OUT_MS, "")
+        if not due.isdecimal() or len(due) > 18:
+            self._observe(RecordDamaged(TIMER_TOPIC, 0, offset, -1))
+            return
+        second = int(due) // 1000
+        if offset < self._begun.read_to and second * 1000 < self._begun.done_ms:
+            return
+        recalled = properties.get(names.TIMER_DEL_UNIQKEY)
+        if recalled is not None:
+            self._recalled.setdefault(second, {})[recalled] = offset
+        elif names.TIMER_ROLL_TIMES in properties:
+            self._rolled.setdefault(second, {})[_key(properties)] = offset
+        if second not in self._seconds:
+            self._seconds[second] = array("q")
+            heapq.heappush(self._heap, second)
+        self._seconds[second].append(offset)
+        self._waiting += 1
+
+    # Delivery.
+
+    def _deliver_batch(self, second: int) -> int:
+        """Deliver up to 64 messages of a second, or some MiB; return how many of its entries were processed."""
+        offsets = self._seconds[second]
+        records: list[Record] = []
+        count = size = 0
+        for offset in offsets[:_BATCH]:
+            record = self._wanted(second, offset)
+            if record is not None:
+                records.append(record)
+                size += len(record.body)
+            count += 1
+            if size >= _BATCH_BYTES:
+                break
+        self._store.append_batch(records)
+        self._is_dirty = True
+        self._waiting -= count
+        del offsets[:count]
+        if not offsets:
+            heapq.heappop(self._heap)
+            del self._seconds[second]
+            self._recalled.pop(second, None)
+            self._rolled.pop(second, None)
+        return count
+
+    def _wanted(self, second: int, offset: int) -> Record | None:
+        """The record for the real queue; None for a recall, for what was recalled or rolled, or cannot be read."""
+        data = self._store.message(TIMER_TOPIC, 0, offset)
+        if data is None:
+            return None
+        waiting = decode_record(data)
+        properties = names.decode(waiting.raw_properties)
+        key, recalled = _key(properties), self._recalled.get(second, {})
+        unique_key = properties.get(names.UNIQ_KEY)
+        # The second form is that of Apache RocketMQ before 5.3.
+        if names.TIMER_DEL_UNIQKEY in properties or key in recalled or unique_key in recalled:
+            return None
+        if self._rolled.get(second, {}).get(key, offset) != offset:
+            return None
+        record = restored(waiting)
+        if record is None:
+            self._observe(RecordDamaged(TIMER_TOPIC, 0, offset, waiting.physical_offset))
+        return record
+
+    # The position.
+
+    def _position(self) -> Position:
+        now = int(self._clock.now())
+        first = min((offsets[0] for offsets in self._seconds.values()), default=self._read_to)
+        done = min(self._heap[0], now) if self._heap else now
+        return Position(first, self._read_to, done * 1000)
+
+    def _load(self) -> Position:
+        first, end = max(self._store.min_offset(TIMER_TOPIC, 0), 0), self._store.max_offset(TIMER_TOPIC, 0)
+        data = read_whole(self._files, CHECKPOINT) or b""
+        if len(data) < _THEIRS.size:
+            return Position(first)
+        done_ms, _, read_to, _ = _THEIRS.unpack_from(data)
+        if len(data) >= _OURS_AT + _OURS.size:
+            waits, _, checksum = _OURS.unpack_from(data, _OURS_AT)
+            if checksum == zlib.crc32(data[_OURS_AT : _OURS_AT + _OURS.size - 4]):
+                first = max(first, waits)  # also if Apache RocketMQ has gone on since then
+        return Position(min(first, end), min(read_to, end), done_ms)
+
+    def _save(self, position: Position, *, log_bytes: int = 0) -> None:
+        # Without its log, Apache RocketMQ begins at the lesser one of the two offsets.
+        again = position.read_to if log_bytes else position.first
+        theirs = _THEIRS.pack(position.done_ms, log_bytes, position.read_to, again)
+        ours = struct.pack(">q32s", position.first, theirs)
+        data = theirs.ljust(_OURS_AT, b"\0") + ours + struct.pack(">I", zlib.crc32(ours))
+        replace_whole(self._files, CHECKPOINT, data.ljust(_PAGE, b"\0"))
+        if not log_bytes:  # what is there is of another time
+            for name in self._files.names(LOG):
+                self._files.remove(f"{LOG}/{name}")
+            self._files.remove(WHEEL)
+
+    def _write_log(self, position: Position, end: int) -> int:
+        """Write Apache RocketMQ's log of what waits; return its size."""
+        file = self._files.open(f"{LOG}/{0:020d}", create=True)
+        try:
+            data = bytearray()
+            for second in sorted(self._seconds):
+                slot = min(second * 1000, position.done_ms + _WHEEL_MS)
+                magic = _PLAIN if slot == second * 1000 else _PLAIN | _ROLL
+                recalls = frozenset(self._recalled.get(second, {}).values())
+                before = -1
+                for offset in self._kept(second):
+                    at = len(data)
+                    data += self._entry(offset, before, magic | (_DELETE if offset in recalls else 0), position, slot)
+                    before = at if len(data) > at else before
+            # From its last entry Apache RocketMQ learns how far the topic was read. That second is over.
+            data += self._entry(end - 1, -1, _PLAIN, position, position.done_ms - 60_000)
+            file.truncate(_LOG_BYTES)
+            file.write(data, 0)
+            file.sync()
+        finally:
+            file.close()
+        return len(data)
+
+    def _kept(self, second: int) -> Iterable[int]:
+        offsets = self._seconds[second]
+        if second not in self._rolled:
+            return offsets
+        recalls = frozenset(self._recalled.get(second, {}).values())
+        return [offset for offset in offsets if offset in recalls or self._wanted(second, offset) is not None]
+
+    def _entry(self, offset: int, before: int, magic: int, position: Position, slot: int) -> bytes:
+        entry = self._store.entry(TIMER_TOPIC, 0, offset)
+        if entry is None:
+            return b""
+        physical, size, _ = entry
+        return _ENTRY.pack(_ENTRY.size, before, magic, position.done_ms, slot - position.done_ms, physical, size, 0, 0)
+
+
+def _key(properties: dict[str, str]) -> str:
+    """How a recall names a message."""
+    return f"{properties.get(names.REAL_TOPIC, '')}+{properties.get(names.UNIQ_KEY, '')}"
