@@ -8,10 +8,12 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import PulledMode
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.rollout.forward import UnmatchedMessages
+from rocketapp.consumer.stalls import waits_for_call
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.state.flow_control import QueueLimits
@@ -54,6 +56,16 @@ class ModeByCallers(PulledMode):
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
         return self.callers.in_flight()
+
+    def waits_for_calls(self, process_queue: ProcessQueue[Message]) -> str:
+        """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
+        messages = process_queue.unfinished()
+        running = {id(message) for _, item in self.in_flight() for message in messages_of(item)}
+        if any(id(message) in running for message in messages):
+            return ""
+        topics = {message.topic for message in messages}
+        busy = [caller for caller in self.callers.busy() if caller.handler.subscription.topic in topics]
+        return ", ".join(waits_for_call(caller.handler.name, caller.most) for caller in busy)
 
     def grow(self, times: int) -> None:
         """Run that many times as many calls at once as declared, up to the most of each handler."""

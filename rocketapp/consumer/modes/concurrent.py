@@ -20,7 +20,6 @@ from rocketapp.consumer.modes.by_callers import ModeByCallers
 from rocketapp.consumer.modes.context import ModeContext
 from rocketapp.consumer.modes.delivery import NewAcks, QueueLock
 from rocketapp.consumer.quarantine import AckInTurn
-from rocketapp.consumer.stalls import waits_for_call
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Pair, Taker
 from rocketapp.model.names import is_retry_topic
@@ -66,16 +65,6 @@ class ConcurrentMode(ModeByCallers):
     ) -> ConcurrentDelivery:
         """The delivery of a new session. `new_acks`: what acknowledges its messages, in place of the group's."""
         return ConcurrentDelivery(process_queue, self, new_acks)
-
-    def waits_for_calls(self, process_queue: ProcessQueue[Message]) -> str:
-        """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
-        messages = process_queue.unfinished()
-        running = {id(message) for _, item in self.in_flight() for message in messages_of(item)}
-        if any(id(message) in running for message in messages):
-            return ""
-        topics = {message.topic for message in messages}
-        busy = [caller for caller in self.callers.busy() if caller.handler.subscription.topic in topics]
-        return ", ".join(waits_for_call(caller.handler.name, caller.most) for caller in busy)
 
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """See ModeByCallers. Batches that were not started obey as well."""

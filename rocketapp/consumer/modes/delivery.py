@@ -127,6 +127,10 @@ class Mode(Protocol):
         """Every running call: its handler, and the message or batch that it works on."""
         ...
 
+    def waits_for_calls(self, process_queue: ProcessQueue[Any], /) -> str:
+        """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
+        ...
+
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate.
 

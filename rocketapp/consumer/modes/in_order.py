@@ -28,7 +28,6 @@ from rocketapp.consumer.modes.keys import KeysOfHandler, OrderKeys
 from rocketapp.consumer.modes.lines import HeadsRun, LineRun
 from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
-from rocketapp.consumer.stalls import CALL_PATIENCE, OF_CALL, waits_for_call
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, Pair, Taker
 from rocketapp.model.message_queue import MessageQueue
@@ -366,15 +365,6 @@ class InOrderDelivery:
         line.in_turn = None
         return True
 
-    def waits_for(self, caller: Caller) -> None:
-        """Its one line waits until this handler has a free call."""
-        reason = waits_for_call(caller.handler.name, caller.most)
-        self._context.member.stalls.blocked(self.queue, reason, patience=CALL_PATIENCE, source=OF_CALL)
-
-    def waits_no_more(self) -> None:
-        """Its one line has a free call."""
-        self._context.member.stalls.moving(self.queue, source=OF_CALL)
-
     # What workers report.
 
     def returned(self, line: LineRun) -> None:
@@ -565,8 +555,6 @@ class InOrderDelivery:
             for _, _, item, _, _ in self._uncertain:
                 self._count_attempts(item)
         self._uncertain.clear()
-        if self._keys is None:
-            self.waits_no_more()
         if self._quarantine is not None:
             self._quarantine.give_up()
         # Not before: nothing is drained while it is open whether messages below a started one start still.

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.items import first_of, last_of
 from rocketapp.consumer.journal import Note
-from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Pair, Run, Taker
 from rocketapp.state.lease import Lease
 from rocketapp.wire.record import Message
@@ -28,8 +27,6 @@ class Session(Protocol):
     def ended_head(self, taker: Taker, item: Any, result: object, raised: bool) -> None: ...
     def returned(self, line: LineRun) -> None: ...
     def walked(self, run: HeadsRun) -> None: ...
-    def waits_for(self, caller: Caller) -> None: ...
-    def waits_no_more(self) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 
 
@@ -94,17 +91,6 @@ class LineRun(_Leased):
 
     def returned(self) -> None:
         self.delivery.returned(self)
-
-    @property
-    def tells_that_it_waits(self) -> bool:  # type: ignore[override]
-        return not self.delivery.has_keys
-
-    def waits_for(self, caller: Caller) -> None:
-        if self.waits and self.is_queued:
-            self.delivery.waits_for(caller)
-
-    def waits_no_more(self) -> None:
-        self.delivery.waits_no_more()
 
 
 class HeadsRun(_Leased, FreeRun):

@@ -5,36 +5,42 @@ messages. Under the lock of the queue two calls never overlap in the group; when
 acknowledged before the lock is certain again.
 
 Pulls go on until a queue holds what its handler took the last time, and beyond that while a call asks for more.
+
+Workers call the handler as in every mode. To them a call is a run with one item, to which the handler adds what it
+pulls: so pause and probe, concurrency, threads and cancellation are the workers' concern.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.modes.by_callers import ModeByCallers
+from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import PulledMode, QueueLock, lock_for
+from rocketapp.consumer.modes.delivery import QueueLock, lock_for
 from rocketapp.consumer.modes.outcomes import failure_of
 from rocketapp.consumer.modes.sink import SinkDelivery, decode_wanted
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.consumer.stalls import OF_CALL, waits_for_call
-from rocketapp.consumer.workers.free_calls import FreeCalls
-from rocketapp.consumer.workers.threads import ThreadPool
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.run import Run, Taker
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Outcome, outcomes_by_message
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.flow_control import FLOW_PATIENCE, REOPEN, QueueLimits
+from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
-from rocketapp.tasks import Tasks, forget_cancellation
 from rocketapp.user_line import file_of, log_traceback
 from rocketapp.wire.record import Message
 
@@ -42,33 +48,31 @@ _USUAL = 32
 """Messages that a queue holds for its first call."""
 _ANSWER_TIME = 1.0
 """Seconds that a call waits for more messages: a broker that has some answers within this time."""
-_NOT_CALLED = object()
-"""Stands for what a handler returned that was not called."""
 _PATIENCE = 10.0
 """Seconds without progress, for want of a free call or of a pull, after which a queue is said to be blocked."""
 
 
-class PolledMode(PulledMode):
+class PolledMode(ModeByCallers):
     """Calls one polled handler, for up to `concurrency` queues at once."""
 
     run_on: float | None = None
 
     def __init__(self, topics: Sequence[ConsumedTopic], context: ModeContext) -> None:
         """`topics`: one, which has one handler."""
+        super().__init__(replace(context, journal=None))
         (topic,) = topics
         self.handler: Handler = topic.handlers[0]
-        self.context: ModeContext = context
         self.needs_lock: bool = topic.needs_lock
-        self.tasks: Tasks = Tasks(context.member.observe)
         self.deliveries: dict[PolledDelivery, None] = {}
         """Those whose runner has not ended, in the order of their opening."""
-        about = self.handler.subscription
-        self.free_calls: FreeCalls = FreeCalls(about.concurrency)
-        self._threads = context.threads(f"polled handler {self.handler.name}", about.concurrency)
-        self.call: Callable[[PolledBatch], Awaitable[object]] = (
-            self.handler.call if about.is_async else partial(_in_thread, self._threads, self.handler)
-        )
+        self.caller: Caller = self.callers.one(self.handler)
+        self.caller.call = self._begin
         self.decode: Decode = partial(decode_wanted, self.handler, context.member)
+
+    def _begin(self, batch: PolledBatch) -> object:
+        """Call the handler, in a thread if it is a sync one."""
+        batch.begins(is_probe=self.caller.is_probed)
+        return self.handler.call(batch)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """Before the first call. No span: calls of a queue follow one another."""
@@ -80,26 +84,20 @@ class PolledMode(PulledMode):
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call that has pulled something: the handler, and the messages."""
-        return [(self.handler, each.running) for each in self.deliveries if each.running]
-
-    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
-        """Call the handler for this many queues at once."""
-        if handler is self.handler:
-            self.free_calls.resize(concurrency)
-            self._threads.resize(concurrency)
+        return [(handler, messages) for handler, messages in super().in_flight() if messages]
 
     async def stop(self) -> None:
-        """Cancel what can be cancelled."""
+        """Start nothing more, and cancel what can be cancelled."""
         for delivery in list(self.deliveries):
-            delivery.abandon_soon()
-        await self.tasks.close()
-        self._threads.stop()
+            delivery.is_abandoned = True
+            delivery.end()
+        await super().stop()
 
     def halt(self) -> None:
-        """In a forked child: start nothing more; a thread that forked ends the child."""
+        """In a forked child: start nothing more."""
         for delivery in self.deliveries:
             delivery.is_ended = True
-        self._threads.halt()
+        super().halt()
 
 
 class PolledBatch(list[Message]):
@@ -112,8 +110,18 @@ class PolledBatch(list[Message]):
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.next_after: float | None = None
         """Seconds from the end of this call to the next one; None: as declared."""
+        self.started: float = self.loop.time()
+        """When the handler was called; before that, when it was due."""
+        self.probes: bool = False
+        """It was started for a probe: it may pull during this pause."""
         self.is_over: bool = False
         """The call has ended, or is not waited for any more."""
+
+    def begins(self, *, is_probe: bool) -> None:
+        """The handler is called now, perhaps in a thread."""
+        self.probes, self.started = is_probe, self.loop.time()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self.delivery.began, self)
 
     async def take(self, most: int) -> list[Message]:
         """At most this number of messages. Raises RuntimeError when the call has ended."""
@@ -135,6 +143,37 @@ class PolledBatch(list[Message]):
             raise RuntimeError(f"this call for {self.queue} has ended: {mend} while the handler runs")
 
 
+class _Call(Run):
+    """One call of a polled handler, on its way to workers."""
+
+    in_order: bool = True
+    most: int = 1
+
+    def __init__(self, taker: Taker, batch: PolledBatch, lease: Lease) -> None:
+        super().__init__([(taker, batch)])
+        self.lease: Lease = lease
+        self.batch: PolledBatch = batch
+        self.end: asyncio.Future[tuple[object, bool] | None] = batch.loop.create_future()
+        """What it returned, or raised and True; None: it was not called."""
+
+    def withdraw(self) -> None:
+        """Call it no more, if it was not called yet."""
+        if self.items:
+            with contextlib.suppress(IndexError):  # a thread may be faster
+                self.items.popleft()
+                self.returned()
+
+    def ended(self, _taker: Taker, _item: Any, result: object, raised: bool) -> None:
+        """The call has ended."""
+        if not self.end.done():
+            self.end.set_result((result, raised))
+
+    def returned(self) -> None:
+        """It may not be called now: its lease is over, or a pause has begun."""
+        if not self.end.done():
+            self.end.set_result(None)
+
+
 class PolledDelivery(SinkDelivery):
     """One session of one queue: what was pulled waits for the next call, one call at a time."""
 
@@ -145,11 +184,12 @@ class PolledDelivery(SinkDelivery):
         super().__init__(process_queue, mode.handler, mode.context.member)
         self._lock, self._flow, self._mode = lock, flow, mode
         self._loop = asyncio.get_running_loop()
-        self.running: PolledBatch | None = None
-        """The running call, also one in a thread that is not waited for any more."""
-        self._is_calling = self._is_abandoned = False
-        self._probes = False
-        """During a pause, whether the call may start and pull all the same, until the pause changes."""
+        self._acks = ByOffset(process_queue, mode.handler)
+        self._taker = Taker(mode.caller, self._acks)
+        self._call: _Call | None = None
+        """The one that waits or runs, also one in a thread that is not waited for any more."""
+        self.is_abandoned: bool = False
+        """What calls do is not acknowledged any more."""
         self._changed = asyncio.Event()
         """Messages came, a pause began or ended, or the delivery was ended."""
         self._usual = _USUAL
@@ -158,11 +198,12 @@ class PolledDelivery(SinkDelivery):
         self._next_at = self._loop.time()
         self._hold_at_most(self._usual)
         mode.deliveries[self] = None
-        self._runner = mode.tasks.start(self._run(), f"poll {self.queue}")
+        self._runner = mode.callers.tasks.start(self._run(), f"poll {self.queue}")
         self._runner.add_done_callback(self._close)
 
     def _pauses_changed(self) -> None:
-        self._probes = False
+        if self._call is not None:
+            self._call.batch.probes = False
         self._look()
 
     def _look(self) -> None:
@@ -179,10 +220,10 @@ class PolledDelivery(SinkDelivery):
             self._hold_at_most(2 * (limit + most))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(started + _ANSWER_TIME):
-                while len(self._parked) < most and self.may_go_on() and not self._is_at_end(since):
+                while len(self._parked) < most and self._may_pull(batch) and not self._is_at_end(since):
                     self._changed.clear()
                     await self._changed.wait()
-        if not self.may_go_on():
+        if not self._may_pull(batch):
             return []
         found = [self._parked.popleft() for _ in range(min(most, len(self._parked)))]
         batch.extend(found)
@@ -191,9 +232,9 @@ class PolledDelivery(SinkDelivery):
             self._member.stalls.moving(self.queue, source=OF_CALL)
         return found
 
-    def may_go_on(self) -> bool:
-        """Whether calls may start and be given messages: not when the queue is given up, or its topic is paused."""
-        return not (self.is_ended or self._process_queue.closed or (self.is_paused and not self._probes))
+    def _may_pull(self, batch: PolledBatch) -> bool:
+        """Whether this call may be given messages: not when the queue is given up, or its topic is paused."""
+        return not (self.is_ended or self._process_queue.closed or (self.is_paused and not batch.probes))
 
     def _is_at_end(self, since: float | None) -> bool:
         """Whether the broker had nothing more in its last answer; `since`: only an answer after that counts."""
@@ -213,31 +254,32 @@ class PolledDelivery(SinkDelivery):
         """Start nothing more; the running call goes on with what it has."""
         super().end()
         self._changed.set()
-        if not self._is_calling:
+        if self._call is not None:
+            self._call.withdraw()
+        else:
             self._runner.cancel()
 
     async def drained(self) -> None:
         """Returns when the running call has ended. Call `end` first."""
         await asyncio.wait([self._runner])
 
-    def abandon_soon(self) -> None:
-        """Start nothing more; a cancellation of the running call is ours from now on."""
-        self._is_abandoned = True
-        self.end()
-
     async def abandon(self) -> bool:
         """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
-        if self.running is not None and not self.running:
+        callers, call = self._mode.callers, self._call
+        callers.collect()  # what was done before counts
+        if call is not None and call.walkers and not call.batch:
             # The line about a cut drain tells of calls by their messages.
             text = f"handler {self._handler.name} is cut: it has pulled nothing"
             self._member.observe(LoopFailed(f"poll {self.queue}", text))
-        self.abandon_soon()
-        await self._mode.tasks.end([self._runner], f"handler {self._handler.name}")
-        return self.running is None
+        self.is_abandoned = True
+        self.end()
+        await callers.cancel(lambda run: run is call)
+        await callers.tasks.end([self._runner])
+        return call is None or not call.walkers
 
     def discard(self) -> None:
         """The session is void: acknowledge nothing of it any more."""
-        self._is_abandoned = True
+        self.is_abandoned = True
         super().discard()
 
     def _close(self, runner: asyncio.Task[None]) -> None:
@@ -253,76 +295,55 @@ class PolledDelivery(SinkDelivery):
     # The calls.
 
     async def _run(self) -> None:
-        """Call the handler at its times, until the delivery is ended or the lock is lost."""
-        stalls, free_calls = self._member.stalls, self._mode.free_calls
+        """Have the handler called at its times, until the delivery is ended or the lock is lost."""
         while not self.is_ended:
             # At least one turn of the loop: a handler that never suspends must not keep it for itself.
             await asyncio.sleep(max(0.0, self._next_at - self._loop.time()))
-            while self.is_paused and not self._probes:
-                self._changed.clear()
-                if not (may_probe := self.may_probe()):
-                    await self._changed.wait()
-                self._probes = may_probe
-            if free_calls.locked():
-                reason = waits_for_call(self._handler.name, free_calls.most)
-                stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
-            await free_calls.acquire()
-            batch, started = PolledBatch(self), self._loop.time()
-            stalls.moving(self.queue, source=OF_CALL)
-            pulls_nothing = partial(self._pulls_nothing, started)
-            stalls.blocked(self.queue, pulls_nothing, patience=_PATIENCE, source=OF_CALL)
+            is_certain = self._loop.time() < self._lock.lease.certain_until
+            if not is_certain and (self.is_ended or not await self._lock.usable()):
+                return
+            call = self._call = _Call(self._taker, PolledBatch(self), self._lock.lease)
+            if self._mode.caller.is_busy:
+                reason = waits_for_call(self._handler.name, self._mode.caller.most)
+                self._member.stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
+            self._mode.callers.submit(call)
             try:
-                result, raised = await self._called(batch)
+                end = await call.end
             finally:
-                batch.is_over = True
-                stalls.moving(self.queue, source=OF_CALL)
-                free_calls.release()
-            if not self.is_certain() and (self.is_ended or not await self._lock.usable()):
+                call.batch.is_over = True
+                self._member.stalls.moving(self.queue, source=OF_CALL)
+            is_certain = self._loop.time() < self._lock.lease.certain_until
+            if not is_certain and (self.is_ended or not await self._lock.usable()):
                 return
-            if self._process_queue.closed:
+            self._call = None
+            if self._process_queue.closed or self.is_abandoned:
                 return
-            if result is not _NOT_CALLED:
-                self._probes = False
-                self._call_ended(batch, result, raised)
-                self._usual = max(_USUAL, len(batch))
-                self._hold_at_most(max(self._usual, len(self._process_queue)))
-                after, now = batch.next_after, self._loop.time()
-                self._next_at = started + self._every if after is None else now + after
+            if end is not None:
+                self._ended(call.batch, *end)
+
+    def began(self, batch: PolledBatch) -> None:
+        """The handler was called."""
+        if not batch.is_over and not batch:
+            self._member.stalls.moving(self.queue, source=OF_CALL)
+            reason = partial(self._pulls_nothing, batch.started)
+            self._member.stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
 
     def _pulls_nothing(self, started: float) -> str:
         return f"{self._handler.name} has been running for {self._loop.time() - started:.0f} s and has pulled nothing"
 
-    def is_certain(self) -> bool:
-        """Whether the lease of the lock holds now."""
-        return self._loop.time() < self._lock.lease.certain_until
-
-    async def _called(self, batch: PolledBatch) -> tuple[object, bool]:
-        """What the handler returned, _NOT_CALLED if it may not start by now; or what it raised, and True."""
-        if not (self.is_certain() and self.may_go_on()):
-            return _NOT_CALLED, False
-        self.running, self._is_calling = batch, True
-        task = asyncio.current_task()
-        try:
-            return await self._mode.call(batch), False
-        except BaseException as error:
-            if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not task:
-                raise  # this coroutine is being closed
-            if isinstance(error, asyncio.CancelledError):
-                if self._is_abandoned:
-                    raise
-                forget_cancellation()  # it is the handler's own, and a failure
-            return error, True
-        finally:
-            self._is_calling = False
-            if self._handler.subscription.is_async:
-                self.running = None
-
-    def _call_ended(self, batch: PolledBatch, result: object, raised: bool) -> None:
+    def _ended(self, batch: PolledBatch, result: object, raised: bool) -> None:
         """Acknowledge what the call has pulled, or keep it for the next one."""
+        self._see_to(batch, result, raised)
+        self._usual = max(_USUAL, len(batch))
+        self._hold_at_most(max(self._usual, len(self._process_queue)))
+        after, now = batch.next_after, self._loop.time()
+        self._next_at = batch.started + self._every if after is None else now + after
+
+    def _see_to(self, batch: PolledBatch, result: object, raised: bool) -> None:
         context, handler, member = self._mode.context, self._handler, self._member
         failure = _failure_of_call(result, batch, handler.subscription, raised=raised)
         if failure is None:
-            self.done(batch)
+            self._acks.done_all(batch)
             context.prompt(self._process_queue)
             return
         if isinstance(result, BaseException) and not isinstance(result, Outcome):
@@ -338,30 +359,6 @@ class PolledDelivery(SinkDelivery):
                 message.reconsume_times += 1
         if not batch:
             member.observe(LoopFailed(f"poll {self.queue}", f"{handler.name} failed: {failure}"))
-
-
-async def _in_thread(threads: ThreadPool, handler: Handler, batch: PolledBatch) -> object:
-    """Call a sync handler. A thread that is late, because another call does not end, calls nothing."""
-    over, outcome, delivery = asyncio.Event(), list[tuple[object, BaseException | None]](), batch.delivery
-
-    def work() -> None:
-        if delivery.is_certain() and delivery.may_go_on():
-            try:
-                outcome.append((handler.call(batch), None))
-            except BaseException as error:
-                outcome.append((None, error))
-        delivery.running = None
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            batch.loop.call_soon_threadsafe(over.set)
-
-    threads.run(work)
-    await over.wait()
-    if not outcome:
-        return _NOT_CALLED
-    result, error = outcome[0]
-    if error is not None:
-        raise error
-    return result
 
 
 def _failure_of_call(

@@ -194,6 +194,10 @@ class SinkMode(PulledMode):
         """The engine does not know what a writer works on."""
         return []
 
+    def waits_for_calls(self, _process_queue: ProcessQueue[Any]) -> str:
+        """A writer says itself what it waits for."""
+        return ""
+
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """A plugin consumes at its own pace."""
 

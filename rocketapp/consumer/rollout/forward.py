@@ -32,7 +32,6 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.stalls import OF_FORWARD
-from rocketapp.consumer.workers.free_calls import FreeCalls, call_before
 from rocketapp.consumer.workers.run import Acknowledge
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
@@ -43,6 +42,7 @@ from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
+from rocketapp.tasks import scope
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message, decode_record, decode_records
 from rocketapp.wire.requests.direct import (
@@ -105,7 +105,7 @@ class Forwarding:
         """By queue the messages that were not done at once."""
         self._at: dict[_Place, str] = {}
         """The member that has taken a message, or may have, until its answer says what became of it."""
-        self._turns: WeakValueDictionary[tuple[str, bytes | None], FreeCalls] = WeakValueDictionary()
+        self._turns: WeakValueDictionary[tuple[str, bytes | None], asyncio.Semaphore] = WeakValueDictionary()
         """By topic and tag: those who take one tag may be paused, and hold up no other one."""
         self._questions: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By member: one that does not answer holds up no other one."""
@@ -149,7 +149,7 @@ class Forwarding:
     async def _forward(self, message: Message) -> None:
         """Return when a member has done the message, or when none wants it any more."""
         place = _place_of(message)
-        turn = self._turns.setdefault((message.topic, message.raw_tag()), FreeCalls(AT_ONCE))
+        turn = self._turns.setdefault((message.topic, message.raw_tag()), asyncio.Semaphore(AT_ONCE))
         if turn.locked():
             self._wait(place, f"{AT_ONCE} others of tag {message.tag!r} are not done yet")
         try:
@@ -162,12 +162,12 @@ class Forwarding:
         finally:
             self._wait_no_more(place)
 
-    async def _has_turn(self, turn: FreeCalls, place: _Place) -> bool:
+    async def _has_turn(self, turn: asyncio.Semaphore, place: _Place) -> bool:
         """Wait for its turn; False when its queue is given back before: turns may be those of other queues."""
         owned = self._member.owned.get(place.queue)
-        if owned is None or place in self._at:  # the end of what runs there is to be known
+        if owned is None or place in self._at or not turn.locked():  # the end of what runs there is to be known
             return await turn.acquire()
-        return turn.take() or await call_before(turn, owned.ended)
+        return await taken_before(turn, owned.ended)
 
     async def _offer(self, message: Message, place: _Place) -> None:
         pause, turn, tag = _FIRST_PAUSE, message.offset, message.raw_tag()
@@ -454,6 +454,20 @@ class Taking:
         self._ended.move_to_end(key)
         while len(self._ended) > _KEPT or now - next(iter(self._ended.values()))[0] >= _REMEMBERED:
             self._ended.popitem(last=False)
+
+
+async def taken_before(turn: asyncio.Semaphore, ended: asyncio.Future[None]) -> bool:
+    """Wait for a turn and take it; False, with none taken, when `ended` is done before."""
+    try:
+        async with scope(turn.acquire()) as (acquiring,):
+            await asyncio.wait([acquiring, ended], return_when=asyncio.FIRST_COMPLETED)
+            is_taken = acquiring.done()
+    except asyncio.CancelledError:
+        # Also at the end of the scope, which takes a turn of the loop.
+        if acquiring.done() and not acquiring.cancelled():
+            turn.release()
+        raise
+    return is_taken
 
 
 def message_of(request: DirectRequest, record: bytes) -> Message:

@@ -131,16 +131,15 @@ class Figures:
         self._progress = seen
 
     def _tell_of_calls(self) -> None:
-        """Messages without order wait while all calls of their handler are busy: none of them pays for saying so."""
-        concurrent, stalls, now, waiting = self._modes.concurrent, self._member.stalls, self._now(), set[MessageQueue]()
+        """Messages wait while all calls of their handler are busy: none of them pays for saying so."""
+        stalls, now, waiting = self._member.stalls, self._now(), set[MessageQueue]()
         for queue, (_, unfinished, since) in self._progress.items():
             process_queue = self._owned[queue].process_queue
             if (
                 unfinished
                 and now - since >= CALL_PATIENCE
                 and process_queue is not None
-                and self._modes.of(queue.topic) is concurrent
-                and (reason := concurrent.waits_for_calls(process_queue))
+                and (reason := self._modes.of(queue.topic).waits_for_calls(process_queue))
             ):
                 stalls.blocked(queue, reason, source=OF_CALL)
                 waiting.add(queue)

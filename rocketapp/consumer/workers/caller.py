@@ -48,7 +48,7 @@ class Caller:
         self.call: Callable[[Any], Any] = handler.call
         self.batch: int | None = about.batch
         """Most messages of a batch; None for a handler of single messages."""
-        self.is_plain: bool = about.batch is None and handler.decisions is None
+        self.is_plain: bool = about.batch is None and handler.decisions is None and about.every is None
         """A call that returned None is done."""
         self.runs: deque[Any] = deque()
         """The `run.Run`s whose next message is for this handler."""
@@ -62,7 +62,7 @@ class Caller:
         self._timer: asyncio.TimerHandle | None = None
         self._probe: deque[None] = deque()
         """Holds something when one message may start although its topic is paused."""
-        self._is_probed = False
+        self.is_probed: bool = False
         """One was started so in this pause."""
         self._pauses, self._topic = pauses, about.topic
         self.is_paused: bool = pauses.is_paused(self._topic)
@@ -143,15 +143,15 @@ class Caller:
             except IndexError:  # another thread was faster
                 self.not_started(item)
                 return False
-            self._is_probed = True
+            self.is_probed = True
         return True
 
     def not_started(self, item: Any) -> None:
         """It was not started although it might, and uses up nothing."""
         if self._tokens is not None:
             self._tokens.spend(-len(messages_of(item)))
-        if self._is_probed:
-            self._is_probed = False
+        if self.is_probed:
+            self.is_probed = False
             self._probe.append(None)
 
     def ask_for_probe(self) -> None:
@@ -207,7 +207,7 @@ class Caller:
     def _pauses_changed(self) -> None:
         self.is_paused = self._pauses.is_paused(self._topic)
         self._probe.clear()
-        self._is_probed = False
+        self.is_probed = False
         self._look()
         if self.runs:
             self.ask_for_probe()

@@ -69,7 +69,7 @@ class ThreadWorkers:
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         """Guards the runs, what is parked, and who is active: taken once per stint."""
-        self._ready = Ready(self._leave, self._leave, self._loop.call_soon_threadsafe)
+        self._ready = Ready(self._leave, self._leave)
         self._workers: list[_Worker] = []
         self._ended: deque[tuple[Run, Taker, Any, object, bool]] = deque()
         self._returned: deque[Run] = deque()

@@ -55,7 +55,7 @@ class LoopWorkers:
         """`journal`: where workers note down what they have in flight. `pass_on` takes runs for threads."""
         self._tasks, self._journal, self._pass_on = tasks, journal, pass_on
         self._loop = asyncio.get_running_loop()
-        self._ready = Ready(self._leave, lambda run: run.split(), lambda call: call())
+        self._ready = Ready(self._leave, lambda run: run.split())
         self._idle: list[asyncio.Future[None]] = []
         self._workers: dict[_Worker, None] = {}
         self._spreading = self._yielding = self._is_stopped = False

@@ -16,14 +16,9 @@ from rocketapp.consumer.workers.run import Run, Taker
 class Ready:
     """The handlers that have runs and may be called. Not for several threads at once."""
 
-    def __init__(
-        self, leave: Callable[[Run], None], split: Callable[[Run], None], tell: Callable[[Callable[[], None]], object]
-    ) -> None:
-        """`leave` takes runs of which nothing may start here now, `split` those of many handlers of which one is busy.
-
-        `tell` calls something on the loop.
-        """
-        self._leave, self._split, self._tell = leave, split, tell
+    def __init__(self, leave: Callable[[Run], None], split: Callable[[Run], None]) -> None:
+        """`leave` takes runs of which nothing may start here now, `split` those of handlers of which one is busy."""
+        self._leave, self._split = leave, split
         self._turns: deque[Caller] = deque()
         self._is_over = False
 
@@ -81,20 +76,16 @@ class Ready:
                 return run, taker
             else:
                 self._drop()
-                self._tell_that_they_wait(caller)
+                self._split_shared(runs)
         return None
 
     def _taken(self, run: Run, runs: deque[Run]) -> None:
         """The first of these runs is with one more worker; unless it is shared, that has it for itself."""
         if run.in_order:
             run.walkers += 1
-        if run.is_shared:
-            return
-        runs.popleft()
-        run.is_queued = False
-        if run.waits:
-            run.waits = False
-            self._tell(run.waits_no_more)
+        if not run.is_shared:
+            runs.popleft()
+            run.is_queued = False
 
     def startable(self) -> int:
         """How many messages may start now."""
@@ -120,16 +111,9 @@ class Ready:
     def _drop(self) -> None:
         self._turns.popleft().has_turn = False
 
-    def _tell_that_they_wait(self, caller: Caller) -> None:
-        runs = caller.runs
+    def _split_shared(self, runs: deque[Run]) -> None:
+        """Their handler has no free call: others do not wait for it."""
         while runs and runs[0].is_of_many:
             run = runs.popleft()
             run.is_queued = False
             self._split(run)
-        if caller.is_busy:
-            for run in reversed(runs):
-                if run.waits:
-                    break  # so do all before it
-                if run.tells_that_it_waits:
-                    run.waits = True
-                    self._tell(lambda run=run: run.waits_for(caller))  # type: ignore[misc]

@@ -79,8 +79,6 @@ class Run:
     """Many workers walk through it at once."""
     is_of_many: bool = False
     """Its messages are for many handlers, and may start in any order."""
-    tells_that_it_waits: bool = False
-    """It is told that it waits for a free call."""
 
     is_queued: bool = False
     """Workers have it among their runs."""
@@ -88,8 +86,6 @@ class Run:
     """In order: workers that have it, and have not said what became of it."""
     item: Any = None
     """In order: what a worker has started last."""
-    waits: bool = False
-    """It was told that it waits."""
     starts_nothing: bool = False
     """Nothing more of it may start."""
     lease: Lease
@@ -131,12 +127,6 @@ class Run:
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """On the loop: a call has ended with something else than None; `raised`: the result is what it raised."""
         taker.acks.ended(item, result, raised)
-
-    def waits_for(self, caller: Caller) -> None:
-        """On the loop: its handler has no free call."""
-
-    def waits_no_more(self) -> None:
-        """On the loop: its handler has a free call again."""
 
     def split(self) -> None:
         """On the loop: what is left of a run of many handlers is to be walked through by handler."""

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.workers.free_calls import FreeCalls
 from rocketapp.model.event import Adjusted
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
@@ -142,29 +141,3 @@ async def test_a_batch_in_order_that_failed_is_tried_again_in_smaller_ones() -> 
     await eventually(lambda: calls[4:] == [[b"6", b"7", b"8", b"9"]])
     await member.stop()
     await cluster.stop()
-
-
-@in_virtual_time
-async def test_free_calls_go_to_those_that_wait_in_their_order_and_a_wait_that_is_given_up_takes_none() -> None:
-    calls, order = FreeCalls(1), list[str]()
-    await calls.acquire()
-
-    async def wait(name: str) -> None:
-        await calls.acquire()
-        order.append(name)
-
-    waiting = [asyncio.ensure_future(wait(name)) for name in "abc"]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    calls.resize(2)
-    await asyncio.sleep(0.1)
-    assert order == ["b"] and calls.locked()
-    calls.resize(1)
-    calls.release()
-    await asyncio.sleep(0.1)
-    assert order == ["b"]
-    calls.release()
-    await asyncio.sleep(0.1)
-    assert order == ["b", "c"]
-    calls.release()
-    assert not calls.locked()

@@ -167,24 +167,6 @@ async def test_nothing_starts_after_a_halt_that_waited_for_a_free_call() -> None
 
 
 @in_virtual_time
-async def test_the_reason_of_a_queue_that_waited_for_a_free_call_ends_with_its_session() -> None:
-    async def call(_: Message) -> None:
-        await asyncio.sleep(100)
-
-    mode = in_order(Handler(subscription(orderly=True, concurrency=1), call))
-    stalls = mode.context.member.stalls
-    opened(mode, QUEUE, message(0))
-    await asyncio.sleep(1)
-    _, delivery = opened(mode, OTHER, message(0, queue=OTHER))
-    await asyncio.sleep(1)
-    assert "free call" in stalls.reasons()[OTHER]
-    delivery.end()
-    await delivery.drained()
-    assert OTHER not in stalls.reasons()
-    await mode.stop()
-
-
-@in_virtual_time
 async def test_a_message_behind_a_failed_one_does_not_count_as_started() -> None:
     called: list[int] = []
 

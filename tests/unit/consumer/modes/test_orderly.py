@@ -367,6 +367,7 @@ async def test_a_queue_that_waits_for_a_free_call_says_so_and_is_given_back_at_o
     assert [(event.queue, event.reason) for event in member.events.of(QueueBlocked)] == [(waiting, reason)]
     member.owned[waiting].end()
     await eventually(lambda: len(member.events.of(Released)) == 1, 0.1)
+    assert waiting not in member.consumer.snapshot().blocked
     assert not await member.stop(drain_timeout=1)
     await cluster.stop()
 
