@@ -18,7 +18,7 @@ from typing import Any
 
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member, Owned
-from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import ModeContext
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.offsets.stores import OffsetStore, offsets_of

@@ -16,15 +16,12 @@ from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, messages_of
-from rocketapp.consumer.modes.by_callers import ModeByCallers
-from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import NewAcks, QueueLock
+from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks, QueueLock
 from rocketapp.consumer.quarantine import AckInTurn
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Pair, Taker
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.outcome import DeadLetter
-from rocketapp.state.handover import RUN_ON
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable, split
@@ -35,11 +32,8 @@ _TICK = 0.001
 _POLLED = "it came back for a retry, and its topic is polled by now"
 
 
-class ConcurrentMode(ModeByCallers):
+class ConcurrentMode(Mode):
     """Calls the handlers of one group, many messages at once."""
-
-    needs_lock = False
-    run_on: float | None = RUN_ON
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext) -> None:
         """Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
@@ -50,7 +44,7 @@ class ConcurrentMode(ModeByCallers):
         topics = list(topics)
         self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if not one.kind.by_message}
         """Handlers that are not called with messages."""
-        self.tables: dict[str, TagTable[Caller]] = self.callers.tables(one for one in topics if one.kind.by_message)
+        self.tables: dict[str, TagTable[Caller]] = self.new_tables(one for one in topics if one.kind.by_message)
         """Who is called for which message, by topic."""
         self.deliveries: dict[ConcurrentDelivery, None] = {}
         """Those that were not ended."""
@@ -129,7 +123,7 @@ class ConcurrentDelivery:
             table = self._tables[topic] = self._mode.tables.get(topic, TagTable(())).with_each(self._taker)
         takers = table.takers(messages)
         first = takers[0]
-        if first is not None and first.goes_with is first.caller.workers and not self._quarantine:
+        if first is not None and first.goes_with is first.caller.workers and not self._looks_closer(messages):
             is_of_one = takers.count(first) == len(takers)
             if is_of_one or all(taker and taker.goes_with is first.goes_with for taker in set(takers)):
                 self._start(list(zip(takers, messages, strict=True)), is_of_one=is_of_one)  # type: ignore[arg-type]
@@ -147,6 +141,10 @@ class ConcurrentDelivery:
             else:
                 together += ((taker, message) for message in given)
         self._submit_together(together)
+
+    def _looks_closer(self, _messages: Sequence[Message]) -> bool:
+        """Whether it depends on the message what becomes of it."""
+        return bool(self._quarantine)
 
     def _submit_together(self, pairs: list[Pair]) -> None:
         """Give messages of many handlers to workers: one run for those of the loop, one for threads."""
@@ -252,7 +250,7 @@ class ConcurrentDelivery:
         if pairs[0][0].handler.runs_here:
             run.record_of = self._record_of
         runs.append(run)
-        self._mode.callers.submit(run)
+        self._mode.submit(run)
 
     def _new_run(self, pairs: Sequence[Pair], *, is_of_one: bool) -> FreeRun:
         return FreeRun(pairs, self, is_of_one=is_of_one)

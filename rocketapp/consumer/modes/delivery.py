@@ -8,17 +8,34 @@ a table has stored it. The owner of a queue knows `Mode` and `Delivery` alone.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.journal import Journal
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.by_offset import FailedMessages, SentBack
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
+from rocketapp.consumer.quarantine import QueueQuarantine
+from rocketapp.consumer.retry.attempts import FailedAttempts
+from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.rollout.forward import Forwarding, UnmatchedMessages
+from rocketapp.consumer.stalls import waits_for_call
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.run import Acknowledge
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.handover import RUN_ON
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message, decode_records
@@ -94,59 +111,6 @@ class NewQueue(Protocol):
     def __call__(self, message_queue: MessageQueue, first_offset: int, epoch: int, /) -> ProcessQueue[Any]: ...
 
 
-class Mode(Protocol):
-    """One consume mode, made once per group."""
-
-    needs_lock: bool
-    """Its queues are consumed under a lock of the broker."""
-    run_on: float | None
-    """Seconds that running calls get when their queue goes to another living member; None: until they have ended.
-
-    Without a lock the next owner waits for `state.handover.LONGEST_WAIT` at most.
-    """
-
-    new_queue: NewQueue
-    """Makes the process queue of a session."""
-    decode: Decode
-    """Makes of the answer to a pull what that process queue holds."""
-
-    @property
-    def own_start(self) -> Begin | None:
-        """Where sessions begin whose offsets are kept elsewhere; None: at the offset of the group."""
-        ...
-
-    def limits(self, config: ConsumerConfig) -> QueueLimits:
-        """How much each of its queues may pull ahead of its handlers."""
-        ...
-
-    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None, flow: QueueFlow, /) -> Delivery:
-        """The delivery of a new session; `lock` is given when the mode needs one. `flow` says when it is full."""
-        ...
-
-    def in_flight(self) -> list[tuple[Handler, Any]]:
-        """Every running call: its handler, and the message or batch that it works on."""
-        ...
-
-    def waits_for_calls(self, process_queue: ProcessQueue[Any], /) -> str:
-        """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
-        ...
-
-    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
-        """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate.
-
-        `batch`: most messages of a batch, if it takes batches. Nothing happens if this mode does not call it.
-        """
-        ...
-
-    async def stop(self) -> None:
-        """Start nothing more, and cancel what can be cancelled."""
-        ...
-
-    def halt(self) -> None:
-        """In a forked child: start nothing more."""
-        ...
-
-
 Prompt = Callable[[ProcessQueue[Message]], None]
 """Called on the loop when messages of this queue were finished, so that their offset may be committed soon."""
 
@@ -161,12 +125,93 @@ NewAcks = Callable[[ProcessQueue[Message], Handler, Keep], Acknowledge]
 """Makes what sees to the ended calls of one handler in one session: acks, and what follows a failure."""
 
 
-class PulledMode:
-    """Its process queues hold messages, from the offset that the group has committed."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeContext:
+    """The parts of a group that its consume modes use."""
 
-    decode: Decode = staticmethod(decode_records)
+    member: Member
+    redelivery: Redelivery
+    stopping: Stopping
+    attempts: FailedAttempts
+    """Of messages that are tried again in place."""
+    threads: MakeThreads = Threads
+    """`threads(name, most)` makes the threads of a sync handler."""
+    journal: Journal | None = None
+    """Where workers note down what they have in flight; None: nowhere."""
+    forwarding: Forwarding | None = None
+    """What becomes of messages that no handler takes; None: they are done."""
+    prompt: Prompt = no_prompt
+    """Called when messages of a queue in order were finished."""
+
+    def new_acks(
+        self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep, failures: FailedMessages | None = None
+    ) -> SentBack:
+        """What sees to the ended calls of one handler in one session. `failures`: who takes what has failed."""
+        failures = failures or self.redelivery
+        return SentBack(process_queue, handler, keep, redelivery=failures, stopping=self.stopping)
+
+
+class Mode(Callers, ABC):
+    """One consume mode, made once per group: it calls all its handlers. What it pulls, unless it says otherwise, are
+    messages, from the offset that the group has committed.
+    """
+
+    needs_lock: bool = False
+    """Its queues are consumed under a lock of the broker."""
+    run_on: float | None = RUN_ON
+    """Seconds that running calls get when their queue goes to another living member; None: until they have ended.
+
+    Without a lock the next owner waits for `state.handover.LONGEST_WAIT` at most.
+    """
     new_queue: NewQueue = ProcessQueue
+    """Makes the process queue of a session."""
+    decode: Decode = staticmethod(decode_records)
+    """Makes of the answer to a pull what that process queue holds."""
+    own_start: Begin | None = None
+    """Where sessions begin whose offsets are kept elsewhere; None: at the offset of the group."""
 
-    @property
-    def own_start(self) -> Begin | None:
-        return None
+    def __init__(self, context: ModeContext) -> None:
+        super().__init__(context.member, context.threads, context.journal)
+        self.context: ModeContext = context
+        self.unmatched: UnmatchedMessages[Caller] = UnmatchedMessages(context.forwarding, self.one)
+        """Who takes messages that no handler here does."""
+
+    @abstractmethod
+    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None, flow: QueueFlow, /) -> Delivery:
+        """The delivery of a new session; `lock` is given when the mode needs one. `flow` says when it is full."""
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """How much each of its queues may pull ahead of its handlers.
+
+        With a span: one message that is not finished holds up the committed offset of all above it.
+        """
+        return QueueLimits(
+            config.queue_max_messages,
+            config.queue_max_bytes,
+            config.queue_max_span,
+            topic_messages=config.topic_max_messages,
+            topic_bytes=config.topic_max_bytes,
+        )
+
+    def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
+        """What is quarantined in a new session, if anything is."""
+        if self.context.journal is None:
+            return None
+        return QueueQuarantine(self.context.journal, self.context.member, process_queue) or None
+
+    def recorder(self, process_queue: ProcessQueue[Message]) -> Callable[[int, int], bytes] | None:
+        """Makes what a worker notes down that takes some offsets of this queue; None: nothing is noted down."""
+        journal = self.context.journal
+        if journal is None:
+            return None
+        return partial(journal.record, self.context.member.name, process_queue.message_queue)
+
+    def waits_for_calls(self, process_queue: ProcessQueue[Message]) -> str:
+        """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
+        messages = process_queue.unfinished()
+        running = {id(message) for _, item in self.in_flight() for message in messages_of(item)}
+        if any(id(message) in running for message in messages):
+            return ""
+        topics = {message.topic for message in messages}
+        busy = [caller for caller in self.busy() if caller.handler.subscription.topic in topics]
+        return ", ".join(waits_for_call(caller.handler.name, caller.most) for caller in busy)

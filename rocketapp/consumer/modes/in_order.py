@@ -20,10 +20,8 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
-from rocketapp.consumer.modes.by_callers import ModeByCallers
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Prompting, Uncommitted
-from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import QueueLock, lock_for
+from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock, lock_for
 from rocketapp.consumer.modes.keys import KeysOfHandler, OrderKeys
 from rocketapp.consumer.modes.lines import HeadsRun, LineRun
 from rocketapp.consumer.modes.outcomes import text_of
@@ -37,14 +35,13 @@ from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
-from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 _WHOLE_QUEUE = 0
 """The number of the line of an orderly queue."""
 
 
-class InOrderMode(ModeByCallers):
+class InOrderMode(Mode):
     """Calls the handlers of one group that want their messages in order."""
 
     run_on: float | None = None
@@ -55,8 +52,7 @@ class InOrderMode(ModeByCallers):
         self.keys: OrderKeys | None = OrderKeys(context.member) if by_key else None
         """None: all messages of a queue are in one line."""
         self.needs_lock: bool = not context.member.broadcast
-        self.tasks: Tasks = self.callers.tasks
-        self._tables = self.callers.tables(topics)
+        self._tables = self.new_tables(topics)
 
     def open(
         self, process_queue: ProcessQueue[Message], lock: QueueLock | None, _flow: object = None
@@ -218,7 +214,7 @@ class InOrderDelivery:
             share = [pair for pair in pairs if id(pair[0].goes_with) == workers]
             run = HeadsRun(self, share, is_of_one=len({id(taker) for taker, _ in share}) == 1)
             self._heads[run] = None
-            self._mode.callers.submit(run)
+            self._mode.submit(run)
 
     def split(self, run: HeadsRun) -> None:
         """One of its handlers has no free call: from now on each has a run of its own, unless nothing may start."""
@@ -273,7 +269,7 @@ class InOrderDelivery:
             self._ask()
             return
         line.is_at_work = True
-        self._mode.callers.submit(line)
+        self._mode.submit(line)
 
     def _is_prepared(self, line: LineRun, taker: Taker) -> bool:
         """Whether its first message may start now; otherwise it is seen to, and the line goes on after that."""
@@ -388,7 +384,7 @@ class InOrderDelivery:
                 run.starts_nothing = True
                 self._ask()
             elif not run.is_queued:
-                self._mode.callers.submit(run)
+                self._mode.submit(run)
         elif not run.walkers and run in self._heads:
             del self._heads[run]
             self._started_to = max(self._started_to, run.last_offset)
@@ -524,7 +520,7 @@ class InOrderDelivery:
     def _start_again(self, run: HeadsRun) -> None:
         run.starts_nothing = False
         if run.items:
-            self._mode.callers.submit(run)
+            self._mode.submit(run)
 
     def _count_attempts(self, item: Any) -> None:
         """Another member may have had the queue during the call. The attempt counts all the same.
@@ -616,9 +612,9 @@ class InOrderDelivery:
 
     async def abandon(self) -> bool:
         """Cancel the running calls; whether they have ended. A thread goes on, and so may a handler."""
-        self._mode.callers.collect()  # what was done before counts
+        self._mode.collect()  # what was done before counts
         self._give_up()
-        await self._mode.callers.cancel(lambda run: run.in_order and run.lease is self.lease)
+        await self._mode.cancel(lambda run: run.in_order and run.lease is self.lease)
         return not any(run.walkers for run in self.runs())
 
     def discard(self) -> None:

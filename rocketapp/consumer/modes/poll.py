@@ -21,10 +21,8 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.modes.by_callers import ModeByCallers
 from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import QueueLock, lock_for
+from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock, lock_for
 from rocketapp.consumer.modes.outcomes import failure_of
 from rocketapp.consumer.modes.sink import SinkDelivery, decode_wanted
 from rocketapp.consumer.pull.flow import QueueFlow
@@ -52,7 +50,7 @@ _PATIENCE = 10.0
 """Seconds without progress, for want of a free call or of a pull, after which a queue is said to be blocked."""
 
 
-class PolledMode(ModeByCallers):
+class PolledMode(Mode):
     """Calls one polled handler, for up to `concurrency` queues at once."""
 
     run_on: float | None = None
@@ -65,7 +63,7 @@ class PolledMode(ModeByCallers):
         self.needs_lock: bool = topic.needs_lock
         self.deliveries: dict[PolledDelivery, None] = {}
         """Those whose runner has not ended, in the order of their opening."""
-        self.caller: Caller = self.callers.one(self.handler)
+        self.caller: Caller = self.one(self.handler)
         self.caller.call = self._begin
         self.decode: Decode = partial(decode_wanted, self.handler, context.member)
 
@@ -198,7 +196,7 @@ class PolledDelivery(SinkDelivery):
         self._next_at = self._loop.time()
         self._hold_at_most(self._usual)
         mode.deliveries[self] = None
-        self._runner = mode.callers.tasks.start(self._run(), f"poll {self.queue}")
+        self._runner = mode.tasks.start(self._run(), f"poll {self.queue}")
         self._runner.add_done_callback(self._close)
 
     def _pauses_changed(self) -> None:
@@ -265,16 +263,16 @@ class PolledDelivery(SinkDelivery):
 
     async def abandon(self) -> bool:
         """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
-        callers, call = self._mode.callers, self._call
-        callers.collect()  # what was done before counts
+        mode, call = self._mode, self._call
+        mode.collect()  # what was done before counts
         if call is not None and call.walkers and not call.batch:
             # The line about a cut drain tells of calls by their messages.
             text = f"handler {self._handler.name} is cut: it has pulled nothing"
             self._member.observe(LoopFailed(f"poll {self.queue}", text))
         self.is_abandoned = True
         self.end()
-        await callers.cancel(lambda run: run is call)
-        await callers.tasks.end([self._runner])
+        await mode.cancel(lambda run: run is call)
+        await mode.tasks.end([self._runner])
         return call is None or not call.walkers
 
     def discard(self) -> None:
@@ -306,7 +304,7 @@ class PolledDelivery(SinkDelivery):
             if self._mode.caller.is_busy:
                 reason = waits_for_call(self._handler.name, self._mode.caller.most)
                 self._member.stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
-            self._mode.callers.submit(call)
+            self._mode.submit(call)
             try:
                 end = await call.end
             finally:

@@ -13,8 +13,7 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.concurrent import ConcurrentDelivery, ConcurrentMode
-from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import NewAcks
+from rocketapp.consumer.modes.delivery import ModeContext, NewAcks
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.workers.caller import Caller
@@ -86,13 +85,11 @@ class PopDelivery(ConcurrentDelivery):
         else:
             super()._keep(caller, message, after)
 
-    def _looks_closer(self) -> bool:
-        return True
+    def _looks_closer(self, messages: Sequence[Message]) -> bool:
+        return max(map(_TIMES, messages)) > CERTAIN
 
     def _without_dead(self, taker: Taker, messages: Sequence[Message]) -> Sequence[Message]:
         """Those that have an attempt left; the others become dead letters, and no handler is called with them."""
-        if max(map(_TIMES, messages), default=0) <= CERTAIN:
-            return messages
         retries = taker.handler.subscription.retries
         alive = [message for message in messages if not is_spent(message.reconsume_times, retries)]
         for message in messages:

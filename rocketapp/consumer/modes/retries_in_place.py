@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.context import ModeContext
+from rocketapp.consumer.modes.delivery import ModeContext
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Failure, GiveUp, delay_before, orderly_step

@@ -18,9 +18,7 @@ from typing import Any, Protocol, TypeVar
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import NewQueue, PulledMode
-from rocketapp.consumer.pull.puller import Decode
+from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.stalls import OF_WRITER
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed
@@ -136,21 +134,23 @@ class Sink:
     """The plugin that brought it; the app fills that in."""
 
 
-class SinkMode(PulledMode):
+class SinkMode(Mode):
     """Consumes one topic by a sink; its retries are concurrent."""
 
     def __init__(self, topics: Sequence[ConsumedTopic], context: ModeContext) -> None:
         """`topics`: one, which has one handler."""
+        super().__init__(context)
         (topic,) = topics
         self.handler: Handler = topic.handlers[0]
         self.sink: Sink = topic.sink
-        self.context: ModeContext = context
-        self.needs_lock: bool = self.sink.locked
-        self.run_on: float | None = None if self.needs_lock else RUN_ON
+        self.needs_lock = self.sink.locked
+        self.run_on = None if self.needs_lock else RUN_ON
         self._decode_wanted = partial(decode_wanted, self.handler, context.member)
-        self.decode: Decode = self._records if self.sink.records else self._decode_wanted
+        self.decode = self._records if self.sink.records else self._decode_wanted
         if self.sink.records:
-            self.new_queue: NewQueue = RecordsQueue
+            self.new_queue = RecordsQueue
+        if self.sink.begin is not None:
+            self.own_start = self._begin
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """What is acknowledged in its own time has its own limits, and then the span does not count."""
@@ -172,12 +172,8 @@ class SinkMode(PulledMode):
         wanted = self._decode_wanted(data, queue, max_inflated_bytes=max_inflated_bytes)
         return [StoredRecords.of(wanted, queue)] if wanted else []
 
-    @property
-    def own_start(self) -> Begin | None:
-        """Where its sessions begin, when the plugin keeps the offsets."""
-        return None if self.sink.begin is None else self._begin
-
     async def _begin(self, start: QueueStart) -> int | None:
+        """Where a session begins, when the plugin keeps the offsets."""
         assert self.sink.begin is not None
         try:
             return await self.sink.begin(start)
@@ -189,23 +185,6 @@ class SinkMode(PulledMode):
     def open(self, process_queue: ProcessQueue[Any], _lock: object = None, _flow: object = None) -> WriterDelivery:
         """The delivery of a new session."""
         return WriterDelivery(process_queue, self)
-
-    def in_flight(self) -> list[tuple[Handler, Any]]:
-        """The engine does not know what a writer works on."""
-        return []
-
-    def waits_for_calls(self, _process_queue: ProcessQueue[Any]) -> str:
-        """A writer says itself what it waits for."""
-        return ""
-
-    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
-        """A plugin consumes at its own pace."""
-
-    async def stop(self) -> None:
-        """Every delivery has been ended before."""
-
-    def halt(self) -> None:
-        """A plugin sees to its own tasks."""
 
 
 def decode_wanted(

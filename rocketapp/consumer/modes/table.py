@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.concurrent import ConcurrentMode
-from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import Mode
+from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.model.subscription import KEYED, ORDERLY, POLLED
 
 

@@ -38,7 +38,7 @@ class Callers:
     def __repr__(self) -> str:
         return f"<Callers: {self._all}>"
 
-    def tables(self, topics: Iterable[ConsumedTopic]) -> dict[str, TagTable[Caller]]:
+    def new_tables(self, topics: Iterable[ConsumedTopic]) -> dict[str, TagTable[Caller]]:
         """By topic: who is called for which message."""
         return {
             topic.topic: TagTable((self.one(each), each.subscription.tags) for each in topic.handlers)

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.context import ModeContext
-from rocketapp.consumer.modes.delivery import Mode
+from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.model.message_queue import MessageQueue
