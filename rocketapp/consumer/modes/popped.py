@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any, Protocol
 
 from rocketapp.consumer.handler import ConsumedTopic
@@ -22,8 +21,6 @@ from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.redelivery import CERTAIN, is_spent
 from rocketapp.wire.record import Message
-
-_TIMES = attrgetter("reconsume_times")
 
 
 class GivesBack(Protocol):
@@ -86,7 +83,7 @@ class PopDelivery(ConcurrentDelivery):
             super()._keep(caller, message, after)
 
     def _looks_closer(self, messages: Sequence[Message]) -> bool:
-        return max(map(_TIMES, messages)) > CERTAIN
+        return any(message.reconsume_times > CERTAIN for message in messages)
 
     def _without_dead(self, taker: Taker, messages: Sequence[Message]) -> Sequence[Message]:
         """Those that have an attempt left; the others become dead letters, and no handler is called with them."""
