@@ -12,7 +12,6 @@ from typing import Final, Literal, TypeVar
 
 from rocketapp.model.conventions import (
     CLUSTER,
-    CONSUMED_MESSAGES,
     DESTINATION,
     GROUP,
     HANDLER,
@@ -149,17 +148,6 @@ def _figures(
 
 
 FIGURES: Final = (
-    Figure(
-        CONSUMED_MESSAGES,
-        "counter",
-        "{message}",
-        "Messages that were given to handlers, each attempt counted.",
-        _of_each(
-            lambda group: group.handlers,
-            _of_handler,
-            lambda one: one.stats.handled + one.stats.retried + one.stats.dead_lettered + one.stats.dropped,
-        ),
-    ),
     *_figures("handler", _HANDLERS, lambda group: group.handlers, _of_handler),
     Figure(
         "rocketapp.group.unmatched",
@@ -191,7 +179,7 @@ FIGURES: Final = (
 def metrics_of(app: AppSnapshot) -> list[Metric]:
     """Every metric of a snapshot: the app's own, and behind them what its plugins measure.
 
-    For exporters. Sends and durations are not among them: who wants those wraps publishing and handlers.
+    For exporters. Sends, calls and durations are not among them: who wants those wraps publishing and handlers.
     """
     own = [
         Metric(name=one.name, kind=one.kind, unit=one.unit, meaning=one.meaning, samples=tuple(one.read(app)))

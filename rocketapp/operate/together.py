@@ -11,8 +11,8 @@ from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Handle
 from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
 
 K = TypeVar("K", HandledKey, SentKey)
-Counted = tuple[tuple[int, ...], float]
-"""The buckets of a histogram, and the seconds of all together."""
+Counted = tuple[tuple[int, ...], float, int]
+"""The buckets of a histogram, the seconds of all together, and their messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +21,11 @@ class Durations:
 
     process: tuple[tuple[HandledKey, Counted], ...] = ()
     send: tuple[tuple[SentKey, Counted], ...] = ()
-    sent: tuple[tuple[SentKey, int], ...] = ()
 
 
 def durations_of(counts: Counts) -> Durations:
     """What was counted up to now."""
-    return Durations(process=_taken(counts.process), send=_taken(counts.send), sent=tuple(counts.sent.copy().items()))
+    return Durations(process=_taken(counts.process), send=_taken(counts.send))
 
 
 def added(parts: Iterable[Durations]) -> Counts:
@@ -35,21 +34,20 @@ def added(parts: Iterable[Durations]) -> Counts:
     for part in parts:
         _add(found.process, part.process)
         _add(found.send, part.send)
-        for which, count in part.sent:
-            found.sent[which] = found.sent.get(which, 0) + count
     return found
 
 
 def _taken(histograms: Mapping[K, Histogram]) -> tuple[tuple[K, Counted], ...]:
     # Threads of handlers add new ones meanwhile.
-    return tuple((which, (tuple(one.buckets), one.total)) for which, one in dict(histograms).items())
+    return tuple((which, (tuple(one.buckets), one.total, one.messages)) for which, one in dict(histograms).items())
 
 
 def _add(histograms: dict[K, Histogram], part: Iterable[tuple[K, Counted]]) -> None:
-    for which, (buckets, total) in part:
+    for which, (buckets, total, messages) in part:
         known = histograms.setdefault(which, Histogram())
         known.buckets = [one + other for one, other in zip(known.buckets, buckets, strict=True)]
         known.total += total
+        known.messages += messages
 
 
 def together(snapshots: Sequence[AppSnapshot]) -> AppSnapshot:

@@ -7,17 +7,17 @@ from itertools import accumulate
 from typing import Final
 
 from rocketapp.plugin import AppSnapshot, metrics_of
-from rocketapp.plugins.counts import BOUNDS, DISTRIBUTIONS, Counts, Histogram, Labels, sent_by
+from rocketapp.plugins.counts import BOUNDS, DISTRIBUTIONS, Counts, Histogram, Labels, messages_by
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _UNITS = {"By": "_bytes", "s": "_seconds"}
 
 
 def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
-    """Every metric as lines of text; without `counts` sends and durations are left out."""
+    """Every metric as lines of text; without `counts` sends, calls and durations are left out."""
     counts = counts or Counts()
     lines: list[str] = []
-    for metric in (*metrics_of(app), sent_by(counts)):
+    for metric in (*metrics_of(app), *messages_by(counts)):
         unit, total = _UNITS.get(metric.unit, ""), "_total" if metric.kind == "counter" else ""
         name = f"{_name(metric.name)}{unit}{total}"
         samples = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]

@@ -27,7 +27,7 @@ from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.metrics import FIGURES
-from rocketapp.plugins.counts import DISTRIBUTIONS, Counts, sent_by
+from rocketapp.plugins.counts import DISTRIBUTIONS, Counts, messages_by
 from tests.docs.pages import ROOT, Block, blocks
 from tests.docs.test_snippets import parse
 from tests.unit.cli.processes import Command
@@ -270,7 +270,7 @@ def samples() -> set[str]:
     """Every name that `/metrics` may have."""
     units = {"By": "_bytes", "s": "_seconds"}
     names = set()
-    for figure in (*FIGURES, sent_by(Counts())):
+    for figure in (*FIGURES, *messages_by(Counts())):
         total = "_total" if figure.kind == "counter" else ""
         names.add(figure.name.replace(".", "_") + units.get(figure.unit, "") + total)
     for distribution in DISTRIBUTIONS:

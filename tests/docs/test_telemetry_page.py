@@ -6,7 +6,7 @@ import re
 
 from rocketapp.model import conventions
 from rocketapp.model.metrics import FIGURES
-from rocketapp.plugins.counts import DISTRIBUTIONS, Counts, sent_by
+from rocketapp.plugins.counts import DISTRIBUTIONS, Counts, messages_by
 from tests.docs.pages import ROOT
 
 TEXT = (ROOT / "docs/telemetry.md").read_text()
@@ -14,12 +14,14 @@ TEXT = (ROOT / "docs/telemetry.md").read_text()
 
 def test_every_metric_is_listed_with_its_kind_unit_and_meaning() -> None:
     listed = re.findall(r"^\| `([\w.]+)` \| (\w+) \| (\w+) \| (.*) \|$", TEXT, re.MULTILINE)
-    figures = [(each.name, each.kind, each.unit.strip("{}"), each.meaning) for each in (*FIGURES, sent_by(Counts()))]
+    figures = [
+        (each.name, each.kind, each.unit.strip("{}"), each.meaning) for each in (*FIGURES, *messages_by(Counts()))
+    ]
     assert listed == [*figures, *((each.name, "histogram", "s", each.meaning) for each in DISTRIBUTIONS)]
 
 
 def test_every_attribute_is_listed() -> None:
     names = [value for name, value in vars(conventions).items() if name.isupper() and isinstance(value, str)]
     attributes = {name for name in names if "." in name and ":" not in name and not name.startswith("_")}
-    metrics = {each.name for each in (*FIGURES, sent_by(Counts()), *DISTRIBUTIONS)}
+    metrics = {each.name for each in (*FIGURES, *messages_by(Counts()), *DISTRIBUTIONS)}
     assert {name for name in attributes - metrics if f"`{name}`" not in TEXT} == {"messaging.rocketmq"}

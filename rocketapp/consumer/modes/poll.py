@@ -114,6 +114,8 @@ class PolledBatch(list[Message]):
         """It was started for a probe: it may pull during this pause."""
         self.is_over: bool = False
         """The call has ended, or is not waited for any more."""
+        self.around_pull: Callable[[Awaitable[list[Message]]], Awaitable[list[Message]]] | None = None
+        """Set by what stands around the handler: awaits each pull of the call, and returns what it brought."""
 
     def begins(self, *, is_probe: bool) -> None:
         """The handler is called now, perhaps in a thread."""
@@ -124,7 +126,8 @@ class PolledBatch(list[Message]):
     async def take(self, most: int) -> list[Message]:
         """At most this number of messages. Raises RuntimeError when the call has ended."""
         self._check("pull")
-        return await self.delivery.take(self, most)
+        taking = self.delivery.take(self, most)
+        return await (taking if self.around_pull is None else self.around_pull(taking))
 
     @property
     def is_cut(self) -> bool:

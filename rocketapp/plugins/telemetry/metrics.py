@@ -37,7 +37,7 @@ from rocketapp.plugins.counts import (
     Labels,
     SentKey,
     labels_of,
-    sent_by,
+    messages_by,
 )
 
 _FRESH = 0.5
@@ -101,7 +101,7 @@ class Instruments:
     def show(self, glances: Glances, counts: Counts) -> None:
         """A run of the app begins: instruments show it from now on."""
         self._shown = glances, counts
-        for metric in (*metrics_of(glances.now()), sent_by(counts)):
+        for metric in (*metrics_of(glances.now()), *messages_by(counts)):
             if metric.name not in self._made:
                 self._made.add(metric.name)
                 is_counter, meter = metric.kind == "counter", self._meter
@@ -112,14 +112,11 @@ class Instruments:
     def _observe(self, name: str, _options: CallbackOptions) -> list[Observation]:
         assert self._shown is not None, "instruments are made when there is something to show"
         glances, counts = self._shown
-        if name == conventions.SENT_MESSAGES:
-            metric: Measured | None = sent_by(counts)
-        else:
-            now, (before, found) = glances.now(), self._read
-            if now is not before:
-                found = {one.name: one for one in metrics_of(now)}
-                self._read = now, found
-            metric = found.get(name)
+        now, (before, found) = glances.now(), self._read
+        if now is not before:
+            found = {one.name: one for one in metrics_of(now)}
+            self._read = now, found
+        metric = found.get(name) or next((one for one in messages_by(counts) if one.name == name), None)
         return [] if metric is None else [Observation(value, labels) for labels, value in metric.samples]
 
     def end(self) -> None:
@@ -143,8 +140,8 @@ class Recorded(Histogram):
         super().__init__()
         self._record, self._labels = record, labels
 
-    def add(self, seconds: float) -> None:
-        super().add(seconds)
+    def add(self, seconds: float, messages: int = 1) -> None:
+        super().add(seconds, messages)
         self._record(seconds, self._labels)
 
 

@@ -1,16 +1,17 @@
 """Spans of publishing and handling, joined across messages by their properties.
 
-A handler's span is a child of the span that published its message; a batch's links to those of all its messages. What
-a handler publishes is a child of its span. A polled call begins a trace, and links to its messages when it ends. A
-message whose trace is not kept gets no span: it runs under one shared context that says so, and what its handler
-publishes says so too. The spans of failed calls are remembered, so that a retry links to the attempt before it.
+A handler's span is a child of the span that published its message; a batch's links to those of all its messages. What a
+handler publishes is a child of its span. A polled call begins a trace, and links to its messages when it ends; each of
+its pulls that brought messages is a child. A message whose trace is not kept gets no span: it runs under one shared
+context that says so, and what its handler publishes says so too. The spans of failed calls are remembered, so that a
+retry links to the attempt before it.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Token
 from dataclasses import replace
 from functools import partial
@@ -212,11 +213,25 @@ class Tracing:
 
         return handling.around(begin, end)
 
-    def _begin_poll(self, subscription: Subscription, pulled: list[Message]) -> Attempt:
+    def _begin_poll(self, subscription: Subscription, pulled: Any) -> Attempt:
         """`pulled`: what the call has pulled so far. It is kept like a message that no trace has."""
         if not self._gate(b""):
             return self._begin_dropped(pulled, subscription)
-        return self._begin(pulled, subscription, Context(), self._of(subscription), [])
+        attempt = self._begin(pulled, subscription, Context(), self._of(subscription), [])
+        pulled.around_pull = partial(self._pull, subscription, contexts.get_current())
+        return attempt
+
+    async def _pull(
+        self, subscription: Subscription, context: Context, pulling: Awaitable[list[Message]]
+    ) -> list[Message]:
+        """`context`: that of the call, which may run in a thread."""
+        began_ns = time_ns()
+        messages = await pulling
+        if messages:
+            found = {**self._of(subscription), **conventions.OF_RECEIVE, **names.of_batch(messages)}
+            name, kind = f"receive {subscription.topic}", SpanKind.CLIENT
+            self._tracer.start_span(name, context, kind, found, self._origins(messages), start_time=began_ns).end()
+        return messages
 
     def _end_poll(
         self,

@@ -44,10 +44,9 @@ def test_durations_are_added_over_processes() -> None:
     for seconds in (0.001, 0.3):
         counts = Counts()
         counts.process.setdefault(which, Histogram()).add(seconds)
-        counts.send.setdefault(sent, Histogram()).add(seconds)
-        counts.sent[sent] = 5
+        counts.send.setdefault(sent, Histogram()).add(seconds, 5)
         parts.append(durations_of(counts))
     found = added(parts)
     assert sum(found.process[which].buckets) == 2
     assert found.send[sent].total == 0.301
-    assert found.sent == {sent: 10}
+    assert found.send[sent].messages == 10

@@ -48,10 +48,10 @@ def app(topic: str = "orders") -> AppSnapshot:
 def counts() -> Counts:
     found, histogram = Counts(), Histogram()
     for seconds in (0.005, 0.0051, 11.0):
-        histogram.add(seconds)
-    found.process[HandledKey("orders", "shop", "app:settle", "")] = histogram
+        histogram.add(seconds, 4)
+    broker = "7F000001000000A0"
+    found.process[HandledKey("orders", "shop", "app:settle", "", broker, "eu")] = histogram
     found.send[SentKey("parcels", "SendUnknown")] = histogram
-    found.sent[SentKey("parcels", "SendUnknown")] = 12
     return found
 
 
@@ -73,7 +73,8 @@ def test_every_figure_is_there_with_its_labels() -> None:
     found = parsed(exposition(app(), counts()))
     group = (("messaging_consumer_group_name", "shop"), ("rocketapp_cluster", "eu"))
     orders, handler = ("messaging_destination_name", "orders"), ("rocketapp_handler", "app:settle")
-    assert found["messaging_client_consumed_messages_total"] == {(group[0], orders, group[1], handler): 10}
+    server = ("server_address", "127.0.0.1"), ("server_port", "160")
+    assert found["messaging_client_consumed_messages_total"] == {(group[0], orders, group[1], handler, *server): 12}
     assert found["messaging_client_sent_messages_total"] == {
         (("error_type", "SendUnknown"), ("messaging_destination_name", "parcels")): 12
     }

@@ -115,6 +115,9 @@ async def test_providers_that_the_plugin_is_given_are_used_without_any_setting()
     assert sum(one.value for one in found["rocketapp.handler.retries"]) == 1
     process = {one.attributes.get("error.type"): one.count for one in found["messaging.process.duration"]}
     assert process == {None: 3, "ValueError": 1}
+    for name in ("messaging.process.duration", "messaging.client.consumed.messages"):
+        brokers = {(one.attributes["server.address"], one.attributes["server.port"]) for one in found[name]}
+        assert brokers == {("127.0.0.1", "1")}
     (send,) = found["messaging.client.operation.duration"]
     assert (send.count, send.explicit_bounds[0], dict(send.attributes)) == (
         3,

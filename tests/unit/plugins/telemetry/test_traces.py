@@ -243,6 +243,13 @@ async def test_a_polled_call_is_a_span_that_links_to_what_it_has_pulled(collecto
     assert sum(span.attributes["messaging.batch.message_count"] for span in done) == 2
     parcels = [span for span in collector.spans if span.name == "send parcels"]
     assert {span.parent for span in parcels} == {span.span_id for span in done}
+    pulls = [span for span in collector.spans if span.name == "receive orders"]
+    assert {span.parent for span in pulls} == {span.span_id for span in (*failed, *done)}
+    assert {link for span in pulls for link, _ in span.links} == sent
+    for span in pulls:
+        found = span.attributes
+        assert (found["messaging.operation.type"], found["messaging.consumer.group.name"]) == ("receive", "shop")
+        assert (found["server.address"], found["messaging.destination.name"]) == ("127.0.0.1", "orders")
 
 
 async def test_a_trace_that_is_not_kept_costs_no_span_and_stays_one(collector: Collector) -> None:
