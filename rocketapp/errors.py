@@ -101,6 +101,10 @@ class ConnectError(TransportError):
     """No connection could be made to that address. Nothing was sent."""
 
 
+class TlsError(ConnectError):
+    """There is a peer at that address, and no TLS with it. The problem says what mends that."""
+
+
 class ConnectionLostError(TransportError):
     """The connection ended while a call was waiting. Whether the peer executed the request is unknown."""
 

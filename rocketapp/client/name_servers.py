@@ -68,22 +68,25 @@ class NameServers:
         return await self._any(lambda connection: cluster_info(connection, self._timeout))
 
     async def _any(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
-        problems = []
+        """Raises TransportError, or its subclass that fits all of them, when none answers."""
+        errors = []
         for address in tuple(self._addresses):
             try:
                 connection = await self._pool.get(address)
                 return await ask(connection)
             except TransportError as error:
-                problems.append((address, error.problem))
+                errors.append(type(error)(address, error.problem))
             except (BrokerError, ProtocolError) as error:
-                problems.append((address, str(error)))
+                errors.append(TransportError(address, str(error)))
             self._demote(address)
-        if not problems:
+        if not errors:
             raise TransportError("no name server", "set client.name_server to host:port[;host:port]")
-        if len(problems) == 1:
-            raise TransportError(*problems[0])
-        where = ";".join(address for address, _ in problems)
-        raise TransportError(where, "; ".join(f"{address} says {problem}" for address, problem in problems))
+        if len(errors) == 1:
+            raise errors[0]
+        kinds = {type(error) for error in errors}
+        kind = kinds.pop() if len(kinds) == 1 else TransportError
+        where = ";".join(error.address for error in errors)
+        raise kind(where, "; ".join(f"{error.address} says {error.problem}" for error in errors))
 
     def _demote(self, address: str) -> None:
         """Try the next one first from now on, unless another call has already changed the order."""

@@ -12,7 +12,7 @@ import socket
 import ssl
 from typing import Any, cast
 
-from rocketapp.errors import ConnectError
+from rocketapp.errors import ConnectError, TlsError
 from rocketapp.transport.stream import (
     WRITE_HIGH_BYTES,
     MakeReceiver,
@@ -132,7 +132,9 @@ async def dial_tcp(address: str, receiver: Receiver, timeout: float, tls: Tls | 
     except TimeoutError:
         raise ConnectError(address, f"no connection within {timeout:g} s") from None
     except _TLS_ERRORS as error:
-        raise ConnectError(address, _reason(error) if tls is None else handshake_problem(error, tls, host)) from None
+        if tls is None:
+            raise ConnectError(address, _reason(error)) from None
+        raise TlsError(address, handshake_problem(error, tls, host)) from None
     except OSError as error:
         raise ConnectError(address, _reason(error)) from None
     except ValueError as error:

@@ -27,7 +27,7 @@ from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.rollout.check import digest
-from rocketapp.errors import ConfigError, SetupError, TransportError
+from rocketapp.errors import ConfigError, ConnectionLostError, SetupError, TlsError, TransportError
 from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
@@ -300,7 +300,8 @@ class Lifecycle:
         limit = self._settings.app.connect_timeout
         deadline = self.loop.time() + limit
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        cause, is_told = "no answer", False
+        cause: TransportError | str = "no answer"
+        is_told = False
         groups = {plan.group: plan.topics for plan in wiring.groups if plan.cluster == cluster}
         subscribed = digest(groups, self._settings.consumer)
         while True:
@@ -309,7 +310,7 @@ class Lifecycle:
                 async with asyncio.timeout_at(deadline):
                     await client.start()
             except (TransportError, TimeoutError) as error:
-                cause = str(error) or cause  # the deadline itself says nothing
+                cause = error if isinstance(error, TransportError) else cause  # the deadline itself says nothing
                 pause = pauses.next(self._world.random.random())
                 if self.loop.time() + pause < deadline:
                     if not is_told and deadline - self.loop.time() < limit - QUIET:
@@ -318,8 +319,8 @@ class Lifecycle:
                     await asyncio.sleep(pause)
                     continue
                 problem = f"not reached within {limit:g} s (app.connect_timeout): {cause}"
-                # What a server said of TLS has its own mend: it is there, under this address.
-                if not any(said in cause for said in ("client.", "its certificate")):
+                # A server that ended the connection, perhaps for want of TLS, is there, under this address.
+                if not isinstance(cause, TlsError | ConnectionLostError):
                     problem += ": start the name server, or correct --name-server or client.name_server"
                 raise TransportError(shown_url(config.name_server), problem) from error
             self._clients[cluster] = client

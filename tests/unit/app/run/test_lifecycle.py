@@ -22,7 +22,7 @@ from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.watch.slow_calls import BlockedLoop
-from rocketapp.errors import ConnectError
+from rocketapp.errors import ConnectError, ConnectionLostError, TlsError
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.event import Event, LoopBlocked, LoopFailed
 from rocketapp.model.snapshot import HandlerStats
@@ -297,20 +297,16 @@ async def test_a_cluster_that_is_not_reached_in_time_is_a_transport_error() -> N
         await lifecycle_of(app_of(diary), settings=settings).start()
 
 
-@pytest.mark.parametrize(
-    ("cause", "is_there"),
-    [
-        ("connection refused", False),
-        ("its certificate is not trusted, self-signed: set client.ca_file to the authority that issued it", True),
-        ("its certificate has expired: renew it there, or correct the clock here", True),
-        ("it answers without TLS: switch TLS on there (tls.server.mode), or leave out client.tls", True),
-    ],
-)
-async def test_only_a_server_that_is_not_there_is_to_be_started(cause: str, is_there: bool) -> None:
+@pytest.mark.parametrize(("kind", "is_there"), [(ConnectError, False), (TlsError, True), (ConnectionLostError, True)])
+@pytest.mark.parametrize("addresses", ["h:1", "h:1;h:2"])
+async def test_only_a_server_that_is_not_there_is_to_be_started(
+    kind: type[TransportError], is_there: bool, addresses: str
+) -> None:
     async def dial(address: str, *_: Any) -> Any:
-        raise ConnectError(address, cause)
+        raise kind(address, cause)
 
-    settings = Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=0.2))
+    cause = "as the test wants it"
+    settings = Settings(client=ClientConfig(name_server=addresses), app=AppConfig(connect_timeout=0.2))
     lifecycle = Lifecycle(RocketApp("shop"), settings, World(dial=dial, clock=SystemClock(), random=Random(1)))
     with pytest.raises(TransportError) as caught:
         await lifecycle.start()
