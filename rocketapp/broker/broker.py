@@ -23,10 +23,14 @@ from rocketapp.broker.lock_writer import LockWriter
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.long_poll import HeldPulls
 from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.pop import Pops
+from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.processors.assignment import AssignmentProcessor
 from rocketapp.broker.processors.clients import ClientProcessor
 from rocketapp.broker.processors.groups import GroupProcessor
 from rocketapp.broker.processors.locks import LockProcessor
 from rocketapp.broker.processors.offsets import OffsetProcessor
+from rocketapp.broker.processors.pop import PopProcessor
 from rocketapp.broker.processors.pull import PullProcessor
 from rocketapp.broker.processors.queries import QueryProcessor
 from rocketapp.broker.processors.recall import RecallProcessor
@@ -44,6 +48,7 @@ from rocketapp.broker.timers import TimerService
 from rocketapp.broker.topics import READ_WRITE, TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
@@ -79,7 +84,15 @@ class Broker:
     """One master of one cluster."""
 
     def __init__(
-        self, *, core: Core, saving: Saving, lock_writer: LockWriter, observe: Observe, in_thread: bool, pace: Pace
+        self,
+        *,
+        core: Core,
+        pops: Pops,
+        saving: Saving,
+        lock_writer: LockWriter,
+        observe: Observe,
+        in_thread: bool,
+        pace: Pace,
     ) -> None:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
         self._pace = pace
@@ -87,10 +100,11 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._pulls = PullProcessor(core, HeldPulls(), loop)
+        self._pops, self._held_pops = pops, PopProcessor(core, pops, loop, self._handed_out)
         self._clients = ClientProcessor(core)
         self._transactions = TransactionProcessor(core)
         self._tasks = Tasks(observe)
-        core.store.on_appended = self._pulls.arrived
+        core.store.on_appended = self._arrived
         core.on_topic_created = self._clients.topic_created
         core.delays.on_scheduled = self._scheduled
         self._scan_at = 0.0
@@ -118,13 +132,21 @@ class Broker:
         """
         store = MessageStore.open(files, config, clock, observe)
         try:
-            core, saving, lock_writer = _recover(
+            core, pops, saving, lock_writer = _recover(
                 store, files, config=config, clock=clock, random=random, observe=observe, in_thread=in_thread
             )
         except BaseException:
             store.close()
             raise
-        return cls(core=core, saving=saving, lock_writer=lock_writer, observe=observe, in_thread=in_thread, pace=pace)
+        return cls(
+            core=core,
+            pops=pops,
+            saving=saving,
+            lock_writer=lock_writer,
+            observe=observe,
+            in_thread=in_thread,
+            pace=pace,
+        )
 
     # Serving.
 
@@ -135,6 +157,8 @@ class Broker:
             **SendProcessor(core).table(),
             **SendBackProcessor(core).table(),
             **self._pulls.table(),
+            **self._held_pops.table(),
+            **AssignmentProcessor(core, self._saving.modes).table(),
             **OffsetProcessor(core, self._pulls.offsets_reset).table(),
             **QueryProcessor(core).table(),
             **self._clients.table(),
@@ -142,7 +166,7 @@ class Broker:
             **RecallProcessor(core).table(),
             **ReplyProcessor(core).table(),
             **LockProcessor(core).table(),
-            **TopicProcessor(core, self._pulls.topic_gone).table(),
+            **TopicProcessor(core, self._topic_gone).table(),
             **GroupProcessor(core).table(),
             **RuntimeProcessor(core, self._loop.time()).table(),
         }
@@ -178,8 +202,8 @@ class Broker:
         self._saving.save_names()
 
     def next_delayed(self) -> float | None:
-        """When the next of the delayed messages is due, in seconds since 1970; None when no message waits."""
-        due = (self._core.delays.next_due_ms(), self._core.timers.next_due_ms())
+        """When the next of the delayed or popped messages is due, in seconds since 1970; None when no message waits."""
+        due = (self._next_due_ms(), self._core.timers.next_due_ms())
         return min((due_ms / 1000 for due_ms in due if due_ms is not None), default=None)
 
     @property
@@ -205,18 +229,26 @@ class Broker:
         self._tasks.start(self._flusher.answer(), "broker replies")
 
     def drop_held_pulls(self) -> None:
-        """Drop the held pulls without an answer: the server stops."""
+        """Drop the held pulls and pops without an answer: the server stops."""
         self._pulls.stop()
+        self._held_pops.stop()
 
     async def stop(self) -> None:
         """End the loops, save the tables, close the store."""
-        self._pulls.stop()
+        self.drop_held_pulls()
         await self._tasks.close()
         await self._lock_writer.close()
         self._flusher.close()
+        try:
+            popped = self._pops.write_open(self._now_ms())
+        except StoreError as error:
+            popped = self._pops.progress()
+            self._observe(LoopFailed("pops", str(error)))
         self._core.store.flush()
         if self._core.store.problem is None:
             self._core.offsets.transactions_done(*self._core.halves.progress())
+            self._pops.note_progress(popped)
+        self._pops.note_seen()
         self._saving.save_all()
         self._core.delays.close()
         if self._core.store.problem is None:
@@ -247,9 +279,11 @@ class Broker:
         self._saving.save_names()  # what could not be written when it changed
         if self._core.locks.dirty:
             self._lock_writer.save()
-        progress = self._core.halves.progress()
+        progress, popped = self._core.halves.progress(), self._pops.progress()
         if await self._flusher.log_first():
             self._core.offsets.transactions_done(*progress)
+            self._pops.note_progress(popped)
+        self._pops.note_seen()
         save = self._saving.offsets_to_save()
         if save is not None:
             await self._flusher.log_first()
@@ -270,14 +304,15 @@ class Broker:
         self._core.traffic.sample(self._loop.time())
 
     async def _deliver_delayed(self) -> None:
-        """Deliver delayed messages when they are due, until cancelled."""
-        delays, clock = self._core.delays, self._core.clock
+        """Deliver delayed messages, and popped ones that come again, when they are due; until cancelled."""
         while True:
             try:
-                due_ms = delays.next_due_ms()
-                wait = math.inf if due_ms is None else max(due_ms / 1000 - clock.now(), 0.0)
+                due_ms = self._next_due_ms()
+                wait = math.inf if due_ms is None else max(due_ms / 1000 - self._core.clock.now(), 0.0)
                 await self._until_scan(min(wait, self._pace.delays))
-                delays.deliver_due(int(clock.now() * 1000))
+                self._core.delays.deliver_due(self._now_ms())
+                for group, retry_topic in self._pops.revive_due(self._now_ms()):
+                    self._held_pops.come_again(group, retry_topic)
             except Exception as error:
                 # The disk may be full, or a message unreadable. No message is lost; they are only late.
                 self._observe(LoopFailed("delays", f"{type(error).__name__}: {error}"))
@@ -304,9 +339,33 @@ class Broker:
                 await self._scan_sooner.wait()
         self._scan_sooner.clear()
 
+    def _next_due_ms(self) -> int | None:
+        due = (self._core.delays.next_due_ms(), self._pops.next_due_ms)
+        return min((due_ms for due_ms in due if due_ms is not None), default=None)
+
+    def _now_ms(self) -> int:
+        return int(self._core.clock.now() * 1000)
+
     def _scheduled(self, level: int) -> None:
-        if self._loop.time() + DELAY_SECONDS[level - 1] < self._scan_at:
+        self._scan_in(DELAY_SECONDS[level - 1])
+
+    def _handed_out(self, invisible_ms: int) -> None:
+        self._scan_in(invisible_ms / 1000)
+
+    def _scan_in(self, seconds: float) -> None:
+        """Something is due then."""
+        if self._loop.time() + seconds < self._scan_at:
             self._scan_sooner.set()
+
+    # What happens to topics.
+
+    def _arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
+        self._pulls.arrived(topic, queue_id, end_offset, tags_code)
+        self._held_pops.arrived(topic, queue_id, tags_code)
+
+    def _topic_gone(self, topic: str) -> None:
+        self._pulls.topic_gone(topic)
+        self._held_pops.topic_gone(topic)
 
 
 def _recover(
@@ -318,7 +377,7 @@ def _recover(
     random: Random,
     observe: Observe,
     in_thread: bool,
-) -> tuple[Core, Saving, LockWriter]:
+) -> tuple[Core, Pops, Saving, LockWriter]:
     """The tables of an open store, loaded from their files."""
     now = clock.now()
     topics = TopicTable(
@@ -338,11 +397,11 @@ def _recover(
         groups=groups,
         offsets=offsets,
         locks=locks,
+        modes=RequestModes(),
         monotonic=monotonic,
     )
     saving.load(store)
     saving.load_locks(store)
-    saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
     lock_writer = LockWriter(saving, locks, in_thread=in_thread)
     core = Core(
         config=config,
@@ -363,4 +422,6 @@ def _recover(
         save_locks=lock_writer.save,
         unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
     )
-    return core, saving, lock_writer
+    pops = Pops(core, observe)
+    saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
+    return core, pops, saving, lock_writer

@@ -1,7 +1,8 @@
-"""The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json, queueLocks.json.
+"""The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json, queueLocks.json,
+messageRequestMode.json.
 
-Topics and groups are written as soon as they change, before they are announced to clients. Offsets are
-written periodically. A file that exists but cannot be read stops the start: without it offsets would be lost
+Topics and groups are written as soon as they change, before they are announced to clients. Offsets and request modes
+are written periodically. A file that exists but cannot be read stops the start: without it offsets would be lost
 unnoticed, and groups would begin anew. Queue locks are different: while their owners are unknown, the broker
 starts and grants no lock.
 """
@@ -15,7 +16,16 @@ from typing import Any, Protocol
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.locks import LockSave, LockTable
 from rocketapp.broker.offsets import OffsetTable
-from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, GROUPS, QUEUE_LOCKS, TOPICS, ConfigFile, decode
+from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.store.config_files import (
+    CONSUMER_OFFSETS,
+    GROUPS,
+    QUEUE_LOCKS,
+    REQUEST_MODES,
+    TOPICS,
+    ConfigFile,
+    decode,
+)
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import TopicTable
@@ -49,12 +59,15 @@ class Saving:
         groups: GroupTable,
         offsets: OffsetTable,
         locks: LockTable,
+        modes: RequestModes,
         monotonic: Callable[[], float],
     ) -> None:
         self._files, self._clock, self._observe = files, clock, observe
         self._topics = (ConfigFile(files, TOPICS, observe), topics)
         self._groups = (ConfigFile(files, GROUPS, observe), groups)
         self._offsets = (ConfigFile(files, CONSUMER_OFFSETS, observe), offsets)
+        self._modes = (ConfigFile(files, REQUEST_MODES, observe), modes)
+        self.modes: RequestModes = modes
         self._locks, self._monotonic = locks, monotonic
 
     def load(self, store: MessageStore) -> None:
@@ -62,7 +75,7 @@ class Saving:
 
         When the files are missing, the topics are taken from the store. Groups begin anew, which is reported.
         """
-        for file, table in (self._topics, self._groups, self._offsets):
+        for file, table in (self._topics, self._groups, self._offsets, self._modes):
             saved = file.load()
             if saved is None:
                 table.dirty = True
@@ -149,26 +162,27 @@ class Saving:
         self._save(*self._offsets)
 
     def offsets_to_save(self) -> Callable[[], None] | None:
-        """A function that writes the present offsets, in any thread; None if they have not changed."""
-        file, table = self._offsets
-        if not table.dirty:
-            return None
-        table.count_change(self._clock.now())
-        saved = table.to_json()
-        table.dirty = False
+        """A function that writes the present offsets and modes, in any thread; None if they have not changed."""
+        changed: list[tuple[ConfigFile, Table, dict[str, Any]]] = []
+        for file, table in (self._offsets, self._modes):
+            if table.dirty:
+                table.count_change(self._clock.now())
+                changed.append((file, table, table.to_json()))
+                table.dirty = False
 
         def save() -> None:
-            try:
-                file.save(saved)
-            except BaseException:
-                table.dirty = True
-                raise
+            for file, table, saved in changed:
+                try:
+                    file.save(saved)
+                except BaseException:
+                    table.dirty = True
+                    raise
 
-        return save
+        return save if changed else None
 
     def save_all(self) -> None:
         """Write every changed table, also when writing one of them fails."""
-        for file, table in (self._topics, self._groups, self._offsets):
+        for file, table in (self._topics, self._groups, self._offsets, self._modes):
             try:
                 self._save(file, table)
             except OSError as error:

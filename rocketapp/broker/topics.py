@@ -14,6 +14,7 @@ from typing import Any
 
 from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, revive_topic
 from rocketapp.model.names import (
     CHECKS_OVER_TOPIC,
     DEFAULT_TOPIC,
@@ -114,5 +115,6 @@ def _system_topics(cluster: str, broker: str, *, auto_create: bool, queues: int)
     yield topic(broker, 1, READ_WRITE | PERM_INHERIT)
     yield topic("OFFSET_MOVED_EVENT", 1)
     yield topic(SCHEDULE_TOPIC, _DELAY_LEVELS)
+    yield topic(revive_topic(cluster), REVIVE_QUEUES)
     for name in (TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKS_OVER_TOPIC):
         yield topic(name, 1)

@@ -320,7 +320,7 @@ def test_a_recall_handle_says_which_message_waits_where() -> None:
 
 def test_a_broker_is_told_that_a_group_pops_and_shares_out_one_queue_for_all() -> None:
     assert json.loads(request("pop_mode").body) == json.loads(
-        assignment.encode_mode(TOPIC, "golden_popper", assignment.POP, 0)
+        assignment.RequestMode(TOPIC, "golden_popper", assignment.POP, 0).encode()
     )
     question = request("pop_assignment").body
     asked = assignment.AssignmentQuestion.decode(question)

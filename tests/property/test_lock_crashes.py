@@ -12,6 +12,7 @@ from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.pop_modes import RequestModes
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.topics import TopicTable
@@ -45,6 +46,7 @@ def opened(files: Files, time: Time) -> tuple[Saving, LockTable]:
         groups=GroupTable(version),
         offsets=OffsetTable(version),
         locks=locks,
+        modes=RequestModes(),
         monotonic=lambda: time.seconds,
     )
     saving.load_locks(store)

@@ -11,7 +11,7 @@ from rocketapp.model.pulled import Acks, Handle
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.assignment import AssignedQueue, AssignmentQuestion, decode_assigned, encode_mode
+from rocketapp.wire.requests.assignment import AssignedQueue, AssignmentQuestion, RequestMode, decode_assigned
 from rocketapp.wire.requests.pop import AckRequest, PopRequest, PopResponse, encode_acks, renewed
 
 _NOTHING = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND})
@@ -70,5 +70,5 @@ async def assigned(connection: Connection, question: AssignmentQuestion, timeout
 
 async def set_mode(connection: Connection, topic: str, group: str, mode: str, timeout: float) -> None:
     """Have members of the group pop, or pull, this topic at this broker. All of them pop all of its queues."""
-    body = encode_mode(topic, group, mode, share_queues=0)
+    body = RequestMode(topic, group, mode, share_queues=0).encode()
     await ask(connection, Command(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body), timeout)

@@ -8,8 +8,9 @@ BatchAckMessageRequestBody, ExtraInfoUtil. These codes do not fit into a binary 
 from __future__ import annotations
 
 import base64
+import binascii
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,7 +18,9 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.names import RETRY_PREFIX
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import fields as read
+from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, Int32, java_names
+from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
 
 FROM_FIRST, FROM_LAST = 0, 1
 """Where a group without an offset begins: with the oldest message, or with the newest."""
@@ -25,7 +28,11 @@ MOST_MESSAGES = 32
 """Messages of one answer: brokers refuse more."""
 OF_TOPIC, OF_RETRY, OF_RETRY_V2 = 0, 1, 2
 """Where a message lies: in its topic, or in one of the two retry topics that brokers keep for it."""
+ORDERLY = 999
+"""In the place of a revive queue: messages that are handed out in order are not in that log."""
 _HANDLE_PROPERTY = b"POP_CK\x01"
+_MOST_BIT_BYTES = 4096
+"""Most bytes of one bit set: a broker looks at 8,192 messages at most for one answer."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -227,3 +234,48 @@ def _bits(places: Iterable[int]) -> str:
     """Java's BitSet as Base64: the lowest bit first, no zero bytes at the end."""
     bits = sum(1 << place for place in set(places))
     return base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
+
+
+_SHORT = {
+    "consumerGroup": "c",
+    "topic": "t",
+    "retry": "r",
+    "startOffset": "so",
+    "queueId": "q",
+    "reviveQueueId": "rq",
+    "popTime": "pt",
+    "invisibleTime": "it",
+    "bitSet": "b",
+}
+"""What Java's client calls the members; brokers read both."""
+
+
+def decode_acks(body: bytes) -> list[tuple[str, str, Acks]]:
+    """Group, subscribed topic and acknowledged messages of each entry. Raises ProtocolError."""
+    with lenient_json.reading("acknowledgements", body) as data:
+        broker_name = text_of(data["brokerName"])
+        return [_decode_ack(entry, broker_name) for entry in data["acks"] or ()]
+
+
+def _decode_ack(entry: Mapping[str, Any], broker_name: str) -> tuple[str, str, Acks]:
+    found = {name: entry[name] if name in entry else entry[short] for name, short in _SHORT.items()}
+    start = int64_of(found["startOffset"])
+    try:
+        raw = base64.b64decode(text_of(found["bitSet"]))
+    except binascii.Error as error:
+        raise ValueError(f"bit set: {error}") from None
+    if len(raw) > _MOST_BIT_BYTES:
+        raise ValueError(f"bit set of {len(raw)} bytes, limit {_MOST_BIT_BYTES}")
+    bits = int.from_bytes(raw, "little")
+    offsets = [start + at for at in range(bits.bit_length()) if bits >> at & 1]
+    handle = Handle(
+        start,
+        int64_of(found["popTime"]),
+        int64_of(found["invisibleTime"]),
+        int32_of(found["reviveQueueId"]),
+        int(text_of(found["retry"])),
+        broker_name,
+        int32_of(found["queueId"]),
+        offsets[0] if offsets else start,
+    )
+    return text_of(found["consumerGroup"]), text_of(found["topic"]), Acks(handle, offsets)

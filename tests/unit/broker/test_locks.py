@@ -18,6 +18,7 @@ from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.lock_writer import LockWriter
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.pop_modes import RequestModes
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.config_files import QUEUE_LOCKS
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles, read_whole, replace_whole
@@ -149,6 +150,7 @@ def new_saving(files: Files, locks: LockTable, monotonic: Callable[[], float]) -
         groups=GroupTable(version),
         offsets=OffsetTable(version),
         locks=locks,
+        modes=RequestModes(),
         monotonic=monotonic,
     )
 

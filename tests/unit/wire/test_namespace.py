@@ -15,12 +15,11 @@ from rocketapp.wire.record import Record, decode_records, encode_record
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.direct import DirectRequest
 from rocketapp.wire.requests.locks import LockBody, decode_locked, encode_locked
-from rocketapp.wire.requests.pop import AckRequest, encode_acks
+from rocketapp.wire.requests.pop import AckRequest, decode_acks, encode_acks
 from rocketapp.wire.requests.replies import PushReply
 from rocketapp.wire.requests.running_info import encode_status
 from rocketapp.wire.requests.send import SendRequest
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
-from tests.unit.wire.other_half import decode_acks
 
 NS = Namespace("shop")
 

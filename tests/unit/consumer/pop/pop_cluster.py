@@ -19,6 +19,7 @@ from rocketapp.wire.requests.assignment import (
     PULL,
     AssignedQueue,
     AssignmentQuestion,
+    encode_assigned,
 )
 from rocketapp.wire.requests.pop import (
     OF_RETRY,
@@ -26,11 +27,11 @@ from rocketapp.wire.requests.pop import (
     AckRequest,
     PopRequest,
     PopResponse,
+    decode_acks,
     encode_handle,
     pop_retry_topic,
 )
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
-from tests.unit.wire.other_half import decode_acks, encode_assigned
 
 GROUP = "group"
 

@@ -14,13 +14,12 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
-from rocketapp.wire.requests.assignment import ALL_QUEUES, POP, AssignedQueue, AssignmentQuestion
+from rocketapp.wire.requests.assignment import ALL_QUEUES, POP, AssignedQueue, AssignmentQuestion, encode_assigned
 from rocketapp.wire.requests.pop import PopRequest
 from tests.unit.consumer.fake_cluster import Member, consumed
 from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
 from tests.unit.consumer.pop.test_pop import Seen, left, started
 from tests.unit.scripted import eventually, in_virtual_time
-from tests.unit.wire.other_half import encode_assigned
 
 TOPIC = MessageQueue("topic", "broker-a", 0)
 HELD = 15.0

@@ -17,12 +17,11 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
-from rocketapp.wire.requests.pop import AckRequest, PopRequest
+from rocketapp.wire.requests.pop import AckRequest, PopRequest, decode_acks
 from tests.unit.consumer.offsets.test_offset_store import MemoryOffsets, Rows
 from tests.unit.consumer.pop.pop_cluster import HandedOut, PopCluster, popped
 from tests.unit.consumer.pop.test_pop import TIMES, Seen, left, started
 from tests.unit.scripted import eventually, in_virtual_time
-from tests.unit.wire.other_half import decode_acks
 
 
 class LateCluster(PopCluster):

@@ -10,7 +10,6 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire.requests import assignment, pop
-from tests.unit.wire import other_half
 
 HANDLE = Handle(17, 1_795_000_000_000, 60_000, 3, 1, "broker-a", 2, 19)
 
@@ -61,7 +60,7 @@ def test_an_answer_says_where_its_messages_lie() -> None:
 def test_acknowledged_offsets_are_bits_from_the_first_one_as_java_writes_them(offsets: list[int], bits: bytes) -> None:
     body = pop.encode_acks("shop", "orders", "broker-a", [Acks(HANDLE, offsets)])
     assert base64.b64encode(bits) in body
-    ((group, topic, acks),) = other_half.decode_acks(body)
+    ((group, topic, acks),) = pop.decode_acks(body)
     assert (group, topic, list(acks.offsets), acks.handle) == (
         "shop",
         "orders",
@@ -92,6 +91,6 @@ def test_retry_topics_are_named_as_brokers_name_them() -> None:
 def test_a_broker_that_cannot_tell_is_not_one_that_assigns_nothing() -> None:
     queue = MessageQueue("orders", "broker-a", assignment.ALL_QUEUES)
     for said in (None, [], [assignment.AssignedQueue(queue, assignment.POP)]):
-        assert assignment.decode_assigned(other_half.encode_assigned(said)) == said
+        assert assignment.decode_assigned(assignment.encode_assigned(said)) == said
     with pytest.raises(ProtocolError):
         assignment.decode_assigned(b'{"messageQueueAssignments":[{"mode":"POP"}]}')

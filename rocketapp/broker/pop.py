@@ -1,0 +1,402 @@
+"""Pop: hand messages out, hide them for a while, and store again what was not acknowledged in time.
+
+A checkpoint is appended to the revive log before its messages leave, then the group's offset moves behind them: see
+`pop_checkpoints`. What is due and not acknowledged is stored again in the retry topic of pop, with one attempt more,
+together with the record that acknowledges the first copy: one write, all or nothing. So a crash at any moment
+hands a message out again or not at all, and never forgets one.
+
+Time is an argument. Java: PopMessageProcessor, AckMessageProcessor, ChangeInvisibleTimeProcessor, PopReviveService.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rocketapp.broker.core import Core, Host
+from rocketapp.broker.members import Matches
+from rocketapp.broker.pop_checkpoints import (
+    REVIVE_GROUP,
+    REVIVE_QUEUES,
+    Acked,
+    Checkpoint,
+    Key,
+    OpenCheckpoints,
+    read,
+    revive_topic,
+)
+from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES, ReadResult, ReadStatus
+from rocketapp.errors import ProtocolError
+from rocketapp.model.event import Observe, RecordDamaged
+from rocketapp.model.names import is_retry_topic
+from rocketapp.model.pulled import Handle
+from rocketapp.wire import properties as names
+from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record, decode_record, decode_records, encode_record
+from rocketapp.wire.requests.pop import FROM_LAST, OF_RETRY, OF_TOPIC, PopRequest, PopResponse, encode_handle
+from rocketapp.wire.requests.pop import pop_retry_topic as retry_topic_of
+
+MOST_IN_FLIGHT = 10_000
+"""Messages of one queue that a group may have in flight (Java: popInflightMessageThreshold)."""
+MOST_CHECKPOINTS = 262_144
+"""Checkpoints that may be open in all. They are in memory."""
+FARTHEST_BACK = 16_384
+"""Records behind an open checkpoint after which it is written again, so that a start need not read so many."""
+_MOST_REVIVED, _MOST_REVIVED_BYTES = 64, 4_194_304
+"""What one turn of the loop stores again: checkpoints, and about how many bytes."""
+_MOST_READS = 4
+"""Reads of one queue for one request, where a filter leaves messages out."""
+_RETRIES_FIRST = 20
+"""In so many of 100 pops retries come before the topic itself (Java: popFromRetryProbability)."""
+_SEEN_GROUP = "ROCKETAPP_POP_SEEN"
+"""Its offset in a revive queue, saved with all offsets: they count the checkpoints before it."""
+POP_CK, FIRST_POP_TIME = "POP_CK", "1ST_POP_TIME"
+
+_RECORD = struct.Struct(">i16xq")
+"""What a pop needs of a record: its size, and its offset in its queue."""
+
+
+class _Queue(NamedTuple):
+    """One of the queues that a pop looks at."""
+
+    kind: int
+    topic: str
+    queue_id: int
+
+
+class _Found:
+    """Messages of one queue."""
+
+    __slots__ = ("next_offset", "offsets", "queue", "records", "start")
+
+    def __init__(self, queue: _Queue, start: int, result: ReadResult) -> None:
+        self.queue, self.start, self.next_offset = queue, start, result.next_offset
+        self.offsets: list[int] = []
+        self.records: list[bytes] = []
+        at = 0
+        while at < len(result.body):
+            size, offset = _RECORD.unpack_from(result.body, at)
+            self.offsets.append(offset)
+            self.records.append(result.body[at : at + size])
+            at += size
+
+    def key(self, group: str, popped_ms: int) -> Key:
+        return Key(group, self.queue.topic, self.queue.queue_id, self.start, popped_ms)
+
+    def body(self, topic: str, answer: PopResponse, broker_name: str) -> bytes:
+        """Its records. Retries become messages of the topic that members subscribe to, each with its handle."""
+        if self.queue.kind == OF_TOPIC:
+            return b"".join(self.records)
+        told, (kind, _, queue_id) = [], self.queue
+        at = self.start, answer.popped_ms, answer.invisible_ms, answer.revive_queue, kind, broker_name, queue_id
+        for offset, data in zip(self.offsets, self.records, strict=True):
+            record = decode_record(data)
+            raw = with_property(record.raw_properties, POP_CK, encode_handle(Handle(*at, offset)))
+            told.append(encode_record(record._replace(topic=topic, raw_properties=raw)))
+        return b"".join(told)
+
+
+class Popped(NamedTuple):
+    """The answer to a pop."""
+
+    answer: PopResponse
+    body: bytes
+    """Concatenated records; empty when there was nothing."""
+    is_more: bool
+    """Whether a look at the same queues may find something that this one has not reached."""
+
+
+class Pops:
+    """What was handed out by one broker, and is to be handed out again."""
+
+    def __init__(self, core: Core, observe: Observe) -> None:
+        """Read what the last run, or Apache RocketMQ, has left open."""
+        self._core, self._observe = core, observe
+        self._topic = revive_topic(core.config.cluster)
+        self._open = OpenCheckpoints()
+        self._next_queue = 0
+        for revive_queue in range(REVIVE_QUEUES):
+            self._load(revive_queue)
+        self.note_seen()
+
+    def __repr__(self) -> str:
+        return f"<Pops {len(self._open)} checkpoints are open>"
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._open) >= MOST_CHECKPOINTS
+
+    # Handing out.
+
+    def pop(self, request: PopRequest, matches: Matches | None, now_ms: int) -> Popped:
+        """Hand messages out. Raises StoreError; then nothing was handed out."""
+        found: list[_Found] = []
+        count = size = rest = 0
+        is_more = False
+        for queue in self._queues(request):
+            most = request.max_messages - count if size < MOST_BYTES else 0
+            taken, left, goes_on = self._take(request, queue, most, matches)
+            rest, is_more = rest + left, is_more or goes_on
+            if taken is not None:
+                found.append(taken)
+                count, size = count + len(taken.offsets), size + sum(map(len, taken.records))
+        return self._hand_out(request, found, rest, now_ms)._replace(is_more=is_more)
+
+    def _queues(self, request: PopRequest) -> list[_Queue]:
+        """The queues to look at, in this order."""
+        core, chance = self._core, self._core.random.randrange(100)
+        topics, retry = core.topics, retry_topic_of(request.group, request.topic, OF_RETRY)
+        config, of_retry = topics.get(request.topic), topics.get(retry)
+        count = 0 if config is None else config.read_queues
+        ids = [(chance + at) % count for at in range(count)] if request.queue_id < 0 else [request.queue_id]
+        queues = [_Queue(OF_TOPIC, request.topic, queue_id) for queue_id in ids]
+        retries = [_Queue(OF_RETRY, retry, at) for at in range(0 if of_retry is None else of_retry.read_queues)]
+        return retries + queues if chance < _RETRIES_FIRST else queues + retries
+
+    def _take(
+        self, request: PopRequest, queue: _Queue, most: int, matches: Matches | None
+    ) -> tuple[_Found | None, int, bool]:
+        """Messages of a queue, how many are left there, and whether it is to be looked at again.
+
+        The group moves over those that do not match.
+        """
+        core, group, (_, topic, queue_id) = self._core, request.group, queue
+        start = self._position(request, topic, queue_id)
+        if not most or self._open.in_flight(group, topic, queue_id) >= MOST_IN_FLIGHT:
+            return None, core.store.max_offset(topic, queue_id) - start, False
+        for _ in range(_MOST_READS):
+            result = core.store.read(topic, queue_id, start, max_messages=most, max_bytes=MOST_BYTES, matches=matches)
+            left = result.max_offset - result.next_offset
+            if result.status is ReadStatus.FOUND:
+                return _Found(queue, start, result), left, False
+            if result.max_offset == 0 or result.next_offset == start:
+                return None, 0, False
+            core.offsets.commit(group, topic, queue_id, result.next_offset)
+            start = result.next_offset
+        return None, left, True
+
+    def _position(self, request: PopRequest, topic: str, queue_id: int) -> int:
+        """Where the group goes on in this queue."""
+        core = self._core
+        core.offsets.take_reset(request.group, topic, queue_id)  # which is committed already
+        committed = core.offsets.committed(request.group, topic, queue_id)
+        if committed is not None:
+            return committed
+        start = core.store.min_offset(topic, queue_id)
+        if request.init_mode == FROM_LAST and start > 0 and not is_retry_topic(topic):
+            start = max(core.store.max_offset(topic, queue_id) - 1, start)
+        core.offsets.commit(request.group, topic, queue_id, start)
+        return start
+
+    def _hand_out(self, request: PopRequest, found: list[_Found], rest: int, now_ms: int) -> Popped:
+        """Store the checkpoints, then move the offsets."""
+        core, group, popped_ms, revive_queue = self._core, request.group, now_ms, self._next_queue
+        while any(each.key(group, popped_ms) in self._open for each in found):
+            popped_ms += 1
+        checkpoints = [
+            Checkpoint(
+                each.key(group, popped_ms), each.offsets, invisible_ms=request.invisible_ms, revive_queue=revive_queue
+            )
+            for each in found
+        ]
+        if checkpoints:
+            self._next_queue = (revive_queue + 1) % REVIVE_QUEUES
+            self._store(checkpoints, now_ms)
+        starts, offsets = {}, {}
+        for each in found:
+            kind, topic, queue_id = each.queue
+            core.offsets.commit(group, topic, queue_id, each.next_offset)
+            core.offsets.pulled(group, topic, queue_id, each.next_offset)
+            core.traffic.got += len(each.offsets)
+            starts[kind, queue_id], offsets[kind, queue_id] = each.start, each.offsets
+        answer = PopResponse(popped_ms, request.invisible_ms, revive_queue, rest, starts, offsets)
+        body = b"".join(each.body(request.topic, answer, core.config.name) for each in found)
+        return Popped(answer, body, False)
+
+    def _store(self, checkpoints: Sequence[Checkpoint], now_ms: int, more: Sequence[Record] = ()) -> None:
+        """Append checkpoints, and other records behind them."""
+        broker_name = self._core.config.name
+        records = [checkpoint.record(self._topic, broker_name, now_ms) for checkpoint in checkpoints]
+        stored = self._core.store.append_batch([*records, *more])
+        for checkpoint, appended in zip(checkpoints, stored, strict=False):
+            self._open.put(checkpoint, appended.queue_offset)
+
+    # Acknowledging.
+
+    def ack(self, acks: Sequence[tuple[Key, Sequence[int]]], now_ms: int) -> None:
+        """Messages are done. What is not hidden any more, or never was, is ignored. Raises StoreError."""
+        found = []
+        for key, offsets in acks:
+            checkpoint = self._open.get(key)
+            if checkpoint is not None and (done := sorted(set(offsets).intersection(checkpoint.left()))):
+                found.append((checkpoint, done))
+        self._core.store.append_batch([self._ack_record(checkpoint, done, now_ms) for checkpoint, done in found])
+        for checkpoint, done in found:
+            self._open.ack(checkpoint.key, done)
+
+    def hide(self, key: Key, offset: int, *, invisible_ms: int, suspend: bool, now_ms: int) -> int:
+        """Hide a message from now on for so long; return when it counts as handed out. Raises StoreError.
+
+        One that is not hidden any more has come again already: it has no other time then.
+        """
+        popped_ms = max(now_ms, key.popped_ms + 1)
+        before = self._open.get(key)
+        if before is not None and offset in before.left():
+            own = Checkpoint(
+                key._replace(start=offset, popped_ms=popped_ms),
+                [offset],
+                invisible_ms=invisible_ms,
+                revive_queue=before.revive_queue,
+                suspend=suspend,
+            )
+            self._store([own], now_ms, [self._ack_record(before, [offset], now_ms)])
+            self._open.ack(key, [offset])
+        return popped_ms
+
+    def _ack_record(self, checkpoint: Checkpoint, offsets: Sequence[int], now_ms: int) -> Record:
+        return checkpoint.ack_record(self._topic, self._core.config.name, offsets, now_ms)
+
+    # Handing out again.
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next messages come again, in milliseconds since 1970; None when none are hidden."""
+        first = self._open.first_due
+        return None if first is None else first.due_ms
+
+    def revive_due(self, now_ms: int) -> set[tuple[str, str]]:
+        """Store again what is due, a bounded part of it. Raises StoreError.
+
+        Returns the groups for which messages come again, and in which topics.
+        """
+        revived, size = set[tuple[str, str]](), 0
+        for _ in range(_MOST_REVIVED):
+            first = self._open.first_due
+            if first is None or first.due_ms > now_ms or size >= _MOST_REVIVED_BYTES:
+                break
+            again = self._again(first)
+            acks = [self._ack_record(first, first.left(), now_ms)]
+            self._core.store.append_batch([*again, *acks])
+            self._open.close(first)
+            size += sum(len(record.body) for record in again)
+            revived.update((first.key.group, record.topic) for record in again)
+        self._write_far_ones(now_ms)
+        return revived
+
+    def _again(self, checkpoint: Checkpoint) -> list[Record]:
+        """What its messages are stored as, to come again. Those of a deleted topic or group are not."""
+        core, (group, topic, queue_id, _, popped_ms) = self._core, checkpoint.key
+        if core.topics.get(topic) is None or core.groups.get(group) is None:
+            return []
+        retry = topic if is_retry_topic(topic) else retry_topic_of(group, topic, OF_RETRY)
+        if core.offsets.committed(group, core.ensure_topic(retry, 1).name, 0) is None:
+            core.offsets.commit(group, retry, 0, core.store.min_offset(retry, 0))
+        here, again = Host.of(core.address), []
+        for offset in checkpoint.left():
+            data = core.store.message(topic, queue_id, offset)
+            if data is None:
+                continue  # damaged, which was reported, or deleted with the oldest ones
+            record = decode_record(data)
+            raw = record.raw_properties
+            if not record.reconsume_times or names.decode(raw).get(FIRST_POP_TIME) is None:
+                raw = with_property(raw, FIRST_POP_TIME, str(popped_ms))
+            flags = record.sys_flag & ~(BORN_IPV6 | STORE_IPV6)
+            again.append(
+                record._replace(
+                    topic=retry,
+                    queue_id=0,
+                    raw_properties=raw,
+                    sys_flag=flags | (BORN_IPV6 | STORE_IPV6 if here.is_ipv6 else 0),
+                    born_host=here.raw,
+                    born_port=here.port,
+                    store_host=here.raw,
+                    store_port=here.port,
+                    reconsume_times=record.reconsume_times + (not checkpoint.suspend),
+                )
+            )
+        return again
+
+    def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """A topic or group was deleted: nothing of it comes again."""
+        self._open.drop(topic=topic, group=group)
+
+    # What outlives the process.
+
+    def note_seen(self) -> None:
+        """Together with the offsets is saved which checkpoints they count: a start counts only those behind."""
+        for queue in range(REVIVE_QUEUES):
+            end = self._core.store.max_offset(self._topic, queue)
+            if end:
+                self._core.offsets.commit(_SEEN_GROUP, self._topic, queue, end)
+
+    def progress(self) -> list[int]:
+        """Per revive queue the last record that need not be read again."""
+        end_of = self._core.store.max_offset
+        firsts = map(self._open.first_stored, range(REVIVE_QUEUES))
+        return [(end_of(self._topic, at) if first is None else first.place) - 1 for at, first in enumerate(firsts)]
+
+    def note_progress(self, progress: Sequence[int]) -> None:
+        """The log is durable up to these records: the next start begins behind them."""
+        for queue, last in enumerate(progress):
+            if last >= 0:
+                self._core.offsets.commit(REVIVE_GROUP, self._topic, queue, last)
+
+    def write_open(self, now_ms: int) -> list[int]:
+        """Before a stop: write again what is open, in the order in which it is due; return the progress before it.
+
+        Raises StoreError.
+
+        The next start reads nothing else, and Apache RocketMQ, which goes through them in their order, waits for
+        none that is due later.
+        """
+        ends = [self._core.store.max_offset(self._topic, queue) - 1 for queue in range(REVIVE_QUEUES)]
+        for checkpoint in self._open.by_due():
+            self._store([checkpoint], now_ms)
+        return ends
+
+    def _write_far_ones(self, now_ms: int) -> None:
+        for queue in range(REVIVE_QUEUES):
+            end = self._core.store.max_offset(self._topic, queue)
+            for _ in range(_MOST_REVIVED):
+                first = self._open.first_stored(queue)
+                if first is None or first.place >= end - FARTHEST_BACK:
+                    break
+                self._store([first], now_ms)
+
+    def _load(self, revive_queue: int) -> None:
+        """Read what one revive queue says of messages that may be left."""
+        core, topic = self._core, self._topic
+        last = core.offsets.committed(REVIVE_GROUP, topic, revive_queue)
+        seen = core.offsets.committed(_SEEN_GROUP, topic, revive_queue)
+        if last is None and seen is None:
+            seen = 0
+        offset = core.store.min_offset(topic, revive_queue) if last is None else last + 1
+        end = core.store.max_offset(topic, revive_queue)
+        while offset < end:
+            several = core.store.read(topic, revive_queue, offset, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
+            for message in decode_records(several.body, None):
+                try:
+                    found = read(message.raw_properties, message.stored_body, revive_queue)
+                except ProtocolError:
+                    self._observe(RecordDamaged(topic, revive_queue, message.offset, message.physical_offset))
+                    continue
+                if isinstance(found, Acked):
+                    self._open.ack(found.key, found.offsets)
+                elif found is not None:
+                    self._open.put(found, message.offset)
+                    if seen is not None and message.offset >= seen:
+                        self._count(found)
+            offset = max(several.next_offset, offset + 1)
+
+    def _count(self, checkpoint: Checkpoint) -> None:
+        """The last run has handed it out after it saved its offsets."""
+        group, topic, queue_id, _, _ = checkpoint.key
+        end = checkpoint.offsets[-1] + 1
+        committed = self._core.offsets.committed(group, topic, queue_id)
+        if len(checkpoint.offsets) > 0 and (committed is None or committed < end):
+            self._core.offsets.commit(group, topic, queue_id, end)
+
+
+def with_property(raw: bytes, name: str, value: str) -> bytes:
+    """Encoded properties with one more: of equal names the last one wins."""
+    return (raw if not raw or raw.endswith(b"\x02") else raw + b"\x02") + names.encode({name: value})

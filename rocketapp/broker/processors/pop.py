@@ -1,0 +1,311 @@
+"""Pop: hand messages out now or later, acknowledge them, hide them for longer.
+
+Codes POP_MESSAGE 200050, ACK_MESSAGE 200051, CHANGE_MESSAGE_INVISIBLETIME 200053, BATCH_ACK_MESSAGE 200151 (Java:
+PopMessageProcessor, PopLongPollingService, AckMessageProcessor, ChangeInvisibleTimeProcessor). What one pop finds
+another one does not: a message wakes one held pop of each group, the one that waits longest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.members import Matches, matcher
+from rocketapp.broker.pop import Popped, Pops
+from rocketapp.broker.pop_checkpoints import Key
+from rocketapp.broker.request_dispatch import Process
+from rocketapp.errors import BrokerError
+from rocketapp.model.names import topic_problem
+from rocketapp.model.route import PERM_READ
+from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.pop import (
+    MOST_MESSAGES,
+    OF_RETRY,
+    AckRequest,
+    PopRequest,
+    PopResponse,
+    decode_acks,
+    pop_retry_topic,
+)
+
+LONGEST_HOLD = 600.0
+"""Most seconds that a pop is held, also when it asks for more. Clients ask for 15 to 30."""
+MOST_HELD, MOST_HELD_BY_ALL = 1024, 100_000
+"""Most held pops of one group, topic and queue id, and of all (Java: popPollingSize, maxPopPollingSize)."""
+_LATE_MS = 500
+_KNOWS_SUSPEND = 513
+"""The version that answers to pops name, V5_5_0: from it on, giving a message back can be no attempt."""
+
+
+class _Held:
+    """A pop that waits for a message or for its deadline."""
+
+    __slots__ = ("command", "connection", "deadline", "matches", "request", "timer")
+
+    def __init__(self, connection: Connection, command: Command, request: PopRequest, matches: Matches | None) -> None:
+        self.connection, self.command, self.request, self.matches = connection, command, request, matches
+        self.deadline: float = 0.0
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class PopProcessor:
+    """Answers pops, now or later, and what members say of popped messages."""
+
+    def __init__(
+        self, core: Core, pops: Pops, loop: asyncio.AbstractEventLoop, handed_out: Callable[[int], None]
+    ) -> None:
+        """`handed_out` is called with the milliseconds for which messages are hidden."""
+        self._core, self._pops, self._loop, self._handed_out = core, pops, loop, handed_out
+        self._held: dict[str, dict[tuple[str, int], dict[_Held, None]]] = {}
+        """By topic, then by group and queue id, in the order in which they came."""
+        self._held_in_all = 0
+        self._woken: dict[_Held, None] = {}
+        self._is_stopped = False
+
+    def table(self) -> dict[int, Process]:
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.ACK_MESSAGE: self.ack,
+            RequestCode.BATCH_ACK_MESSAGE: self.ack_all,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change,
+        }
+
+    # Requests.
+
+    def pop(self, connection: Connection, command: Command) -> Command | None:
+        request = PopRequest.from_fields(command.fields)
+        matches = self._check(request)
+        held = _Held(connection, command, request, matches)
+        held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST_HOLD)
+        return self._run(held, is_first=True)
+
+    def ack(self, connection: Connection, command: Command) -> Command:
+        request = AckRequest.from_fields(command.fields)
+        self._check_offset(request)
+        self._pops.ack([(_key_of(request), [request.handle.offset])], self._now_ms())
+        return Command.response(command, ResponseCode.SUCCESS)
+
+    def ack_all(self, connection: Connection, command: Command) -> Command:
+        if not command.body:
+            raise BrokerError(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements")
+        acks = []
+        for group, topic, (handle, offsets) in decode_acks(command.body):
+            real = pop_retry_topic(group, topic, handle.kind)
+            acks.append((Key(group, real, handle.queue_id, handle.start, handle.popped_ms), offsets))
+        self._pops.ack(acks, self._now_ms())
+        return Command.response(command, ResponseCode.SUCCESS)
+
+    def change(self, connection: Connection, command: Command) -> Command:
+        request = AckRequest.from_fields(command.fields)
+        invisible_ms = request.invisible_ms
+        if invisible_ms is None or invisible_ms < 0:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"invisibleTime {invisible_ms} is not a time")
+        self._check_offset(request, is_end_legal=False)
+        handle = request.handle
+        popped_ms = self._pops.hide(
+            _key_of(request),
+            handle.offset,
+            invisible_ms=invisible_ms,
+            suspend=request.suspend,
+            now_ms=self._now_ms(),
+        )
+        self._handed_out(invisible_ms)
+        answer = PopResponse(popped_ms, invisible_ms, handle.revive_queue, 0)
+        return Command.response(command, ResponseCode.SUCCESS, fields=answer.to_fields())
+
+    # What else happens.
+
+    def arrived(self, topic: str, queue_id: int, tags_code: int) -> None:
+        """A message was stored: one held pop of each group looks for it, in the next turn of the loop."""
+        queues = self._held.get(topic)
+        if queues is not None:
+            for (_, wanted), waiting in queues.items():
+                if wanted < 0 or wanted == queue_id:
+                    self._wake_one(waiting, tags_code)
+
+    def come_again(self, group: str, retry_topic: str) -> None:
+        """Messages were stored in a retry topic of pop: held pops of the group look for them."""
+        for topic, queues in self._held.items():
+            if pop_retry_topic(group, topic, OF_RETRY) == retry_topic:
+                for (of_group, _), waiting in queues.items():
+                    if of_group == group:
+                        self._wake_one(waiting, None)
+
+    def topic_gone(self, topic: str) -> None:
+        """Answer the held pops of a topic that was deleted, and forget what was popped."""
+        self._pops.drop(topic=topic)
+        for waiting in self._held.get(topic, {}).values():
+            self._wake(list(waiting))
+
+    def stop(self) -> None:
+        """Drop the held pops. Their connections are closed next."""
+        self._is_stopped = True
+        for held in self._all_held():
+            assert held.timer is not None
+            held.timer.cancel()
+        self._held.clear()
+
+    # Checks.
+
+    def _check(self, request: PopRequest) -> Matches | None:
+        """Check a pop in Apache's order; raise BrokerError or return its filter."""
+        core, now_ms = self._core, self._now_ms()
+        if request.born_ms and now_ms - request.born_ms - request.poll_ms > _LATE_MS:
+            raise BrokerError(ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout too much")
+        if not 0 < request.max_messages <= MOST_MESSAGES:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"the broker pop message's num is greater than {MOST_MESSAGES}"
+            )
+        topic = core.known_topic(request.topic)
+        if not topic.perm & PERM_READ:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{request.topic}] peeking message is forbidden")
+        if request.queue_id >= topic.read_queues:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queues}]",
+            )
+        if not core.group(request.group).consume_enable:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {request.group}")
+        problem = topic_problem(pop_retry_topic(request.group, request.topic, OF_RETRY))
+        if problem is not None or request.invisible_ms < 0:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem or f"invisibleTime {request.invisible_ms}")
+        return _filter(request)
+
+    def _check_offset(self, request: AckRequest, *, is_end_legal: bool = True) -> None:
+        core, (queue_id, offset) = self._core, request.handle[-2:]
+        topic = core.known_topic(request.topic)
+        if not 0 <= queue_id < topic.read_queues:
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"queueId[{queue_id}] is illegal, topic:[{request.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queues}]",
+            )
+        first, end = core.store.min_offset(request.topic, queue_id), core.store.max_offset(request.topic, queue_id)
+        if not first <= offset < end + is_end_legal:
+            raise BrokerError(ResponseCode.NO_MESSAGE, f"offset {offset} is not between {first} and {end}")
+
+    def _now_ms(self) -> int:
+        return int(self._core.clock.now() * 1000)
+
+    # Answering and holding.
+
+    def _run(self, held: _Held, *, is_first: bool = False) -> Command | None:
+        """The answer to a pop; None when it is held, or held on."""
+        pops, request = self._pops, held.request
+        if pops.is_full:
+            return _answer(held, ResponseCode.POLLING_FULL, "too many messages are handed out and not acknowledged")
+        popped = pops.pop(request, held.matches, self._now_ms())
+        if popped.body:
+            self._handed_out(request.invisible_ms)
+            if popped.answer.rest:
+                self._wake_next(request)
+            return _answer(held, ResponseCode.SUCCESS, "FOUND", popped)
+        if self._loop.time() >= held.deadline:
+            return _answer(held, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", popped)
+        if is_first and not self._may_hold(request):
+            return _answer(held, ResponseCode.POLLING_FULL, "too many pops are held", popped)
+        self._hold(held)
+        if popped.is_more:
+            self._wake([held])
+        return None
+
+    def _may_hold(self, request: PopRequest) -> bool:
+        waiting = self._held.get(request.topic, {}).get((request.group, request.queue_id), ())
+        return len(waiting) < MOST_HELD and self._held_in_all < MOST_HELD_BY_ALL
+
+    def _hold(self, held: _Held) -> None:
+        if held.connection.is_closed or self._is_stopped:
+            return
+        request = held.request
+        queues = self._held.setdefault(request.topic, {})
+        queues.setdefault((request.group, request.queue_id), {})[held] = None
+        self._held_in_all += 1
+        held.timer = self._loop.call_at(held.deadline, self._wake, [held])
+
+    def _wake_next(self, request: PopRequest) -> None:
+        """More is left than one answer has: another one may have it."""
+        for (group, _), waiting in self._held.get(request.topic, {}).items():
+            if group == request.group:
+                self._wake_one(waiting, None)
+                return
+
+    def _wake_one(self, waiting: dict[_Held, None], tags_code: int | None) -> None:
+        for held in waiting:
+            is_wanted = tags_code is None or held.matches is None or held.matches(tags_code)
+            if held not in self._woken and is_wanted and not held.connection.is_closed:
+                self._wake([held])
+                return
+
+    def _wake(self, several: list[_Held]) -> None:
+        if several and not self._woken:
+            self._loop.call_soon(self._answer_woken)
+        self._woken.update(dict.fromkeys(several))
+
+    def _answer_woken(self) -> None:
+        woken, self._woken = self._woken, {}
+        for held in woken:
+            if not self._take_out(held) or held.connection.is_closed or self._is_stopped:
+                continue
+            try:
+                self._core.known_topic(held.request.topic)
+                response = self._run(held)
+            except BrokerError as error:
+                response = _answer(held, error.code, error.remark)
+            except Exception as error:
+                # An error in one pop must not affect the others, so it becomes the response.
+                response = _answer(held, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+            if response is not None:
+                held.connection.reply(response)
+
+    def _take_out(self, held: _Held) -> bool:
+        request = held.request
+        queues = self._held.get(request.topic, {})
+        waiting = queues.get((request.group, request.queue_id), {})
+        if held not in waiting:
+            return False
+        assert held.timer is not None
+        held.timer.cancel()
+        del waiting[held]
+        self._held_in_all -= 1
+        if not waiting:
+            del queues[request.group, request.queue_id]
+        if not queues:
+            del self._held[request.topic]
+        return True
+
+    def _all_held(self) -> Iterator[_Held]:
+        return (held for queues in self._held.values() for waiting in queues.values() for held in waiting)
+
+
+def _answer(held: _Held, code: int, remark: str, popped: Popped | None = None) -> Command:
+    """Members read the times from every answer."""
+    answer, body = (PopResponse(0, 0, 0, 0), b"") if popped is None else popped[:2]
+    response = Command.response(held.command, code, fields=answer.to_fields(), body=body, remark=remark)
+    response.version = _KNOWS_SUSPEND
+    return response
+
+
+def _key_of(request: AckRequest) -> Key:
+    handle = request.handle
+    return Key(request.group, request.topic, handle.queue_id, handle.start, handle.popped_ms)
+
+
+def _filter(request: PopRequest) -> Matches | None:
+    if request.expression_type not in ("", "TAG"):
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {request.expression_type[:40]}",
+        )
+    expression = request.expression or ALL_TAGS
+    try:
+        tags = parse_tags(expression)
+    except ValueError as error:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from None
+    return matcher(SubscriptionData(request.topic, expression, tags))

@@ -1,0 +1,357 @@
+"""Messages that the broker hands out one by one: hidden, acknowledged, handed out again, also by the next run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from rocketapp.model.pulled import Acks, Handle
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.requests.pop import (
+    FROM_LAST,
+    OF_RETRY,
+    OF_TOPIC,
+    AckRequest,
+    PopRequest,
+    PopResponse,
+    encode_acks,
+    handle_in,
+    pop_retry_topic,
+    renewed,
+)
+from tests.unit.broker.asking import Client, Running, running
+from tests.unit.scripted import in_virtual_time
+
+INVISIBLE = 10.0
+
+
+class Member:
+    """Pops as a client does: it builds the handles from the broker's answers."""
+
+    def __init__(self, client: Client, group: str = "billing") -> None:
+        self.client, self.group = client, group
+
+    def ask(self, topic: str = "orders", *, poll: float = 0.0, **more: Any) -> asyncio.Future[Command]:
+        given: dict[str, Any] = {"queue_id": -1, "max_messages": 32, "invisible_ms": int(INVISIBLE * 1000), **more}
+        request = PopRequest(group=self.group, topic=topic, poll_ms=int(poll * 1000), **given)
+        command = Command(RequestCode.POP_MESSAGE, request.to_fields())
+        return self.client.connection.start_request(command, timeout=900.0)
+
+    async def pop(self, topic: str = "orders", **more: Any) -> list[Popped]:
+        return popped(await self.ask(topic, **more))
+
+    async def ack(self, *messages: Popped, topic: str = "orders") -> int:
+        for one in messages:
+            place = pop_retry_topic(self.group, topic, one.handle.kind)
+            answer = await self.client.ask(
+                RequestCode.ACK_MESSAGE, AckRequest(self.group, place, one.handle).to_fields()
+            )
+            if answer.code:
+                return answer.code
+        return 0
+
+    async def ack_all(self, messages: Sequence[Popped], topic: str = "orders") -> int:
+        acks = [Acks(one.handle, [one.handle.offset]) for one in messages]
+        body = encode_acks(self.group, topic, "broker-a", acks)
+        return (await self.client.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)).code
+
+    async def hide(self, one: Popped, seconds: float, *, suspend: bool = False, topic: str = "orders") -> Popped:
+        place = pop_retry_topic(self.group, topic, one.handle.kind)
+        request = AckRequest(self.group, place, one.handle, int(seconds * 1000), suspend)
+        answer = await self.client.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, request.to_fields())
+        assert answer.code == ResponseCode.SUCCESS
+        return Popped(one.message, renewed(one.handle, answer.fields))
+
+
+class Popped:
+    def __init__(self, message: Message, handle: Handle) -> None:
+        self.message, self.handle = message, handle
+
+    def __repr__(self) -> str:
+        return f"<{self.message.text()} {self.handle}>"
+
+
+def popped(answer: Command) -> list[Popped]:
+    if answer.code != ResponseCode.SUCCESS:
+        assert answer.code == ResponseCode.POLLING_TIMEOUT, answer.remark
+        return []
+    where = PopResponse.from_fields(answer.fields)
+    assert where.starts.keys() == where.offsets.keys()
+    found = []
+    for message in decode_records(answer.body, None):
+        handle = handle_in(message.raw_properties)
+        if handle is None:
+            start = where.starts[OF_TOPIC, message.queue_id]
+            assert message.offset in where.offsets[OF_TOPIC, message.queue_id]
+            times = start, where.popped_ms, where.invisible_ms, where.revive_queue
+            handle = Handle(*times, OF_TOPIC, "broker-a", message.queue_id, message.offset)
+        found.append(Popped(message, handle))
+    return found
+
+
+def texts(messages: Iterable[Popped]) -> list[str]:
+    return sorted(one.message.text() for one in messages)
+
+
+async def member(broker: Running, *bodies: str, tag: str = "") -> Member:
+    client = await broker.client()
+    for number, body in enumerate(bodies):
+        await client.send("orders", body.encode(), f"TAGS\x01{tag}\x02" if tag else "", queue_id=number % 4)
+    return Member(client)
+
+
+@in_virtual_time
+async def test_a_popped_message_is_hidden_until_it_is_acknowledged_and_does_not_come_again() -> None:
+    async with running() as broker:
+        one = await member(broker, "a", "b", "c")
+        first = await one.pop(max_messages=2)
+        second = await one.pop()
+        assert texts(first + second) == ["a", "b", "c"]
+        assert await one.pop() == []
+        assert await one.ack(*first) == await one.ack_all(second) == 0
+        await asyncio.sleep(10 * INVISIBLE)
+        assert await one.pop() == []
+
+
+@in_virtual_time
+async def test_what_was_not_acknowledged_comes_again_when_its_time_is_over_as_the_next_attempt() -> None:
+    async with running() as broker:
+        one = await member(broker, "a", "b", "c")
+        first = await one.pop()
+        await one.ack_all([first[0], first[2]])
+        await asyncio.sleep(INVISIBLE - 0.1)
+        assert await one.pop() == []
+        await asyncio.sleep(0.2)
+        (again,) = await one.pop()
+        assert again.message.text() == first[1].message.text()
+        assert (again.message.topic, again.message.reconsume_times, again.handle.kind) == ("orders", 1, OF_RETRY)
+        assert again.message.properties["1ST_POP_TIME"] == str(first[1].handle.popped_ms)
+        await asyncio.sleep(INVISIBLE + 0.1)
+        (third,) = await one.pop()
+        assert third.message.reconsume_times == 2
+        assert third.message.properties["1ST_POP_TIME"] == str(first[1].handle.popped_ms)
+        await one.ack(third)
+        await asyncio.sleep(10 * INVISIBLE)
+        assert await one.pop() == []
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_next_run_hands_out_what_was_not_acknowledged_and_nothing_else(killed: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            one = await member(broker, *"abcdef")
+            first = await one.pop(max_messages=5)
+            await one.ack_all(first[:2])
+            await one.ack(first[2])
+            hidden = await one.hide(first[3], 2 * INVISIBLE)
+            await broker.restart(killed=killed)
+            one = Member(await broker.client())
+            assert len(await one.pop()) == 1
+            await one.ack(hidden)
+            await asyncio.sleep(INVISIBLE + 0.1)
+            again = await one.pop()
+            assert first[4].message.text() in texts(again)
+            assert not {one.message.text() for one in first[:4]} & set(texts(again))
+            await asyncio.sleep(10 * INVISIBLE)
+            assert not {one.message.text() for one in first[:4]} & set(texts(await one.pop()))
+
+    story()
+
+
+@in_virtual_time
+async def test_a_crash_repeats_nothing_that_was_stored_again_before() -> None:
+    async with running() as broker:
+        one = await member(broker, "a")
+        await one.pop()
+        await asyncio.sleep(INVISIBLE + 0.1)
+        await broker.restart(killed=True)
+        one = Member(await broker.client())
+        await asyncio.sleep(3 * INVISIBLE)
+        (again,) = await one.pop()
+        assert again.message.reconsume_times == 1
+        await one.ack(again)
+        await asyncio.sleep(3 * INVISIBLE)
+        assert await one.pop() == []
+
+
+@in_virtual_time
+async def test_another_time_counts_from_now_on_and_the_handle_before_counts_no_more() -> None:
+    async with running() as broker:
+        one = await member(broker, "a", "b")
+        first, other = await one.pop()
+        later = await one.hide(first, 3 * INVISIBLE)
+        assert later.handle.popped_ms > first.handle.popped_ms
+        assert await one.ack(first) == 0
+        await one.ack(other)
+        await asyncio.sleep(3 * INVISIBLE - 0.1)
+        assert await one.pop() == []
+        await asyncio.sleep(0.2)
+        (again,) = await one.pop()
+        assert again.message.reconsume_times == 1
+        given_back = await one.hide(again, 0, suspend=True)
+        await asyncio.sleep(0.1)
+        (back,) = await one.pop()
+        assert back.message.reconsume_times == 1
+        assert await one.ack(given_back) == await one.ack(back) == 0
+        await asyncio.sleep(10 * INVISIBLE)
+        assert await one.pop() == []
+
+
+@in_virtual_time
+async def test_a_held_pop_is_woken_by_a_message_of_its_tags_and_one_message_wakes_one() -> None:
+    async with running() as broker:
+        one = await member(broker, "a", tag="x")
+        await one.ack_all(await one.pop(expression="*"))
+        waiting = [one.ask(poll=20.0, expression="red"), one.ask(poll=20.0, expression="red")]
+        other = Member(one.client, "reports").ask(poll=20.0)
+        await asyncio.sleep(1)
+        await one.client.send("orders", b"blue", "TAGS\x01blue\x02")
+        await asyncio.sleep(1)
+        assert [each.done() for each in (*waiting, other)] == [False, False, True]
+        await one.client.send("orders", b"red", "TAGS\x01red\x02")
+        await asyncio.sleep(1)
+        assert [each.done() for each in waiting] == [True, False]
+        (red,) = popped(waiting[0].result())
+        assert red.message.text() == "red"
+        await one.ack(red)
+        await asyncio.sleep(18)
+        assert waiting[1].result().code == ResponseCode.POLLING_TIMEOUT
+        assert PopResponse.from_fields(waiting[1].result().fields).popped_ms > 0
+
+
+@in_virtual_time
+async def test_a_held_pop_is_woken_by_what_comes_again() -> None:
+    async with running() as broker:
+        one = await member(broker, "a")
+        await one.pop()
+        waiting = one.ask(poll=60.0)
+        await asyncio.sleep(INVISIBLE + 0.1)
+        assert texts(popped(waiting.result())) == ["a"]
+
+
+@in_virtual_time
+async def test_a_new_group_begins_with_the_first_message_of_a_young_topic() -> None:
+    async with running() as broker:
+        one = await member(broker, "a", "b")
+        assert texts(await one.pop(init_mode=FROM_LAST)) == ["a", "b"]
+        assert texts(await Member(one.client, "reports").pop()) == ["a", "b"]
+
+
+@in_virtual_time
+async def test_a_reset_before_a_crash_is_not_undone_by_what_was_popped_before() -> None:
+    async with running() as broker:
+        one = await member(broker, "a")
+        await one.pop()
+        core = {"topic": "orders", "group": "billing", "timestamp": "0", "isForce": "true"}
+        assert (await one.client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, core)).code == 0
+        await asyncio.sleep(6)  # offsets are saved every 5 s
+        await broker.restart(killed=True)
+        one = Member(await broker.client())
+        assert texts(await one.pop()) == ["a"]
+
+
+@in_virtual_time
+async def test_what_cannot_be_popped_is_refused_with_the_codes_of_apache() -> None:
+    async with running() as broker:
+        one = await member(broker, "a")
+        assert (await one.ask("nowhere")).code == ResponseCode.TOPIC_NOT_EXIST
+        assert (await one.ask(max_messages=33)).code == ResponseCode.INVALID_PARAMETER
+        assert (await one.ask(queue_id=64)).code == ResponseCode.INVALID_PARAMETER
+        assert (await one.ask(born_ms=1, poll=1)).code == ResponseCode.POLLING_TIMEOUT
+        assert (await one.ask(expression="a ||| ||", expression_type="SQL92?")).code == ResponseCode.SYSTEM_ERROR
+        handle = Handle(0, 1, 1000, 0, OF_TOPIC, "broker-a", 0, 7)
+        for changed, code in (
+            (handle, ResponseCode.NO_MESSAGE),
+            (handle._replace(queue_id=99), ResponseCode.MESSAGE_ILLEGAL),
+            (handle._replace(offset=0), ResponseCode.SUCCESS),
+        ):
+            request = AckRequest("billing", "orders", changed)
+            assert (await one.client.ask(RequestCode.ACK_MESSAGE, request.to_fields())).code == code
+        assert (await one.client.ask(RequestCode.BATCH_ACK_MESSAGE, {})).code == ResponseCode.NO_MESSAGE
+
+
+@in_virtual_time
+async def test_held_pops_of_one_group_and_topic_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketapp.broker.processors.pop.MOST_HELD", 2)
+    async with running() as broker:
+        one = await member(broker, "a")
+        await one.ack_all(await one.pop())
+        waiting = [one.ask(poll=20.0) for _ in range(3)]
+        await asyncio.sleep(1)
+        assert [each.done() for each in waiting] == [False, False, True]
+        assert waiting[2].result().code == ResponseCode.POLLING_FULL
+        await asyncio.sleep(20)
+
+
+@in_virtual_time
+async def test_messages_in_flight_of_one_queue_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketapp.broker.pop.MOST_IN_FLIGHT", 2)
+    async with running() as broker:
+        one = await member(broker)
+        for body in (b"a", b"b", b"c"):
+            await one.client.send("orders", body, queue_id=0)
+        first = await one.pop(max_messages=2)
+        assert len(first) == 2
+        assert await one.pop() == []
+        await one.ack_all(first)
+        assert texts(await one.pop()) == ["c"]
+
+
+@in_virtual_time
+async def test_a_start_reads_no_more_than_a_bounded_part_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rocketapp.broker.pop.FARTHEST_BACK", 20)
+    async with running() as broker:
+        one = await member(broker, "old")
+        (old,) = await one.pop(invisible_ms=3_600_000)
+        for number in range(400):
+            await one.client.send("orders", b"%d" % number, queue_id=0)
+            await one.ack_all(await one.pop())
+        await asyncio.sleep(6)
+        answer = await one.client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        assert answer.body.count(b"CID_RMQ_SYS_REVIVE_GROUP") >= 1
+        await broker.restart(killed=True)
+        await asyncio.sleep(3_580)
+        one = Member(await broker.client())
+        assert await one.pop() == []
+        await asyncio.sleep(20)
+        assert texts(await one.pop()) == ["old"]
+        assert await one.ack(old) == 0
+
+
+@in_virtual_time
+async def test_what_was_popped_of_a_deleted_topic_does_not_come_again() -> None:
+    async with running() as broker:
+        one = await member(broker, "a")
+        await one.pop()
+        waiting = one.ask(poll=60.0)
+        await asyncio.sleep(1)
+        assert (await one.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})).code == 0
+        await asyncio.sleep(1)
+        assert waiting.result().code == ResponseCode.TOPIC_NOT_EXIST
+        await one.client.send("orders", b"new")
+        await asyncio.sleep(3 * INVISIBLE)
+        assert texts(await one.pop()) == ["new"]
+
+
+@in_virtual_time
+async def test_a_message_for_a_connection_that_is_gone_goes_to_another_one() -> None:
+    async with running() as broker:
+        one = await member(broker, "a")
+        await one.ack_all(await one.pop())
+        gone = Member(await broker.client("gone"))
+        lost = gone.ask(poll=30.0)
+        await asyncio.sleep(1)
+        waiting = one.ask(poll=30.0)
+        await asyncio.sleep(1)
+        gone.client.connection.abort("gone")
+        await asyncio.sleep(1)
+        assert lost.exception() is not None
+        await one.client.send("orders", b"b")
+        await asyncio.sleep(1)
+        assert texts(popped(waiting.result())) == ["b"]
