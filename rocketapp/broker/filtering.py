@@ -6,9 +6,11 @@ from typing import NamedTuple
 
 from rocketapp.broker.store.reading import LEAST_SCANNED, MOST_BYTES, Matches, ReadResult, ReadStatus
 from rocketapp.broker.store.store import MessageStore
-from rocketapp.model.subscription import SQL92, TAGS, SubscriptionData
+from rocketapp.errors import BrokerError
+from rocketapp.model.subscription import ALL_TAGS, SQL92, TAGS, SubscriptionData, parse_tags
 from rocketapp.state.sql_filter import Accepts, compile_sql
 from rocketapp.wire import properties as names
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.layout import take_apart
 
@@ -66,3 +68,15 @@ def _accepted(body: bytes, accepts: Accepts) -> list[bytes]:
             records.append(body[at : parts.end])
         at = parts.end
     return records
+
+
+def asked_filter(topic: str, expression: str | None, expression_type: str) -> Filter:
+    """The filter of a request that contains its subscription. Raises BrokerError when it is illegal."""
+    expression, kind = expression or ALL_TAGS, expression_type or TAGS
+    try:
+        tags = parse_tags(expression) if kind == TAGS else frozenset()
+        return filter_of(SubscriptionData(topic, expression, tags, expression_type=kind))
+    except ValueError as error:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from None

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core, Host
-from rocketapp.broker.members import Matches
+from rocketapp.broker.filtering import Filter, read_filtered
 from rocketapp.broker.pop_checkpoints import (
     REVIVE_GROUP,
     REVIVE_QUEUES,
@@ -44,8 +44,8 @@ FARTHEST_BACK = 16_384
 """Records behind an open checkpoint after which it is written again, so that a start need not read so many."""
 _MOST_REVIVED, _MOST_REVIVED_BYTES = 64, 4_194_304
 """What one turn of the loop stores again: checkpoints, and about how many bytes."""
-_MOST_READS = 4
-"""Reads of one queue for one request, where a filter leaves messages out."""
+_MOST_READS, _MOST_MISSES = 2, 8
+"""Reads of one queue for one request, and queues of which all that was read is left out by a filter."""
 _RETRIES_FIRST = 20
 """In so many of 100 pops retries come before the topic itself (Java: popFromRetryProbability)."""
 _SEEN_GROUP = "ROCKETAPP_POP_SEEN"
@@ -128,19 +128,18 @@ class Pops:
 
     # Handing out.
 
-    def pop(self, request: PopRequest, matches: Matches | None, now_ms: int) -> Popped:
+    def pop(self, request: PopRequest, wanted: Filter, now_ms: int) -> Popped:
         """Hand messages out. Raises StoreError; then nothing was handed out."""
         found: list[_Found] = []
-        count = size = rest = 0
-        is_more = False
+        count = size = rest = misses = 0
         for queue in self._queues(request):
-            most = request.max_messages - count if size < MOST_BYTES else 0
-            taken, left, goes_on = self._take(request, queue, most, matches)
-            rest, is_more = rest + left, is_more or goes_on
+            most = request.max_messages - count if size < MOST_BYTES and misses < _MOST_MISSES else 0
+            taken, left, goes_on = self._take(request, queue, most, wanted)
+            rest, misses = rest + left, misses + goes_on
             if taken is not None:
                 found.append(taken)
                 count, size = count + len(taken.offsets), size + sum(map(len, taken.records))
-        return self._hand_out(request, found, rest, now_ms)._replace(is_more=is_more)
+        return self._hand_out(request, found, rest, now_ms)._replace(is_more=misses > 0)
 
     def _queues(self, request: PopRequest) -> list[_Queue]:
         """The queues to look at, in this order."""
@@ -153,9 +152,7 @@ class Pops:
         retries = [_Queue(OF_RETRY, retry, at) for at in range(0 if of_retry is None else of_retry.read_queues)]
         return retries + queues if chance < _RETRIES_FIRST else queues + retries
 
-    def _take(
-        self, request: PopRequest, queue: _Queue, most: int, matches: Matches | None
-    ) -> tuple[_Found | None, int, bool]:
+    def _take(self, request: PopRequest, queue: _Queue, most: int, wanted: Filter) -> tuple[_Found | None, int, bool]:
         """Messages of a queue, how many are left there, and whether it is to be looked at again.
 
         The group moves over those that do not match.
@@ -165,7 +162,8 @@ class Pops:
         if not most or self._open.in_flight(group, topic, queue_id) >= MOST_IN_FLIGHT:
             return None, core.store.max_offset(topic, queue_id) - start, False
         for _ in range(_MOST_READS):
-            result = core.store.read(topic, queue_id, start, max_messages=most, max_bytes=MOST_BYTES, matches=matches)
+            place = topic, queue_id
+            result = read_filtered(core.store, place, start, max_messages=most, max_bytes=MOST_BYTES, wanted=wanted)
             left = result.max_offset - result.next_offset
             if result.status is ReadStatus.FOUND:
                 return _Found(queue, start, result), left, False

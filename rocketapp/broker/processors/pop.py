@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import Callable, Iterator
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.members import Matches, matcher
+from rocketapp.broker.filtering import Filter, asked_filter
 from rocketapp.broker.pop import Popped, Pops
 from rocketapp.broker.pop_checkpoints import Key
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError
 from rocketapp.model.names import topic_problem
 from rocketapp.model.route import PERM_READ
-from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -44,10 +43,10 @@ _KNOWS_SUSPEND = 513
 class _Held:
     """A pop that waits for a message or for its deadline."""
 
-    __slots__ = ("command", "connection", "deadline", "matches", "request", "timer")
+    __slots__ = ("command", "connection", "deadline", "request", "timer", "wanted")
 
-    def __init__(self, connection: Connection, command: Command, request: PopRequest, matches: Matches | None) -> None:
-        self.connection, self.command, self.request, self.matches = connection, command, request, matches
+    def __init__(self, connection: Connection, command: Command, request: PopRequest, wanted: Filter) -> None:
+        self.connection, self.command, self.request, self.wanted = connection, command, request, wanted
         self.deadline: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -78,8 +77,7 @@ class PopProcessor:
 
     def pop(self, connection: Connection, command: Command) -> Command | None:
         request = PopRequest.from_fields(command.fields)
-        matches = self._check(request)
-        held = _Held(connection, command, request, matches)
+        held = _Held(connection, command, request, self._check(request))
         held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST_HOLD)
         return self._run(held, is_first=True)
 
@@ -151,7 +149,7 @@ class PopProcessor:
 
     # Checks.
 
-    def _check(self, request: PopRequest) -> Matches | None:
+    def _check(self, request: PopRequest) -> Filter:
         """Check a pop in Apache's order; raise BrokerError or return its filter."""
         core, now_ms = self._core, self._now_ms()
         if request.born_ms and now_ms - request.born_ms - request.poll_ms > _LATE_MS:
@@ -174,7 +172,7 @@ class PopProcessor:
         problem = topic_problem(pop_retry_topic(request.group, request.topic, OF_RETRY))
         if problem is not None or request.invisible_ms < 0:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem or f"invisibleTime {request.invisible_ms}")
-        return _filter(request)
+        return asked_filter(request.topic, request.expression, request.expression_type)
 
     def _check_offset(self, request: AckRequest, *, is_end_legal: bool = True) -> None:
         core, (queue_id, offset) = self._core, request.handle[-2:]
@@ -199,7 +197,7 @@ class PopProcessor:
         pops, request = self._pops, held.request
         if pops.is_full:
             return _answer(held, ResponseCode.POLLING_FULL, "too many messages are handed out and not acknowledged")
-        popped = pops.pop(request, held.matches, self._now_ms())
+        popped = pops.pop(request, held.wanted, self._now_ms())
         if popped.body:
             self._handed_out(request.invisible_ms)
             if popped.answer.rest:
@@ -236,7 +234,7 @@ class PopProcessor:
 
     def _wake_one(self, waiting: dict[_Held, None], tags_code: int | None) -> None:
         for held in waiting:
-            is_wanted = tags_code is None or held.matches is None or held.matches(tags_code)
+            is_wanted = tags_code is None or held.wanted.tags is None or held.wanted.tags(tags_code)
             if held not in self._woken and is_wanted and not held.connection.is_closed:
                 self._wake([held])
                 return
@@ -293,19 +291,3 @@ def _answer(held: _Held, code: int, remark: str, popped: Popped | None = None) -
 def _key_of(request: AckRequest) -> Key:
     handle = request.handle
     return Key(request.group, request.topic, handle.queue_id, handle.start, handle.popped_ms)
-
-
-def _filter(request: PopRequest) -> Matches | None:
-    if request.expression_type not in ("", "TAG"):
-        raise BrokerError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {request.expression_type[:40]}",
-        )
-    expression = request.expression or ALL_TAGS
-    try:
-        tags = parse_tags(expression)
-    except ValueError as error:
-        raise BrokerError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
-        ) from None
-    return matcher(SubscriptionData(request.topic, expression, tags))

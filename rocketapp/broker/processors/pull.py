@@ -11,13 +11,12 @@ import asyncio
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.filtering import Filter, filter_of, read_filtered
+from rocketapp.broker.filtering import Filter, asked_filter, read_filtered
 from rocketapp.broker.long_poll import HeldPull, HeldPulls
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.store.reading import ReadStatus
 from rocketapp.errors import BrokerError
 from rocketapp.model.route import PERM_READ
-from rocketapp.model.subscription import ALL_TAGS, TAGS, SubscriptionData, parse_tags
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -113,7 +112,7 @@ class PullProcessor:
                 f"topicConfig.readQueueNums:[{topic.read_queues}]",
             )
         if request.sys_flag & FLAG_SUBSCRIPTION:
-            return _own_filter(request)
+            return asked_filter(request.topic, request.expression, request.expression_type)
         return self._filter_of_group(request, broadcast_enable=group.consume_broadcast_enable)
 
     def _filter_of_group(self, request: PullRequest, *, broadcast_enable: bool) -> Filter:
@@ -232,18 +231,6 @@ class PullProcessor:
                 response = Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark)
             if response is not None:
                 connection.reply(response)
-
-
-def _own_filter(request: PullRequest) -> Filter:
-    """The filter of a pull that contains its subscription."""
-    expression, kind = request.expression or ALL_TAGS, request.expression_type or TAGS
-    try:
-        tags = parse_tags(expression) if kind == TAGS else frozenset()
-        return filter_of(SubscriptionData(request.topic, expression, tags, expression_type=kind))
-    except ValueError as error:
-        raise BrokerError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
-        ) from None
 
 
 def _code_of(status: ReadStatus, offset: int) -> ResponseCode:
