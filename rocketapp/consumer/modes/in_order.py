@@ -22,8 +22,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Prompting, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock, lock_for
-from rocketapp.consumer.modes.keys import KeysOfHandler, OrderKeys
-from rocketapp.consumer.modes.lines import HeadsRun, LineRun
+from rocketapp.consumer.modes.lines import HeadsRun, KeysOfHandler, LineRun, OrderKeys
 from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.workers.caller import Caller
@@ -614,7 +613,7 @@ class InOrderDelivery:
         """Cancel the running calls; whether they have ended. A thread goes on, and so may a handler."""
         self._mode.collect()  # what was done before counts
         self._give_up()
-        await self._mode.cancel(lambda run: run.in_order and run.lease is self.lease)
+        await self._mode.cancel(lambda run: run.lease is self.lease)
         return not any(run.walkers for run in self.runs())
 
     def discard(self) -> None:

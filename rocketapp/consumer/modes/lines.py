@@ -1,42 +1,37 @@
-"""The runs of messages in order: a line of those that follow one another, and the heads of many keys."""
+"""How messages in order are told apart: lines of those that follow one another, heads of many keys, and the keys."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Container, Hashable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.items import first_of, last_of
 from rocketapp.consumer.journal import Note
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.workers.run import FreeRun, Pair, Run, Taker
-from rocketapp.state.lease import Lease
+from rocketapp.model.event import OrderKeyMissing
+from rocketapp.model.subscription import Subscription
+from rocketapp.state.missing_keys import MissingKeys
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.properties import value_of
 from rocketapp.wire.record import Message
 
+if TYPE_CHECKING:
+    from rocketapp.consumer.modes.in_order import InOrderDelivery
 
-class Session(Protocol):
-    """What runs tell: the delivery of one queue, which makes them."""
-
-    lease: Lease
-    has_keys: bool
-    record_of: Callable[[int, int], bytes] | None
-
-    @property
-    def is_void(self) -> bool: ...
-    def split(self, run: Any) -> None: ...
-    def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None: ...
-    def ended_head(self, taker: Taker, item: Any, result: object, raised: bool) -> None: ...
-    def returned(self, line: LineRun) -> None: ...
-    def walked(self, run: HeadsRun) -> None: ...
-    def fail(self, error: BaseException) -> None: ...
+_MOST_SPARE = 256
+"""Keys without a message that are remembered, beside as many as have one."""
 
 
 class _Leased(Run):
     """Its session may lose the lease: then it is void, and what was handled is the next owner's."""
 
-    in_order: bool = True
     rests: bool = False
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
-    delivery: Session
+    delivery: InOrderDelivery
+    """The session that it belongs to."""
 
     def acknowledge(self, finished: Sequence[Pair]) -> None:
         if not self.delivery.is_void:
@@ -61,14 +56,14 @@ class LineRun(_Leased):
     formed_by: float | None = None
     """When the batch of its first message is formed, full or not."""
 
-    def __init__(self, delivery: Session, number: int) -> None:
+    def __init__(self, delivery: InOrderDelivery, number: int) -> None:
         """`number`: where it is found among the lines of its session."""
         super().__init__(())
         self.delivery = delivery
         self.number: int = number
-        self.lease: Lease = delivery.lease
-        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
-        self.notes_each: bool = delivery.has_keys
+        self.lease = delivery.lease
+        self.record_of = delivery.record_of
+        self.notes_each = delivery.has_keys
 
     def __repr__(self) -> str:
         return f"<LineRun {self.number}: {len(self.items)} messages>"
@@ -98,10 +93,10 @@ class HeadsRun(_Leased, FreeRun):
 
     notes_each: bool = True
 
-    def __init__(self, delivery: Session, items: Sequence[Pair], *, is_of_one: bool) -> None:
+    def __init__(self, delivery: InOrderDelivery, items: Sequence[Pair], *, is_of_one: bool) -> None:
         super().__init__(items, delivery, is_of_one=is_of_one)
-        self.lease: Lease = delivery.lease
-        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
+        self.lease = delivery.lease
+        self.record_of = delivery.record_of
 
     def started_to(self) -> int:
         """No started message lies above this offset; a thread may take the first one meanwhile."""
@@ -121,3 +116,69 @@ class HeadsRun(_Leased, FreeRun):
 
     def returned(self) -> None:
         self.delivery.walked(self)
+
+
+class KeysOfHandler:
+    """The keys of the messages of one handler in one session."""
+
+    __slots__ = ("_function", "_missing", "key_of", "may_share", "places")
+
+    def __init__(self, taker: Taker, missing: MissingKeys | None) -> None:
+        self._function = _key_function(taker.handler.subscription)
+        self._missing = missing
+        self.key_of: Callable[[Message], Hashable] = self._function if missing is None else self._seen
+        """What tells the key of a message."""
+        self.may_share: bool = taker.is_plain and taker.goes_with is not taker
+        """Heads of its keys may share a run with others."""
+        self.places: dict[Hashable, int] = {}
+        """By key: the number of its line, or the offset of its head, which may be done."""
+
+    def _seen(self, message: Message) -> Hashable:
+        key = self._function(message)
+        if self._missing is not None:
+            self._missing.saw(key)
+            if self._missing.is_over:
+                self.key_of = self._function
+        return key
+
+    def forget(self, lines: Container[int], process_queue: ProcessQueue[Any]) -> None:
+        """Keys of which no message is left, when there are many."""
+        if len(self.places) > 2 * len(process_queue) + _MOST_SPARE:
+            is_unfinished = process_queue.is_unfinished
+            self.places = {key: place for key, place in self.places.items() if place in lines or is_unfinished(place)}
+
+
+def _key_function(subscription: Subscription) -> Callable[[Message], Hashable]:
+    """The key of a message, as `order_by` says; a property as it is encoded. Messages without it share the key None."""
+    order_by = subscription.order_by
+    if order_by is None:
+        raise ValueError(f"{subscription.handler_name} has no order_by")
+    if callable(order_by):
+        return order_by
+    entry = b"\x02%b\x01" % order_by.encode()
+    return lambda message: value_of(message.raw_properties, entry)
+
+
+class OrderKeys:
+    """Those of one group's handlers, over all their queues and sessions."""
+
+    def __init__(self, member: Member) -> None:
+        self._group, self._observe = member.name, member.observe
+        self._missing: dict[tuple[str, str], MissingKeys] = {}
+
+    def of(self, taker: Taker) -> KeysOfHandler:
+        """The keys of a handler in a new session."""
+        missing = self._missing_of(taker.handler.subscription)
+        return KeysOfHandler(taker, None if missing is None or missing.is_over else missing)
+
+    def _missing_of(self, subscription: Subscription) -> MissingKeys | None:
+        if not isinstance(subscription.order_by, str):
+            return None
+        key = subscription.topic, subscription.expression
+        found = self._missing.get(key)
+        if found is None:
+            found = self._missing[key] = MissingKeys(partial(self._tell, subscription, subscription.order_by))
+        return found
+
+    def _tell(self, subscription: Subscription, name: str, count: int) -> None:
+        self._observe(OrderKeyMissing(self._group, subscription.handler_name, subscription.topic, name, count))

@@ -147,12 +147,11 @@ class PolledBatch(list[Message]):
 class _Call(Run):
     """One call of a polled handler, on its way to workers."""
 
-    in_order: bool = True
     most: int = 1
 
     def __init__(self, taker: Taker, batch: PolledBatch, lease: Lease) -> None:
         super().__init__([(taker, batch)])
-        self.lease: Lease = lease
+        self.lease = lease
         self.batch: PolledBatch = batch
         self.end: asyncio.Future[tuple[object, bool] | None] = batch.loop.create_future()
         """What it returned, or raised and True; None: it was not called."""

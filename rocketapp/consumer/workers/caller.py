@@ -53,7 +53,7 @@ class Caller:
         self.runs: deque[Any] = deque()
         """The `run.Run`s whose next message is for this handler."""
         self.has_turn: bool = False
-        """It is among those that take turns (`ready.Ready`)."""
+        """It is among those that take turns (`run.Ready`)."""
         self._tokens = handler.tokens
         self.is_rated: bool = self._tokens is not None
         self._loop = asyncio.get_running_loop()

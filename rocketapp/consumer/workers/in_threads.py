@@ -19,12 +19,12 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.on_loop import LONGEST_STINT
-from rocketapp.consumer.workers.ready import Ready
-from rocketapp.consumer.workers.run import STINT, Pair, Run, Taker
+from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, Taker
 from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.subscription import Subscription
+from rocketapp.state.lease import Lease
 
 _LONG = 8
 """Times as many messages of a run as a worker of the loop takes: to give it back takes a turn of the loop."""
@@ -225,7 +225,7 @@ class ThreadWorkers:
 
     def _leave(self, run: Run) -> None:
         """In the thread or on the loop, with the lock: nothing of this run may start in a thread now."""
-        if run.in_order or run.items:
+        if run.lease is not None or run.items:
             self._left.append(run)
             self._collect_soon()
 
@@ -233,11 +233,11 @@ class ThreadWorkers:
         """Call for some messages of its run."""
         run = worker.run
         assert run is not None
-        most = run.most * _LONG if run.in_order and run.most > 1 else run.most
+        most = run.most * _LONG if run.lease is not None and run.most > 1 else run.most
         if worker.note is not None:
             most = run.note(worker.note, most)
-        if run.in_order:
-            is_told = self._one_by_one(worker, run, most)
+        if run.lease is not None:
+            is_told = self._one_by_one(worker, run, run.lease, most)
             worker.taker.caller.release()
             if not is_told:
                 self._returned.append(run)
@@ -280,9 +280,9 @@ class ThreadWorkers:
             except IndexError:
                 return  # nothing is left: other threads take from it too, and the loop may give it up
 
-    def _one_by_one(self, worker: _Worker, run: Run, most: int) -> bool:
+    def _one_by_one(self, worker: _Worker, run: Run, lease: Lease, most: int) -> bool:
         """Call for at most this number of messages in order; True: a result of the last one is to be reported."""
-        items, lease, now, note = run.items, run.lease, self._loop.time, worker.note
+        items, now, note = run.items, self._loop.time, worker.note
         each = run.record_of if run.notes_each and note is not None else None
         append = self._part(worker, run)
         at = now()
@@ -366,7 +366,7 @@ class ThreadWorkers:
                 self._report(run, run.split)
 
     def _is_back(self, run: Run) -> None:
-        if run.in_order:
+        if run.lease is not None:
             with self._lock:
                 run.walkers -= 1
 

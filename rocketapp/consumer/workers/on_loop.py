@@ -15,10 +15,10 @@ from typing import Any
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.ready import Ready
-from rocketapp.consumer.workers.run import Run, Taker
+from rocketapp.consumer.workers.run import Ready, Run, Taker
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.subscription import Subscription
+from rocketapp.state.lease import Lease
 from rocketapp.tasks import Tasks
 
 _TURN = 0.005
@@ -172,15 +172,15 @@ class LoopWorkers:
             run, _ = worker.run, worker.taker = found
             most, is_told = run.most if worker.note is None else run.note(worker.note, run.most), False
             try:
-                if run.in_order:
-                    is_told = await self._one_by_one(worker, run, most)
+                if run.lease is not None:
+                    is_told = await self._one_by_one(worker, run, run.lease, most)
                 else:
                     await self._side_by_side(worker, run, most)
             finally:
                 worker.item = None
                 worker.taker.caller.release()
             worker.run = None
-            if run.in_order and not is_told:
+            if run.lease is not None and not is_told:
                 run.walkers -= 1
                 run.returned()
             if is_cancelling():
@@ -221,14 +221,14 @@ class LoopWorkers:
                 else:
                     run.ended(taker, item, result, False)
 
-    async def _one_by_one(self, worker: _Worker, run: Run, most: int) -> bool:
+    async def _one_by_one(self, worker: _Worker, run: Run, lease: Lease, most: int) -> bool:
         """Call for at most this number of messages, as long as the lease is certain.
 
         True: the run was told what became of the last one.
         """
         now, note, taker = self._loop.time, worker.note, worker.taker
         caller, call, done, is_plain, is_rated = taker.parts
-        items, popleft, lease, each = run.items, run.items.popleft, run.lease, run.record_of if run.notes_each else None
+        items, popleft, each = run.items, run.items.popleft, run.record_of if run.notes_each else None
         at = now()
         until = at + LONGEST_STINT
         for _ in repeat(None, most):
@@ -238,8 +238,8 @@ class LoopWorkers:
                 pair = popleft()
             except IndexError:
                 break
-            if pair[0] is not taker and (pair[0].caller is caller or self._goes_to(worker, pair[0])):
-                taker = worker.taker = pair[0]
+            if pair[0] is not taker and self._goes_to(worker, pair[0]):
+                taker = pair[0]
                 caller, call, done, is_plain, is_rated = taker.parts
             if pair[0] is not taker or ((is_rated or not caller.is_open) and not caller.may_start(pair[1])):
                 items.appendleft(pair)
@@ -282,7 +282,7 @@ class LoopWorkers:
         if is_cancelled and self._is_stopped:
             raise error
         # We did not cancel it, so it is a failure: a handler may let a cancellation of its own escape.
-        if run.in_order:
+        if run.lease is not None:
             run.walkers -= 1
         run.ended(worker.taker, worker.item, error, True)
         if is_cancelled and worker.task.cancelling():
