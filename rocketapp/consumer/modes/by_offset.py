@@ -22,17 +22,23 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
 
+Prompt = Callable[[ProcessQueue[Message]], None]
+"""Called on the loop when messages of this queue were finished, so that their offset may be committed soon."""
+
+
+def no_prompt(process_queue: ProcessQueue[Message]) -> None:
+    """Leave the offset to the regular commits."""
+
 
 class ByOffset:
     """Acknowledges the messages of one session that one handler has finished."""
 
-    __slots__ = ("_handler", "_process_queue", "done")
-
     rolled_back: bool = False
     """Whether the call that ended last asked for everything that is not committed to be handled again."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler) -> None:
-        self._process_queue, self._handler = process_queue, handler
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, prompt: Prompt = no_prompt) -> None:
+        """`prompt`: several messages at once may be told to the broker soon, while their run goes on."""
+        self._process_queue, self._handler, self._prompt = process_queue, handler, prompt
         self.done: Callable[[Message], None] = process_queue.finisher(handler.stats)
         """Acknowledges one message."""
 
@@ -40,6 +46,7 @@ class ByOffset:
         """Acknowledge messages that one call has handled, or several."""
         self._handler.stats.handled += len(messages)
         self._process_queue.finish_all(messages)
+        self._prompt(self._process_queue)
 
     def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
         """Acknowledge what one call has done; the messages that it has not, and why."""
@@ -53,23 +60,6 @@ class ByOffset:
         pairs = list(zip(messages, failures, strict=True))
         self.done_all([message for message, failure in pairs if failure is None])
         return [(message, failure) for message, failure in pairs if failure is not None]
-
-
-class Prompting(ByOffset):
-    """Acknowledges by offset; several messages at once may be told to the broker soon, while their run goes on."""
-
-    __slots__ = ("_prompt",)
-
-    def __init__(
-        self, process_queue: ProcessQueue[Message], handler: Handler, prompt: Callable[[ProcessQueue[Message]], None]
-    ) -> None:
-        super().__init__(process_queue, handler)
-        self._prompt = prompt
-
-    def done_all(self, messages: Sequence[Message]) -> None:
-        """The same, and their offset may be committed soon."""
-        super().done_all(messages)
-        self._prompt(self._process_queue)
 
 
 def _named(failures: list[Failure | None], error: object, handler: Handler) -> list[Failure | None]:
@@ -88,8 +78,6 @@ class FailedMessages(Protocol):
 
 class SentBack(ByOffset):
     """Acknowledges by offset; failed messages are sent back, or parked."""
-
-    __slots__ = ("_keep", "_redelivery", "_stopping")
 
     def __init__(
         self,
@@ -152,7 +140,7 @@ class Uncommitted:
         return runs
 
 
-class ManualCommits(Prompting):
+class ManualCommits(ByOffset):
     """Keeps what one handler has handled until it commits."""
 
     def __init__(
@@ -161,11 +149,10 @@ class ManualCommits(Prompting):
         caller: Caller,
         decisions: Decisions,
         uncommitted: Uncommitted,
-        prompt: Callable[[ProcessQueue[Message]], None],
+        prompt: Prompt,
     ) -> None:
         super().__init__(process_queue, caller.handler, prompt)
         self._caller, self._decisions, self._uncommitted = caller, decisions, uncommitted
-        self.rolled_back: bool = False
 
     def done_all(self, messages: Sequence[Message]) -> None:
         """These were handled, and are done when the handler commits."""

@@ -46,8 +46,6 @@ class ConcurrentMode(Mode):
         """Handlers that are not called with messages."""
         self.tables: dict[str, TagTable[Caller]] = self.new_tables(one for one in topics if one.kind.by_message)
         """Who is called for which message, by topic."""
-        self.deliveries: dict[ConcurrentDelivery, None] = {}
-        """Those that were not ended."""
 
     def open(
         self,
@@ -59,13 +57,6 @@ class ConcurrentMode(Mode):
     ) -> ConcurrentDelivery:
         """The delivery of a new session. `new_acks`: what acknowledges its messages, in place of the group's."""
         return ConcurrentDelivery(process_queue, self, new_acks)
-
-    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
-        """See ModeByCallers. Batches that were not started obey as well."""
-        super().pace(handler, concurrency, rate, batch)
-        if batch is not None:
-            for delivery in self.deliveries:
-                delivery.cut_batches(handler, batch)
 
 
 class ConcurrentDelivery:
@@ -98,7 +89,6 @@ class ConcurrentDelivery:
         self._left_behind = 0
         """Messages that are neither started nor withdrawn, when the queue was given up."""
         self._drained = asyncio.Event()
-        mode.deliveries[self] = None
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
@@ -174,8 +164,7 @@ class ConcurrentDelivery:
     def _batches_of(self, taker: Taker) -> Batches:
         known = self._batches.get(id(taker))
         if known is None:
-            most, wait = taker.caller.batch or 1, taker.handler.subscription.batch_wait
-            known = taker, Batches(most, wait, lambda found: self._submit([(taker, found)]))
+            known = taker, Batches(taker, lambda found: self._submit([(taker, found)]))
             self._batches[id(taker)] = known
         return known[1]
 
@@ -219,15 +208,8 @@ class ConcurrentDelivery:
         return others
 
     def _submit(self, pairs: Sequence[Pair]) -> None:
-        if taken := self._cut(pairs):
-            self._start(taken, is_of_one=all(taker is taken[0][0] for taker, _ in taken))
-
-    def _cut(self, pairs: Sequence[Pair]) -> Sequence[Pair]:
-        """Batches may have been formed before there was another most."""
-        taker = pairs[0][0] if pairs else None
-        if taker is None or (most := taker.caller.batch) is None:
-            return pairs
-        return [(taker, part) for taker, item in pairs for part in cut(item, most)]
+        if pairs:
+            self._start(pairs, is_of_one=all(taker is pairs[0][0] for taker, _ in pairs))
 
     def _submit_copies(self) -> None:
         now, copies = asyncio.get_running_loop().time() + _TICK, self._copies
@@ -264,7 +246,7 @@ class ConcurrentDelivery:
     # The end.
 
     def _take_back(self, takes: Callable[[Caller], bool]) -> list[tuple[Taker, list[Any]]]:
-        """What was not started of the runs of these."""
+        """What was not started of the runs of these callers."""
         runs, self._runs = self._runs, deque()
         found: list[tuple[Taker, list[Any]]] = []
         for run in runs:
@@ -275,14 +257,6 @@ class ConcurrentDelivery:
             self._started_to = max(self._started_to, started_to)
             found += _by_taker(left)
         return found
-
-    def cut_batches(self, handler: Handler, most: int) -> None:
-        """Batches of this handler that were not started have at most `most` messages from now on."""
-        for taker, items in self._take_back(lambda caller: caller.handler is handler):
-            self._submit([(taker, item) for item in items])
-        for taker, batches in self._batches.values():
-            if taker.handler is handler:
-                batches.resize(most)
 
     def end(self, *, start_no_more: bool = False) -> None:
         """Withdraw what was not started, except what lies below something that was started."""
@@ -304,14 +278,14 @@ class ConcurrentDelivery:
                 # Not even to save messages above them from a repetition.
                 self._left_behind += len(needed)
             else:
-                self._submit([(taker, one) for one in needed] if taker.caller.batch is None else [(taker, needed)])
+                most = taker.caller.batch
+                self._submit([(taker, item) for item in (needed if most is None else cut(needed, most))])
         if dropped:
             self._process_queue.withdraw(min(dropped))
 
     def _withdrawn(self) -> list[tuple[Taker, list[Message]]]:
         """From now on the queue is given up: everything that was not started."""
         self._given_up = True
-        self._mode.deliveries.pop(self, None)
         left = self._take_back(lambda _: True)
         left += ((taker, [item]) for _, (taker, item) in self._copies)
         self._copies.clear()
@@ -356,35 +330,31 @@ class ConcurrentDelivery:
 
 
 class Batches:
-    """Hands over lists of at most `most` messages; a message waits `wait` seconds at the longest."""
+    """Hands over lists of messages for one handler; a message waits `batch_wait` seconds at the longest."""
 
-    def __init__(self, most: int, wait: float, hand_over: Callable[[list[Message]], None]) -> None:
-        self._most, self._wait, self._hand_over = most, wait, hand_over
+    def __init__(self, taker: Taker, hand_over: Callable[[list[Message]], None]) -> None:
+        self._caller, self._wait, self._hand_over = taker.caller, taker.handler.subscription.batch_wait, hand_over
         self._pending: list[Message] = []
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
+    @property
+    def _most(self) -> int:
+        return self._caller.batch or 1
+
     def add(self, messages: Sequence[Message]) -> None:
         """Put these messages, in offset order, into the batch that is being formed."""
         self._pending += messages
-        self._hand_over_full()
-
-    def resize(self, most: int) -> None:
-        """Batches have at most this number of messages from now on."""
-        self._most = most
-        self._hand_over_full()
+        while len(self._pending) >= self._most:
+            self._flush()
+        if self._pending and self._timer is None:
+            self._timer = self._loop.call_later(self._wait, self._flush)
 
     def close(self) -> list[Message]:
         """Hand over nothing more, and return the messages that are left."""
         left, self._pending = self._pending, []
         self._stop_timer()
         return left
-
-    def _hand_over_full(self) -> None:
-        while len(self._pending) >= self._most:
-            self._flush()
-        if self._pending and self._timer is None:
-            self._timer = self._loop.call_later(self._wait, self._flush)
 
     def _flush(self) -> None:
         self._stop_timer()

@@ -20,7 +20,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.modes.by_offset import FailedMessages, SentBack
+from rocketapp.consumer.modes.by_offset import FailedMessages, Prompt, SentBack, no_prompt
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.quarantine import QueueQuarantine
@@ -109,14 +109,6 @@ class NewQueue(Protocol):
     """Makes the process queue of a session."""
 
     def __call__(self, message_queue: MessageQueue, first_offset: int, epoch: int, /) -> ProcessQueue[Any]: ...
-
-
-Prompt = Callable[[ProcessQueue[Message]], None]
-"""Called on the loop when messages of this queue were finished, so that their offset may be committed soon."""
-
-
-def no_prompt(process_queue: ProcessQueue[Message]) -> None:
-    """Leave the offset to the regular commits."""
 
 
 Keep = Callable[[Message, float], None]

@@ -20,7 +20,7 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
-from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Prompting, Uncommitted
+from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock, lock_for
 from rocketapp.consumer.modes.lines import HeadsRun, KeysOfHandler, LineRun, OrderKeys
 from rocketapp.consumer.modes.outcomes import text_of
@@ -235,7 +235,7 @@ class InOrderDelivery:
             if handler.decisions is not None:
                 acks = ManualCommits(queue, caller, handler.decisions, self._uncommitted, prompt)
             else:
-                acks = Prompting(queue, handler, prompt)
+                acks = ByOffset(queue, handler, prompt)
             known = self._takers[id(caller)] = Taker(caller, acks)
         return known
 

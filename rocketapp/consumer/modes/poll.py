@@ -184,7 +184,7 @@ class PolledDelivery(SinkDelivery):
         super().__init__(process_queue, mode.handler, mode.context.member)
         self._lock, self._flow, self._mode = lock, flow, mode
         self._loop = asyncio.get_running_loop()
-        self._acks = ByOffset(process_queue, mode.handler)
+        self._acks = ByOffset(process_queue, mode.handler, mode.context.prompt)
         self._taker = Taker(mode.caller, self._acks)
         self._call: _Call | None = None
         """The one that waits or runs, also one in a thread that is not waited for any more."""
@@ -344,7 +344,6 @@ class PolledDelivery(SinkDelivery):
         failure = _failure_of_call(result, batch, handler.subscription, raised=raised)
         if failure is None:
             self._acks.done_all(batch)
-            context.prompt(self._process_queue)
             return
         if isinstance(result, BaseException) and not isinstance(result, Outcome):
             log_traceback(result, handler.subscription)

@@ -10,11 +10,8 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.items import messages_of
-from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.concurrent import ConcurrentDelivery, ConcurrentMode
 from rocketapp.consumer.modes.delivery import ModeContext, NewAcks
-from rocketapp.consumer.retry.breaker import Stopping
-from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Pair, Taker
 from rocketapp.model.outcome import DeadLetter
@@ -40,9 +37,6 @@ class PopMode(ConcurrentMode):
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext) -> None:
         super().__init__(topics, replace(context, journal=None))
-        self.member: Member = context.member
-        self.redelivery: Redelivery = context.redelivery
-        self.stopping: Stopping = context.stopping
 
 
 class PopDelivery(ConcurrentDelivery):

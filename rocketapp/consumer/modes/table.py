@@ -6,6 +6,7 @@ A mode is imported when a topic is consumed so: every start would pay for those 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -14,34 +15,14 @@ from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.model.subscription import KEYED, ORDERLY, POLLED
 
 
-def _sink(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
-    from rocketapp.consumer.modes.sink import SinkMode
+def _of(module: str, name: str, **options: Any) -> Callable[[Sequence[ConsumedTopic], ModeContext], Mode]:
+    """Makes a mode of this room by the name of its class."""
 
-    return SinkMode(topics, context)
+    def new(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
+        mode: Mode = getattr(import_module(f"rocketapp.consumer.modes.{module}"), name)(topics, context, **options)
+        return mode
 
-
-def _polled(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
-    from rocketapp.consumer.modes.poll import PolledMode
-
-    return PolledMode(topics, context)
-
-
-def _keyed(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
-    from rocketapp.consumer.modes.in_order import InOrderMode
-
-    return InOrderMode(topics, context, by_key=True)
-
-
-def _orderly(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
-    from rocketapp.consumer.modes.in_order import InOrderMode
-
-    return InOrderMode(topics, context, by_key=False)
-
-
-def _popped(topics: Sequence[ConsumedTopic], context: ModeContext) -> Mode:
-    from rocketapp.consumer.modes.popped import PopMode
-
-    return PopMode(topics, context)
+    return new
 
 
 class Row(NamedTuple):
@@ -56,11 +37,11 @@ class Row(NamedTuple):
 
 
 _TABLE: tuple[Row, ...] = (
-    Row(lambda topic: topic.sink is not None, _sink, is_own=True),
-    Row(lambda topic: topic.kind is POLLED, _polled, is_own=True),
-    Row(lambda topic: topic.kind is KEYED, _keyed),
-    Row(lambda topic: topic.kind is ORDERLY, _orderly),
-    Row(lambda topic: topic.is_popped, _popped),
+    Row(lambda topic: topic.sink is not None, _of("sink", "SinkMode"), is_own=True),
+    Row(lambda topic: topic.kind is POLLED, _of("poll", "PolledMode"), is_own=True),
+    Row(lambda topic: topic.kind is KEYED, _of("in_order", "InOrderMode", by_key=True)),
+    Row(lambda topic: topic.kind is ORDERLY, _of("in_order", "InOrderMode", by_key=False)),
+    Row(lambda topic: topic.is_popped, _of("popped", "PopMode")),
 )
 """The first row that takes a topic has it; topics without a row are consumed concurrently."""
 

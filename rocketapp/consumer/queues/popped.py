@@ -37,8 +37,8 @@ class PopAssignment(Owned):
 
     def __init__(self, queue: MessageQueue, mode: PopMode, *, starts: Starts, flow_control: FlowControl) -> None:
         super().__init__(queue)
-        self._mode, self._member, self._starts, self._flow_control = mode, mode.member, starts, flow_control
-        member = mode.member
+        self._mode, self._member, self._starts, self._flow_control = mode, mode.context.member, starts, flow_control
+        member = mode.context.member
         self._cut: asyncio.Future[None] = self._loop.create_future()
         """Done when no handler is waited for any more."""
         self._acks = Acknowledging(member)
@@ -137,8 +137,8 @@ class PopAssignment(Owned):
             keep,
             invisibility=self._invisibility,
             member=self._member,
-            redelivery=self._mode.redelivery,
-            stopping=self._mode.stopping,
+            redelivery=self._mode.context.redelivery,
+            stopping=self._mode.context.stopping,
         )
 
     def _look_at_pauses(self) -> None:

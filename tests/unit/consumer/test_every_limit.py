@@ -92,9 +92,9 @@ class Seen(NamedTuple):
         return str(self.cluster.requests(code, topic="topic")[-1].fields[name])
 
     def last_size(self) -> int:
-        """Of the batches, when all that was waiting is done."""
+        """Of the batches, when all is done: those that waited for a call keep their size."""
         self.work.gate.set()
-        return self.work.sizes[-1] if sum(self.work.sizes) == 96 else 4
+        return self.work.sizes[-1] if sum(self.work.sizes) == 96 + 8 else 4
 
 
 class Effect(NamedTuple):
@@ -108,13 +108,15 @@ class Effect(NamedTuple):
     queues: int = 1
     then: object = None
     """What is seen then, where that is known."""
+    more: int = 0
+    """Messages that are sent after the change."""
 
 
 SMALL = {"pull_batch_size": 8, "pop_batch_size": 8}
 EFFECTS: dict[str, Effect] = {
     "concurrency": Effect({"concurrency": 2}, 5, lambda seen: seen.work.running, queues=8, then=5),
     "rate": Effect({"rate": 0.01}, 100.0, lambda seen: len(seen.work.sizes) > 20, waits=False, then=True),
-    "batch": Effect({"batch": 4, "concurrency": 1}, 2, Seen.last_size, then=2),
+    "batch": Effect({"batch": 4, "concurrency": 1}, 2, Seen.last_size, then=2, more=8),
     "queue_max_messages": Effect({"queue_max_messages": 20, **SMALL}, 60, Seen.held),
     "queue_max_bytes": Effect({"queue_max_bytes": 1024, **SMALL}, 1 << 20, Seen.held),
     "queue_max_span": Effect({"queue_max_span": 20, **SMALL}, 60, Seen.reach, first_only=True),
@@ -167,7 +169,8 @@ async def story(way: str, name: str, place: Path) -> None:
     effect = EFFECTS[name]
     cluster = PopCluster() if way == "popped" else FakeCluster()
     await cluster.start()
-    for queue in cluster.create("topic", effect.queues):
+    queues = cluster.create("topic", effect.queues)
+    for queue in queues:
         for number in range(96):
             cluster.send(queue, b"%d %s" % (number, b"x" * 100))
     work = Work(waits=effect.waits, first_only=effect.first_only)
@@ -181,6 +184,8 @@ async def story(way: str, name: str, place: Path) -> None:
         await asyncio.sleep(20)
     before = None if effect.then else effect.seen(seen)
     member.consumer.adjust({"topic": {name: effect.value}})
+    for _ in range(effect.more):
+        cluster.send(queues[0], b"x" * 100)
     await until(lambda: effect.seen(seen) == effect.then if effect.then else effect.seen(seen) != before, 100)
     work.gate.set()
     await member.stop()
