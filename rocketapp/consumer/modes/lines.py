@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketapp.consumer.items import first_of, last_of
 from rocketapp.consumer.journal import Note
@@ -18,9 +18,6 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.properties import value_of
 from rocketapp.wire.record import Message
 
-if TYPE_CHECKING:
-    from rocketapp.consumer.modes.in_order import InOrderDelivery
-
 _MOST_SPARE = 256
 """Keys without a message that are remembered, beside as many as have one."""
 
@@ -30,7 +27,7 @@ class _Leased(Run):
 
     rests: bool = False
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
-    delivery: InOrderDelivery
+    delivery: Any
     """The session that it belongs to."""
 
     def acknowledge(self, finished: Sequence[Pair]) -> None:
@@ -56,7 +53,7 @@ class LineRun(_Leased):
     formed_by: float | None = None
     """When the batch of its first message is formed, full or not."""
 
-    def __init__(self, delivery: InOrderDelivery, number: int) -> None:
+    def __init__(self, delivery: Any, number: int) -> None:
         """`number`: where it is found among the lines of its session."""
         super().__init__(())
         self.delivery = delivery
@@ -93,7 +90,7 @@ class HeadsRun(_Leased, FreeRun):
 
     notes_each: bool = True
 
-    def __init__(self, delivery: InOrderDelivery, items: Sequence[Pair], *, is_of_one: bool) -> None:
+    def __init__(self, delivery: Any, items: Sequence[Pair], *, is_of_one: bool) -> None:
         super().__init__(items, delivery, is_of_one=is_of_one)
         self.lease = delivery.lease
         self.record_of = delivery.record_of
