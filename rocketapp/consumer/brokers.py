@@ -290,25 +290,32 @@ class Brokers(GroupOffsets):
         """
         known = self._landmarks.get(queue)
         if known is not None:
-            # Without the group's filter, which might leave out what is there now.
-            request = PullRequest(
-                group=self._group,
-                topic=queue.topic,
-                queue_id=queue.queue_id,
-                offset=known.offset,
-                max_messages=1,
-                sys_flag=FLAG_SUBSCRIPTION,
-                commit_offset=-1,
-                suspend_ms=0,
-                sub_version=0,
-                expression=ALL_TAGS,
-                broker_name=queue.broker_name,
-            )
-            result = pull.read(await pull.start(connection, request, self._config.pull_timeout))
+            result = await self._pull_one(queue, known.offset, connection)
             if recognise(known, _first_record(result, queue), end=result.max_offset) is Identity.OTHER:
                 raise AnotherQueueError(max(0, result.min_offset), result.max_offset)
         self._recognised[queue] = connection
         return known is not None
+
+    async def record_at(self, queue: MessageQueue, offset: int) -> Landmark | None:
+        """The record of its master there, or the next one; None for none. The group's filter does not count."""
+        return _first_record(await self._pull_one(queue, offset, await self.connection(queue.broker_name)), queue)
+
+    async def _pull_one(self, queue: MessageQueue, offset: int, connection: Connection) -> PullResult:
+        """Without the group's filter, which might leave out what is there now."""
+        request = PullRequest(
+            group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=offset,
+            max_messages=1,
+            sys_flag=FLAG_SUBSCRIPTION,
+            commit_offset=-1,
+            suspend_ms=0,
+            sub_version=0,
+            expression=ALL_TAGS,
+            broker_name=queue.broker_name,
+        )
+        return pull.read(await pull.start(connection, request, self._config.pull_timeout))
 
     def begins_anew(self, queue: MessageQueue) -> None:
         """Forget what was pulled of a queue: where it goes on is committed."""

@@ -23,6 +23,11 @@ QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
 """Chooses one of the queues of a topic that can be published to, which are sorted by broker and number."""
 
 
+RecordAt = Callable[[int], Awaitable[tuple[int, int, str] | None]]
+"""The record at this offset, or the next one, whatever the group's filter says: its offset, when it was stored in
+milliseconds since 1970, and its message id. None where there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class QueueStart:
     """What brokers know of a queue as a session of it begins."""
@@ -34,6 +39,8 @@ class QueueStart:
     """The lowest offset that the broker still has."""
     max_offset: int
     """The offset behind the last message."""
+    record_at: RecordAt
+    """By a record that it has read a plugin knows the queue again: one of the same name may have taken its place."""
 
 
 Begin = Callable[[QueueStart], Awaitable[int | None]]

@@ -83,6 +83,10 @@ class QueueSession(Protocol):
         """Everything below is done, or did not match the subscription: what is committed to the broker."""
         ...
 
+    async def record_at(self, offset: int) -> tuple[int, int, str] | None:
+        """What the broker has there, whatever the filter says: see `QueueStart.record_at`."""
+        ...
+
     def done(self, messages: Sequence[Message] | Sequence[StoredRecords]) -> None:
         """These are done, as they were taken, in any order: the committed offset passes them when all below are."""
         ...
@@ -336,6 +340,9 @@ class WriterDelivery(SinkDelivery):
     @property
     def position(self) -> int:
         return self._process_queue.commit_offset
+
+    async def record_at(self, offset: int) -> tuple[int, int, str] | None:
+        return await self._member.brokers.record_at(self.queue, offset)
 
     def failed(self, message: Message, error: BaseException) -> None:
         new_acks = self._mode.context.new_acks

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from rocketapp.consumer.brokers import GroupOffsets
@@ -118,7 +119,8 @@ class Starts:
             return offset
         brokers = self._member.brokers
         ends = await brokers.min_offset(queue), await brokers.max_offset(queue)
-        start = await mode.own_start(QueueStart(queue, offset, max(0, ends[0]), ends[1]))
+        record_at = partial(brokers.record_at, queue)
+        start = await mode.own_start(QueueStart(queue, offset, max(0, ends[0]), ends[1], record_at))
         if start is None or start == offset:
             return offset
         self._check_ours(queue)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
-from rocketapp_lake.lanes import Lane, Span, Vector
+from rocketapp_lake.lanes import Lane, Marks, Span, Vector
 
 
 class Piece(Protocol):
@@ -57,6 +57,8 @@ class Batch(Generic[P]):
     """In offset order. A lane may have none: its span is an answer without rows."""
     spans: Mapping[Lane, Span]
     reason: Reason = "rows"
+    marks: Marks = field(default_factory=dict)
+    """The last record of each lane, as far as it is known."""
     refused: Mapping[tuple[Lane, int], str] = field(default_factory=dict)
     """Messages, by lane and offset, whose rows the table has refused, and why: they are bad rows."""
 
@@ -79,7 +81,8 @@ class Batch(Generic[P]):
             if start < span.end:
                 spans[lane] = Span(start, span.end)
                 pieces[lane] = [left for piece in self.pieces[lane] if (left := piece.since(start)) is not None]
-        return replace(self, pieces=pieces, spans=spans)
+        marks = {lane: mark for lane, mark in self.marks.items() if lane in spans}
+        return replace(self, pieces=pieces, spans=spans, marks=marks)
 
     def beside(self, spans: Mapping[Lane, Span]) -> Batch[P]:
         """The same with spans without rows, of lanes that it does not have."""
@@ -92,6 +95,7 @@ class Batch(Generic[P]):
             self,
             pieces={lane: held for lane, held in self.pieces.items() if lane not in gone},
             spans={lane: span for lane, span in self.spans.items() if lane not in gone},
+            marks={lane: mark for lane, mark in self.marks.items() if lane not in gone},
         )
 
 

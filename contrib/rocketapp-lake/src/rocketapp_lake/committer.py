@@ -103,6 +103,7 @@ class Attempt(Generic[P]):
                 batch=name,
                 spans=self.batch.spans,
                 vector=advanced(head.vector, self.batch.spans),
+                marks={**head.marks, **self.batch.marks},
                 schema=head.schema if rows is None else self._grow(head, rows.schema),
                 rows=0 if rows is None else rows.num_rows,
                 made_at=self._now(),
@@ -113,8 +114,7 @@ class Attempt(Generic[P]):
             except FencedError:
                 self._committed = None
             if self._is_ours():
-                head = Head(sequence=commit.sequence, batch=name, vector=commit.vector, schema=commit.schema)
-                return self._done(head, lost, perf_counter() - began)
+                return self._done(Head.of(commit), lost, perf_counter() - began)
             head, is_old = self._store.load(), False
         raise SinkError(f"sink {self._sink}: {MOST_FENCES} races lost in a row: too many publish to it")
 

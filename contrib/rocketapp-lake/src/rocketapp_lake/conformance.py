@@ -21,6 +21,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
+from rocketapp.state.queue_identity import Landmark
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.evolution import fingerprint
 from rocketapp_lake.lanes import Lane, Span, advanced
@@ -94,6 +95,11 @@ class StoreSuite:
         put(table.store("one"), "c", 2)
         assert self.seen(table) == [0, 1, 2, 5]
         assert dict(table.store("one").load().vector) == {LANE: 3, OTHER: 6}
+
+    def test_the_last_records_that_were_read_are_kept_with_the_positions(self, table: Table) -> None:
+        store, marks = table.store("one"), {LANE: Landmark(1, 1_700_000_000_000, "0A")}
+        store.commit(replace(commit_of(store.load(), "a", {LANE: Span(0, 2)}, rows=2), marks=marks), rows_of(0, 1))
+        assert dict(table.store("one").load().marks) == marks
 
     def test_a_commit_without_rows_moves_the_positions(self, table: Table) -> None:
         put(table.store("one"), "a")

@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -213,8 +214,7 @@ class DeltaStore:
             )
         if newest is None:
             return Head(sequence=sequence)
-        batch = newest.batch if has == sequence else ""
-        return Head(sequence=sequence, batch=batch, vector=newest.vector, schema=newest.schema)
+        return replace(Head.of(newest), sequence=sequence, batch=newest.batch if has == sequence else "")
 
     def _newest(self, table: DeltaTable) -> Commit | None:
         """The newest commit of the sink whose rows are in the table.

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -100,7 +101,7 @@ class IcebergStore:
             return Head()
         commit = self._kept(table, newest)
         batch = commit.batch if commit.sequence == newest.sequence else ""
-        return Head(sequence=newest.sequence, batch=batch, vector=commit.vector, schema=newest.schema)
+        return replace(Head.of(commit), sequence=newest.sequence, batch=batch, schema=newest.schema)
 
     def check(self, rows: pa.Table) -> None:
         if (table := self._seen or self._open()) is not None and not _is_ours_and_empty(table):

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rocketapp import MessageQueue
-from rocketapp.plugin import QueueStart
+from rocketapp.plugin import QueueStart, StoredRecords
+from rocketapp.state.queue_identity import Identity, Landmark, recognise
 
 
 class Lane(NamedTuple):
@@ -34,6 +35,15 @@ class Span(NamedTuple):
 
 Vector = Mapping[Lane, int]
 """The next offset of each lane: everything below is in the table."""
+Marks = Mapping[Lane, Landmark]
+"""The last record that was read of a lane, with a row or without: by it the queue is known again."""
+
+
+def last_of(records: StoredRecords) -> Landmark:
+    last = records.since(records.end - 1)
+    assert last is not None
+    (message,) = last.messages()
+    return Landmark(message.offset, message.stored_ms, message.message_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +74,14 @@ def advanced(vector: Vector, spans: Mapping[Lane, Span]) -> dict[Lane, int]:
     return {**vector, **ends}
 
 
+async def identified(known: Landmark, start: QueueStart) -> Identity:
+    """Whether the queue that begins is the one whose record is known."""
+    found = await start.record_at(max(known.offset, start.min_offset))
+    return recognise(known, None if found is None else Landmark(*found), end=start.max_offset)
+
+
 def lost(lane: Lane, position: int, start: QueueStart) -> str:
-    """Why the broker cannot go on where the table ends; empty when it can."""
+    """Why the broker cannot go on where the table ends, by its offsets; empty when it can."""
     has = f"{lane}: the table has it up to #{position - 1}, and the broker"
     if position > start.max_offset:
         return f"{has} only up to #{start.max_offset - 1}: the topic was created anew, or messages were lost."

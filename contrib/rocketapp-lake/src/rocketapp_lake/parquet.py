@@ -53,8 +53,7 @@ class ParquetStore:
         if entry is None:
             raise SinkError(f"{self._log.path}: commit {newest} has vanished: is the log being removed?")
         self._complete_to(newest, entry)
-        commit = decode(entry)
-        return Head(sequence=newest, batch=commit.batch, vector=commit.vector, schema=commit.schema)
+        return Head.of(decode(entry))
 
     def check(self, rows: pa.Table) -> None:
         """A directory takes all rows."""

@@ -17,13 +17,15 @@ MOST_FENCES = 100
 def rebase(store: Store, sink: str, to: Mapping[Lane, int], *, made_at: float, kind: Kind = "rebase") -> Head:
     """Set where these lanes stand; the others stay. It blocks. Returns where the sink stands then.
 
+    What was last read of them is forgotten: the queue that they have now is the right one, whatever its records are.
     Owners that publish meanwhile lose the race, and read where the table stands. Positions that are there already need
     no commit, unless the newest commit is not in the table any more. Raises what the store raises.
     """
     head = store.load()
     for _ in range(MOST_FENCES):
         vector = {**head.vector, **to}
-        if head.batch and vector == dict(head.vector):
+        marks = {lane: mark for lane, mark in head.marks.items() if lane not in to}
+        if head.batch and vector == dict(head.vector) and marks == dict(head.marks):
             return head
         commit = Commit(
             sink=sink,
@@ -31,6 +33,7 @@ def rebase(store: Store, sink: str, to: Mapping[Lane, int], *, made_at: float, k
             batch=uuid.uuid4().hex,
             spans={},
             vector=vector,
+            marks=marks,
             schema=head.schema,
             made_at=made_at,
             kind=kind,

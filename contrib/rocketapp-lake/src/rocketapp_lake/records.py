@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rocketapp_lake.lanes import Lane, Span, Vector
+from rocketapp.state.queue_identity import Landmark
+from rocketapp_lake.lanes import Lane, Marks, Span, Vector
 
 FORMAT = 1
 Kind = Literal["append", "rebase", "epoch"]
@@ -27,6 +28,8 @@ class Commit:
     """What it adds."""
     vector: Vector
     """Where the sink stands with it."""
+    marks: Marks = field(default_factory=dict)
+    """Of the lanes of the vector, as far as they are known."""
     schema: str = ""
     """The columns of the rows; empty for a commit without rows."""
     rows: int = 0
@@ -45,8 +48,20 @@ class Head:
     batch: str = ""
     """Empty when the table does not have that commit any more."""
     vector: Vector = field(default_factory=dict)
+    marks: Marks = field(default_factory=dict)
     schema: str = ""
     """Of the newest commit that had rows."""
+
+    @classmethod
+    def of(cls, commit: Commit) -> Head:
+        """Where the sink stands with this one."""
+        return cls(
+            sequence=commit.sequence,
+            batch=commit.batch,
+            vector=commit.vector,
+            marks=commit.marks,
+            schema=commit.schema,
+        )
 
 
 def encode(commit: Commit) -> dict[str, Any]:
@@ -58,6 +73,7 @@ def encode(commit: Commit) -> dict[str, Any]:
         "batch": commit.batch,
         "spans": _nested({lane: list(span) for lane, span in commit.spans.items()}),
         "vector": _nested(commit.vector),
+        "marks": _nested({lane: list(mark) for lane, mark in commit.marks.items()}),
         "schema": commit.schema,
         "rows": commit.rows,
         "made_at": commit.made_at,
@@ -76,6 +92,7 @@ def decode(values: Mapping[str, Any]) -> Commit:
             batch=values["batch"],
             spans={lane: Span(*span) for lane, span in _flat(values["spans"]).items()},
             vector=_flat(values["vector"]),
+            marks={lane: Landmark(*mark) for lane, mark in _flat(values["marks"]).items()},
             schema=values["schema"],
             rows=values["rows"],
             made_at=values["made_at"],

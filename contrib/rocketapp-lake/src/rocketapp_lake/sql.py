@@ -57,10 +57,7 @@ class SqlStore:
 
     def load(self) -> Head:
         newest = self._commits(1)
-        if not newest:
-            return Head()
-        commit = newest[0]
-        return Head(sequence=commit.sequence, batch=commit.batch, vector=commit.vector, schema=commit.schema)
+        return Head.of(newest[0]) if newest else Head()
 
     def check(self, rows: pa.Table) -> None:
         """Whether the table has their columns. What it says to each row is known when they are loaded."""

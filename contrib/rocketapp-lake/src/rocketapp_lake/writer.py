@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rocketapp import RocketAppError
 from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
+from rocketapp.state.queue_identity import Identity, Landmark
 from rocketapp_lake.aside import Aside
 from rocketapp_lake.batches import Batch, Filling, Limits, Reason
 from rocketapp_lake.buffer import Buffer
@@ -20,7 +23,7 @@ from rocketapp_lake.committer import Attempt, Done
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import GapError, RefusedRowsError, SinkError, TooManyBadRowsError
-from rocketapp_lake.lanes import Lane, Span, lane_of, lost
+from rocketapp_lake.lanes import Lane, Marks, Span, identified, lane_of, last_of, lost
 from rocketapp_lake.options import Evolution, OnOffsetReset
 from rocketapp_lake.rebasing import rebase
 from rocketapp_lake.records import Head
@@ -112,6 +115,8 @@ class Writer:
                 )
             return None
         problem = lost(lane, position, start)
+        if not problem and (known := head.marks.get(lane)) is not None:
+            problem = await self._another(lane, known, start)
         if problem and self._on_offset_reset == "fail":
             raise SinkError(f"{problem} To go on with what the broker has: on_offset_reset='new_epoch'")
         if problem:
@@ -120,6 +125,23 @@ class Writer:
             log.warning("sink %s: %s It begins anew at #%d", self.name, problem, position)
         self._starts[lane] = self.counts.positions[lane] = position
         return position
+
+    async def _another(self, lane: Lane, known: Landmark, start: QueueStart) -> str:
+        """Why the queue is not the one that was read; empty when it is."""
+        found = await identified(known, start)
+        if found is Identity.GONE:
+            log.warning(
+                "sink %s: %s: #%d, the last message that was read, has expired; what follows was stored later",
+                self.name,
+                lane,
+                known.offset,
+            )
+        if found is not Identity.OTHER:
+            return ""
+        return (
+            f"{lane} is another queue than the one that was read up to #{known.offset}: the broker has another message "
+            f"there. The topic was created anew, or its broker was replaced."
+        )
 
     def new_queue(self, session: QueueSession) -> SinkQueue:
         lane = lane_of(session.queue)
@@ -233,6 +255,7 @@ class Writer:
 
     async def _write(self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]) -> None:
         try:
+            batch = replace(batch, marks=await self._marks(batch, queues))
             found = await self._until_published(batch, queues)
             if found is None:
                 return
@@ -256,6 +279,22 @@ class Writer:
         del batch  # it is large, and a sweep takes a while
         if self._sweeping is not None:
             await self._sweeping.committed()
+
+    async def _marks(self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]) -> Marks:
+        """Of lanes that have no row in the batch, what was read last is asked for: it was left out by a filter."""
+        found = {}
+        for lane, pieces in batch.pieces.items():
+            if pieces:
+                found[lane] = last_of(pieces[-1])
+                continue
+            try:
+                mark = await queues[lane].session.record_at(batch.spans[lane].end - 1)
+            except RocketAppError as error:
+                log.debug("sink %s: %s: its last message cannot be read: %s", self.name, lane, error)
+                continue  # an older one will do
+            if mark is not None:
+                found[lane] = Landmark(*mark)
+        return found
 
     async def _until_published(
         self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]

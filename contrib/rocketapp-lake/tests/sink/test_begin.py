@@ -31,6 +31,10 @@ def write(rows: pa.Table, directory: Path) -> None:
     pq.write_table(rows, directory / "part.parquet")
 
 
+async def nothing_at(offset: int) -> None:
+    """No record is there."""
+
+
 def stores(directory: Path) -> tuple[ParquetStore, ParquetStore]:
     return (
         ParquetStore(directory / "one", "one", write=write),
@@ -70,9 +74,9 @@ async def test_a_queue_that_is_new_to_the_table_says_what_it_passes_over(
     writer: Writer, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = MessageQueue("orders", "broker-a", 1)
-    assert await writer.begin(QueueStart(other, 7, 7, 30)) is None
+    assert await writer.begin(QueueStart(other, 7, 7, 30, nothing_at)) is None
     assert not caplog.messages
-    assert await writer.begin(QueueStart(other, 7, 2, 30)) is None
+    assert await writer.begin(QueueStart(other, 7, 2, 30, nothing_at)) is None
     (told,) = caplog.messages
     assert "no position of orders@broker-a:1: it begins at #7" in told
     assert told.endswith("the broker has it from #2 on")
@@ -80,11 +84,11 @@ async def test_a_queue_that_is_new_to_the_table_says_what_it_passes_over(
 
 @pytest.mark.parametrize("committed", [0, 10, 25])
 async def test_a_queue_begins_at_the_table_whatever_was_committed(writer: Writer, committed: int) -> None:
-    assert await writer.begin(QueueStart(QUEUE, committed, 0, 30)) == 10
+    assert await writer.begin(QueueStart(QUEUE, committed, 0, 30, nothing_at)) == 10
 
 
 async def test_a_queue_that_the_table_has_never_seen_begins_where_the_group_does(writer: Writer) -> None:
-    assert await writer.begin(QueueStart(QUEUE._replace(queue_id=5), 7, 0, 30)) is None
+    assert await writer.begin(QueueStart(QUEUE._replace(queue_id=5), 7, 0, 30, nothing_at)) is None
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ async def test_a_queue_whose_broker_has_lost_messages_does_not_begin(
     writer: Writer, min_offset: int, max_offset: int, problem: str
 ) -> None:
     with pytest.raises(SinkError, match=problem + r".*on_offset_reset='new_epoch'"):
-        await writer.begin(QueueStart(QUEUE, 0, min_offset, max_offset))
+        await writer.begin(QueueStart(QUEUE, 0, min_offset, max_offset, nothing_at))
 
 
 @pytest.mark.parametrize("on_offset_reset", ["new_epoch"])
@@ -106,17 +110,17 @@ async def test_a_queue_whose_broker_has_lost_messages_does_not_begin(
 async def test_a_queue_that_began_anew_is_read_from_its_first_message_where_that_is_wanted(
     writer: Writer, tmp_path: Path, min_offset: int, max_offset: int
 ) -> None:
-    assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset)) == min_offset
+    assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset, nothing_at)) == min_offset
     for store in stores(tmp_path):
         assert dict(store.load().vector) == {LANE: min_offset}
     newest = list(ParquetStore.log_of(tmp_path / "one", "one"))[-1]
     assert (newest.sequence, newest.kind, newest.rows) == (2, "epoch", 0)
     # It is one epoch until the table has rows of it.
-    assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset)) == min_offset
+    assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset, nothing_at)) == min_offset
     assert stores(tmp_path)[0].load().sequence == 2
 
 
 @pytest.mark.parametrize("on_offset_reset", ["new_epoch"])
 async def test_a_queue_whose_broker_has_lost_nothing_goes_on_at_the_table(writer: Writer, tmp_path: Path) -> None:
-    assert await writer.begin(QueueStart(QUEUE, 0, 0, 10)) == 10
+    assert await writer.begin(QueueStart(QUEUE, 0, 0, 10, nothing_at)) == 10
     assert stores(tmp_path)[0].load().sequence == 1

@@ -68,6 +68,10 @@ class Session:
         pass
 
 
+async def nothing_at(offset: int) -> None:
+    """No record is there."""
+
+
 class Bench:
     """A writer into a table of Parquet files, and its queues."""
 
@@ -87,7 +91,7 @@ class Bench:
         self._changed = asyncio.Event()
 
     async def open(self, queue: MessageQueue) -> tuple[SinkQueue, Session]:
-        await self.writer.begin(QueueStart(queue, 0, 0, 99))
+        await self.writer.begin(QueueStart(queue, 0, 0, 99, nothing_at))
         session = Session(queue, self._changed.set)
         return self.writer.new_queue(session), session
 
