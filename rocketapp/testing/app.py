@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 from rocketapp.app.app import RocketApp
 from rocketapp.app.call.provided import overridden
 from rocketapp.app.declare.phases import declared_of
+from rocketapp.app.places import name_of_function
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult
 from rocketapp.model.topic import Topic
 from rocketapp.testing.driver import Driver
@@ -161,6 +163,14 @@ class _Tested:
     def handled(self) -> list[Handled]:
         """The messages that are done, in the order in which their handlers returned."""
         return self._stage.recorder.handled
+
+    def handled_by(self, handler: Callable[..., Any]) -> list[Handled]:
+        """Those of `handled` that this handler has done. Raises LookupError unless it is a handler of the app."""
+        name, app = name_of_function(handler), self._stage.app
+        declared = declared_of(app).registry.subscriptions(app.name, ConsumerConfig())
+        if name not in {one.handler_name for one in declared}:
+            raise LookupError(f"{name} is not a handler of {app!r}")
+        return [one for one in self.handled if one.handler == name]
 
     @property
     def retried(self) -> list[Retried]:

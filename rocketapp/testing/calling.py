@@ -90,6 +90,8 @@ class CallOptions(TypedDict, total=False):
     """Tells subscriptions apart when the handler has several."""
     published: list[Published] | None
     """Receives what the handler publishes."""
+    settings: Mapping[str, Mapping[str, Any]] | None
+    """Options by table, as those of `TestApp`. An app that runs has its own."""
 
 
 @overload
@@ -108,6 +110,7 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     app: the app that has the handler; without one it is called as if it were the only handler of an app.
     topic: tells subscriptions apart when the handler has several.
     published: receives what the handler publishes.
+    settings: options by table, as those of `TestApp`; RuntimeError when the app runs with others.
 
     Returns Done, Retry, Skip, DeadLetter or Pause; for a batch a list of them, in its order. An exception is what its
     policy makes of it, Retry without one, with the exception as its `__cause__`. Raises LookupError for a function that
@@ -119,7 +122,7 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     app = options.get("app")
     if app is None:
         app = _app_of(handler, batch=len(item) if is_batch else None)
-    async with prepared(app) as subscriptions:
+    async with prepared(app, options.get("settings") or {}) as subscriptions:
         declaration, publishing = (
             _declared_handler(app, handler, options.get("topic"), subscriptions),
             options.get("published"),
@@ -198,12 +201,14 @@ class _Started:
 
 
 @asynccontextmanager
-async def prepared(app: RocketApp) -> AsyncIterator[list[Subscription]]:
+async def prepared(app: RocketApp, given: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[list[Subscription]]:
     """Within: the plugins of the app know its settings and are started. Gives its complete subscriptions.
 
     Plugins of an app that runs, under TestApp for example, are started already. Raises what plugins raise.
     """
-    settings, declared = settings_of(app, {}, None), declared_of(app)
+    settings, declared = settings_of(app, given, None), declared_of(app)
+    if given and declared.settings_in_use not in (None, settings):
+        raise RuntimeError(f"call(settings={given!r}): {app.name} runs with other settings")
     subscriptions = policed_subscriptions(app, settings, declared.plugins)
     if is_running(app):
         yield subscriptions

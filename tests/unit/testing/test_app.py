@@ -148,6 +148,28 @@ def test_outcomes_are_told_apart() -> None:
         assert sum("cannot be read as Order" in dead.reason for dead in t.dead) == 1
 
 
+def test_what_one_handler_has_done_is_told_apart() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", tags="paid", start="first")
+    async def settle(message: Message) -> None: ...
+
+    @app.subscribe("orders", start="first")
+    def log(message: Message) -> None: ...
+
+    def stranger(message: Message) -> None: ...
+
+    with TestApp(app) as t:
+        t.publish("orders", "1", tag="paid")
+        t.publish("orders", "2")
+        t.publish("orders", "3", tag="paid")
+        t.settle()
+        assert sorted(one.message.text() for one in t.handled_by(settle)) == ["1", "3"]
+        assert [one.message.text() for one in t.handled_by(log)] == ["2"]
+        with pytest.raises(LookupError, match="stranger is not a handler of"):
+            t.handled_by(stranger)
+
+
 def test_a_message_whose_place_in_the_order_is_not_known_is_among_the_dead_letters() -> None:
     app = shop()
 

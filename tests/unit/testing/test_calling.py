@@ -14,7 +14,19 @@ import pytest
 from dependency_injector import containers, providers
 from dependency_injector.wiring import Provide
 
-from rocketapp import Context, DeadLetter, Message, Outcomes, Policy, Publisher, Retry, RocketApp, SetupError, Skip
+from rocketapp import (
+    ConfigError,
+    Context,
+    DeadLetter,
+    Message,
+    Outcomes,
+    Policy,
+    Publisher,
+    Retry,
+    RocketApp,
+    SetupError,
+    Skip,
+)
 from rocketapp.app.run.container import Container
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugin import Subscription, Surface, hookimpl, option
@@ -261,6 +273,22 @@ def test_the_apps_own_settings_are_there_during_the_call_alone() -> None:
     assert call_sync(settle, b"", app=app) == Done("EUREUR")
     with pytest.raises(SetupError, match="is not running"):
         app.options(ShopOptions)
+
+
+async def test_settings_of_a_call_come_before_those_of_the_app_and_are_refused_beside_others() -> None:
+    app = RocketApp("shop", options=ShopOptions)
+
+    @app.subscribe("orders")
+    async def settle(message: Message, options: ShopOptions) -> str:
+        return options.currency
+
+    dollars = {"shop": {"currency": "USD"}}
+    assert await call(settle, b"", app=app, settings=dollars) == Done("USD")
+    async with TestApp(app):
+        with pytest.raises(RuntimeError, match="shop runs with other settings"):
+            await call(settle, b"", app=app, settings=dollars)
+    with pytest.raises(ConfigError, match="currencies"):
+        await call(settle, b"", app=app, settings={"shop": {"currencies": "USD"}})
 
 
 class Complex:
