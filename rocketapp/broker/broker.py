@@ -41,6 +41,7 @@ from rocketapp.broker.processors.send_back import SendBackProcessor
 from rocketapp.broker.processors.topics import TopicProcessor
 from rocketapp.broker.processors.transactions import TransactionProcessor
 from rocketapp.broker.request_dispatch import Process
+from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.store import MessageStore
@@ -88,6 +89,7 @@ class Broker:
         *,
         core: Core,
         pops: Pops,
+        files: Files,
         saving: Saving,
         lock_writer: LockWriter,
         observe: Observe,
@@ -97,6 +99,9 @@ class Broker:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
         self._pace = pace
         self._flusher = Flusher(core.store, in_thread=in_thread)
+        self._retention = Retention(
+            core.store, files, core.config, clock=core.clock, observe=observe, run=self._flusher.run
+        )
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._pulls = PullProcessor(core, HeldPulls(), loop)
@@ -141,6 +146,7 @@ class Broker:
         return cls(
             core=core,
             pops=pops,
+            files=files,
             saving=saving,
             lock_writer=lock_writer,
             observe=observe,
@@ -219,6 +225,7 @@ class Broker:
         config = self._core.config
         self._every(config.flush_interval, "flush", self._flusher.flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
+        self._every(config.clean_interval, "retention", self._retention.clean)
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(config.transaction_check_interval, "transactions", self._transactions.check)
         self._every(self._pace.traffic, "traffic", self._sample)

@@ -40,6 +40,39 @@ class BrokerConfig:
     offsets_flush_interval: float = option(
         5.0, "Seconds between writes of consumer offsets.", java="flushConsumerOffsetInterval", least=0.05
     )
+    reserved_hours: float = option(
+        72.0,
+        "Hours that messages are kept, read or not. Whole files leave, when all their messages are older.",
+        java="fileReservedTime",
+        least=0.0,
+    )
+    delete_when: str = option(
+        "04", "Hours of the day (0 to 23, separated by `;`) in which old files are deleted.", java="deleteWhen"
+    )
+    clean_interval: float = option(
+        10.0, "Seconds between two looks for old files and at the disk.", java="cleanResourceInterval", least=0.01
+    )
+    disk_used_percent: int = option(
+        75,
+        "Percentage of the disk above which old files are deleted at any hour.",
+        java="diskMaxUsedSpaceRatio",
+        least=1,
+        most=100,
+    )
+    disk_forced_percent: int = option(
+        95,
+        "Percentage of the disk above which the oldest file is deleted, however young.",
+        java="diskSpaceCleanForciblyRatio",
+        least=1,
+        most=100,
+    )
+    disk_full_percent: int = option(
+        98,
+        "Percentage of the disk above which no message is taken. Reads go on.",
+        java="diskSpaceWarningLevelRatio",
+        least=1,
+        most=100,
+    )
     client_expiry: float = option(
         120.0, "Seconds without a heartbeat after which a client is forgotten.", java="channelExpiredTimeout", least=1.0
     )

@@ -39,6 +39,7 @@ APP = "app"
 """The app's link: its streams can be cut or held by this name."""
 FEWER_ROUNDS: Tables = {
     "broker": {
+        "clean_interval": 3600.0,
         "flush_interval": 60.0,
         "offsets_flush_interval": 60.0,
         "topic_queues": 2,

@@ -140,6 +140,14 @@ class CommitLog:
         if position == self.files_end:
             self.files_end += self._segment_bytes
 
+    def begin_at(self, position: int) -> list[str]:
+        """Let the log begin at this segment; return the files before it, which nothing reads any more."""
+        paths = [segment_name(start) for start in range(self.min_position, position, self._segment_bytes)]
+        for path in paths:
+            self._reading.forget(path)
+        self.min_position = position
+        return paths
+
     # Recovery.
 
     def begin(self, end: int, *, synced: int, keeps_rest: bool, is_ours: bool = True) -> None:

@@ -54,9 +54,13 @@ class QueueFiles:
         file.write(data, at)
         self.unsynced.setdefault(path, False)
 
-    def remove(self, path: str) -> None:
+    def forget(self, path: str) -> None:
+        """Nothing reads or syncs this file any more."""
         self._open.forget(path)
         self.unsynced.pop(path, None)
+
+    def remove(self, path: str) -> None:
+        self.forget(path)
         self.files.remove(path)
 
     def take_unsynced(self) -> dict[str, bool]:
@@ -258,6 +262,15 @@ class ConsumeQueue:
             else:
                 high = middle
         self.min_offset = low
+
+    def drop_front(self) -> list[str]:
+        """Forget the files whose entries are all below `min_offset`, but not the last file; return their paths."""
+        keep = min(self.min_offset, max(self._written - 1, 0)) // FILE_ENTRIES
+        paths = [self._path(number) for number in range(self._first_file, keep)]
+        for path in paths:
+            self._opened.forget(path)
+        self._first_file = max(keep, self._first_file)
+        return paths
 
     def remove(self) -> None:
         """Delete the files of this queue."""

@@ -73,6 +73,10 @@ class Files(Protocol):
         """Sync the names that were created, renamed or removed in a directory, and a new directory's own name."""
         ...
 
+    def used(self) -> float:
+        """The part of the disk that is used, 0 to 1."""
+        ...
+
     def place(self, path: str) -> str:
         """The name of a file in errors."""
         ...
@@ -223,6 +227,11 @@ class DirectoryFiles:
             self._new_directories.discard(full)
             full = full.parent
             _sync_directory(full)
+
+    def used(self) -> float:
+        disk = os.statvfs(self._root)
+        used = disk.f_blocks - disk.f_bfree
+        return used / max(used + disk.f_bavail, 1)  # what only the administrator may still fill counts as used
 
     def place(self, path: str) -> str:
         return str(self._root / path)
@@ -377,6 +386,9 @@ class MemoryFiles:
 
     def sync_directory(self, directory: str) -> None:
         return
+
+    def used(self) -> float:
+        return 0.0
 
     def place(self, path: str) -> str:
         return f"memory:{path}"

@@ -68,6 +68,9 @@ class _Round(NamedTuple):
 class MessageStore:
     """Every message of one broker."""
 
+    refusal: str | None = None
+    """Why no message is taken at the moment; None when they are."""
+
     on_appended: OnAppended | None = None
     """Called for every message when readers can see it. It must be quick and must not raise."""
 
@@ -188,8 +191,8 @@ class MessageStore:
 
     def _queue_for(self, record: Record) -> ConsumeQueue:
         """The queue of a record. Raises StoreError when the record may not be stored."""
-        if self._problem is not None:
-            raise StoreError(self._problem)
+        if self._problem is not None or self.refusal is not None:
+            raise StoreError(self._problem or self.refusal or "")
         if 0 in record.raw_properties:
             raise StoreError("a property holds a NUL character")
         queue = self._queues.get((record.topic, record.queue_id))
@@ -432,6 +435,51 @@ class MessageStore:
         first offset, or 0.
         """
         return offset_by_time(self._log, self._queues.get((topic, queue_id)), timestamp_ms, boundary)
+
+    # Retention
+
+    @property
+    def min_position(self) -> int:
+        """Where the log begins."""
+        return self._log.min_position
+
+    def expired(self, before_ms: float) -> int:
+        """Where the log may begin: behind the segments whose messages were all stored before this time.
+
+        What recovery reads stays, and so does the last segment.
+        """
+        log = self._log
+        found = position = log.min_position
+        limit = log.segment_start(max(min(self._hinted_end, self._flushed_end, log.end - 1), position))
+        while position < limit:
+            position = log.segment_end(position)
+            stored_ms = stored_ms_at(log, position)
+            if stored_ms is None:
+                continue  # the records behind a damaged one say how old it is at most
+            if stored_ms >= before_ms:
+                break
+            found = position
+        return found
+
+    def queues_beginning_below(self, position: int) -> list[ConsumeQueue]:
+        """The queues that hold messages below this position of the log."""
+        queues = self._queues.values()
+        return [queue for queue in queues if queue.min_offset < queue.max_offset and self._is_below(queue, position)]
+
+    def _is_below(self, queue: ConsumeQueue, position: int) -> bool:
+        physical, size, _ = queue.entry(queue.min_offset)
+        return size <= 0 or physical < position
+
+    def begin_queue(self, queue: ConsumeQueue, position: int) -> list[str]:
+        """Let a queue begin at its first message from this position on; return its files that are not needed then."""
+        if self._queues.get((queue.topic, queue.queue_id)) is not queue:
+            return []  # its topic was deleted
+        queue.find_min(position)
+        return queue.drop_front()
+
+    def begin_log(self, position: int) -> list[str]:
+        """Let the log begin at this segment, and return the files before it."""
+        return self._log.begin_at(position)
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic's queues. A new topic of that name begins at offset 0. StoreError: it was not deleted."""

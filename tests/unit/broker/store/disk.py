@@ -147,6 +147,9 @@ class Disk:
                 kept.append((of, change))
         self.name_steps = kept
 
+    def used(self) -> float:
+        return 0.0
+
     def place(self, path: str) -> str:
         return f"disk:{path}"
 

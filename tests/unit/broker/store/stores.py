@@ -72,8 +72,8 @@ class _WatchedFile:
         self._file.close()
 
 
-def config(*, flush: str = "async", segment_bytes: int = SEGMENT) -> BrokerConfig:
-    return BrokerConfig(segment_bytes=segment_bytes, flush=flush)
+def config(*, flush: str = "async", segment_bytes: int = SEGMENT, **more: Any) -> BrokerConfig:
+    return BrokerConfig(segment_bytes=segment_bytes, flush=flush, **more)
 
 
 def open_store(

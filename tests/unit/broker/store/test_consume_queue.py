@@ -175,3 +175,22 @@ def test_a_removed_queue_leaves_nothing() -> None:
     queue.write()
     queue.remove()
     assert list(files.paths()) == []
+
+
+def test_a_queue_drops_the_files_that_hold_only_old_entries_and_never_the_last() -> None:
+    files = MemoryFiles()
+    queue = queue_of(files)
+    queue.begin_at(FILE_ENTRIES - 10)
+    put(queue, 20)
+    queue.write()
+    queue.find_min((FILE_ENTRIES + 3) * 100)
+    assert queue.drop_front() == [FIRST]
+    files.remove(FIRST)
+    assert (queue.min_offset, queue.max_offset) == (FILE_ENTRIES + 3, FILE_ENTRIES + 10)
+    queue.find_min(1 << 40)
+    assert queue.drop_front() == []
+    assert (queue.min_offset, queue.max_offset) == (FILE_ENTRIES + 10, FILE_ENTRIES + 10)
+    again = queue_of(files)
+    assert again.open(FILE_ENTRIES + 10)
+    again.find_min((FILE_ENTRIES + 3) * 100)
+    assert listed(again, again.min_offset, 7) == list(range(FILE_ENTRIES + 3, FILE_ENTRIES + 10))

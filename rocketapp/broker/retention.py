@@ -1,0 +1,109 @@
+"""Old messages leave: whole segments from the front of the log, and what of the consume queues points to them.
+
+A segment is as old as the first record behind it. It leaves when it is old and the hour has come, or the disk fills;
+when the disk is nearly full, whatever its age. Before nothing is left the broker refuses messages, and says so earlier.
+The last segments stay: recovery begins there.
+
+Rule: first the offsets at which queues begin move, then the log begins later, then files go, the oldest first. The end
+of each name is on disk before the next one goes, so a crash leaves a log that begins later, and none with a gap.
+Java: CleanCommitLogService, CleanConsumeQueueService.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from rocketapp.broker.store.files import Files, directory_of
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.clock import Clock
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import ConfigError
+from rocketapp.model.event import LoopFailed, Observe
+
+_SLICE = 64
+"""Queues whose first offset is looked for in one turn of the loop."""
+
+Run = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs work where the event loop does not wait for the disk."""
+
+
+class Retention:
+    """Decides what is old, and removes it. The owner of the timer calls `clean`."""
+
+    def __init__(
+        self, store: MessageStore, files: Files, config: BrokerConfig, *, clock: Clock, observe: Observe, run: Run
+    ) -> None:
+        self._store, self._files, self._config, self._clock = store, files, config, clock
+        self._observe, self._run = observe, run
+        self._hours = _hours(config.delete_when)
+        self._doomed: list[str] = []
+        """Files that nothing reads any more, in the order in which they go."""
+        self._used = 0.0
+        self._has_warned = False
+
+    def __repr__(self) -> str:
+        return f"<Retention: the disk is used to {self._used:.0%}>"
+
+    async def clean(self) -> None:
+        """Remove what is old. Raises OSError when a file cannot be removed; the next round goes on with it."""
+        await self._run(self._look)
+        self._warn()
+        position = self._store.expired(self._before_ms())
+        if position > self._store.min_position:
+            queues = self._store.queues_beginning_below(position)
+            for first in range(0, len(queues), _SLICE):
+                for queue in queues[first : first + _SLICE]:
+                    self._doomed += self._store.begin_queue(queue, position)
+                await asyncio.sleep(0)
+            self._doomed += self._store.begin_log(position)
+        if self._doomed:
+            await self._run(self._remove)
+
+    def _before_ms(self) -> float:
+        """Messages that were stored before this time go: milliseconds since 1970."""
+        config, now = self._config, self._clock.now()
+        if self._used * 100 >= config.disk_forced_percent:
+            return math.inf
+        if datetime.fromtimestamp(now).hour in self._hours or self._used * 100 >= config.disk_used_percent:
+            return (now - config.reserved_hours * 3600) * 1000
+        return 0
+
+    def _look(self) -> None:
+        self._used = self._files.used()
+
+    def _warn(self) -> None:
+        config, percent = self._config, self._used * 100
+        is_full = percent >= config.disk_full_percent
+        self._store.refusal = (
+            f"the disk is used to {percent:.0f} %, limit {config.disk_full_percent} (broker.disk_full_percent): "
+            "no message is taken until there is room"
+            if is_full
+            else None
+        )
+        is_filling = percent >= config.disk_forced_percent
+        if is_filling and not self._has_warned:
+            self._observe(
+                LoopFailed(
+                    "retention",
+                    f"the disk is used to {percent:.0f} %: the oldest messages are removed, also unread ones; "
+                    f"at {config.disk_full_percent} % none are taken any more",
+                )
+            )
+        self._has_warned = is_filling
+
+    def _remove(self) -> None:
+        while self._doomed:
+            path = self._doomed[0]
+            self._files.remove(path)
+            self._files.sync_directory(directory_of(path))
+            del self._doomed[0]
+
+
+def _hours(text: str) -> frozenset[int]:
+    hours = [hour.strip() for hour in text.split(";") if hour.strip()]
+    if not all(hour.isdecimal() and int(hour) < 24 for hour in hours):
+        raise ConfigError("broker.delete_when", f"{text!r} is not a list of hours: give 04, or 04;16")
+    return frozenset(map(int, hours))

@@ -1,0 +1,191 @@
+"""Old messages leave, and offsets stay what they were."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from rocketapp.broker.retention import Retention
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.embedded.embedded import EmbeddedBroker
+from rocketapp.errors import ConfigError
+from rocketapp.model.event import LoopFailed
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from tests.unit.broker.asking import Client, Running, running
+from tests.unit.broker.store.disk import Stopped, disk_of
+from tests.unit.broker.store.stores import Events, SetClock, bodies, config, open_store, record
+from tests.unit.scripted import in_virtual_time
+
+LARGE = b"x" * 400_000
+"""Two of them fill a segment of these brokers."""
+ALWAYS = ";".join(map(str, range(24)))
+KEPT = 60.0
+"""Seconds that these brokers keep messages."""
+OPTIONS = {"delete_when": ALWAYS, "reserved_hours": KEPT / 3600}
+
+
+class SmallDisk(MemoryFiles):
+    """A disk that is used so far."""
+
+    part = 0.5
+
+    def used(self) -> float:
+        return self.part
+
+
+async def fill(client: Client, topic: str, count: int) -> None:
+    for _ in range(count):
+        assert (await client.send(topic, LARGE, queue_id=0)).code == ResponseCode.SUCCESS
+
+
+async def ends(client: Client, topic: str) -> tuple[int, int]:
+    """First and next offset of queue 0."""
+    fields = {"topic": topic, "queueId": "0"}
+    answers = [await client.ask(code, fields) for code in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)]
+    first, end = (int((answer.fields or {})["offset"]) for answer in answers)
+    return first, end
+
+
+def segments(broker: Running) -> list[str]:
+    return broker.files.names("commitlog")
+
+
+@in_virtual_time
+async def test_messages_leave_after_their_time_and_offsets_go_on() -> None:
+    async with running(**OPTIONS) as broker:
+        client = await broker.client()
+        await client.send("idle", queue_id=0)
+        await fill(client, "orders", 5)
+        await asyncio.sleep(0.6 * KEPT)
+        await fill(client, "orders", 3)
+        assert await ends(client, "orders") == (0, 8)
+        await asyncio.sleep(0.6 * KEPT)
+        assert await ends(client, "orders") == (4, 8)
+        assert len(await client.messages("orders", 4, max_messages=32)) == 1  # a pull of more bytes brings one
+        moved = await client.pull("orders", 0)
+        assert (moved.code, (moved.fields or {})["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "4")
+        assert await ends(client, "idle") == (1, 1)
+        await client.send("idle", b"second", queue_id=0)
+        assert [message.body for message in await client.messages("idle", 1)] == [b"second"]
+
+
+@in_virtual_time
+async def test_first_offsets_are_the_same_after_a_restart_and_after_a_kill() -> None:
+    for killed in (False, True):
+        async with running(**OPTIONS) as broker:
+            client = await broker.client()
+            await client.send("idle", queue_id=0)
+            await fill(client, "orders", 6)
+            await asyncio.sleep(1.3 * KEPT)
+            before = segments(broker)
+            assert [name for name in before if int(name) < 2 << 20] == []
+            await broker.restart(killed=killed)
+            client = await broker.client()
+            assert await ends(client, "orders") == (4, 6)
+            assert await ends(client, "idle") == (1, 1)
+            assert len(await client.messages("orders", 4)) == 1
+            assert segments(broker) == before
+
+
+@in_virtual_time
+async def test_old_files_wait_for_the_hour_unless_the_disk_fills() -> None:
+    files = SmallDisk()
+    async with running(files, delete_when="", reserved_hours=KEPT / 3600) as broker:
+        client = await broker.client()
+        await fill(client, "orders", 6)
+        await asyncio.sleep(1.3 * KEPT)
+        assert await ends(client, "orders") == (0, 6)
+        files.part = 0.8
+        await asyncio.sleep(20)
+        assert await ends(client, "orders") == (4, 6)
+
+
+@in_virtual_time
+async def test_a_disk_that_fills_is_told_before_messages_are_refused() -> None:
+    files = SmallDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await fill(client, "orders", 6)
+        files.part = 0.96
+        await asyncio.sleep(60)
+        assert await ends(client, "orders") == (4, 6)
+        told = [event.error for event in broker.events if isinstance(event, LoopFailed)]
+        assert len(told) == 1
+        assert "96 %" in told[0]
+        assert (await client.send("orders")).code == ResponseCode.SUCCESS
+        files.part = 0.99
+        await asyncio.sleep(20)
+        refused = await client.send("orders")
+        assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "broker.disk_full_percent" in (refused.remark or "")
+        assert len(await client.messages("orders", 4)) == 1
+        files.part = 0.5
+        await asyncio.sleep(20)
+        assert (await client.send("orders")).code == ResponseCode.SUCCESS
+
+
+@in_virtual_time
+async def test_a_file_that_cannot_be_removed_goes_later_and_leaves_no_gap() -> None:
+    class Stuck(SmallDisk):
+        is_stuck = True
+
+        def remove(self, path: str) -> None:
+            if self.is_stuck and path.startswith("commitlog"):
+                raise OSError("busy")
+            super().remove(path)
+
+    files = Stuck()
+    async with running(files, **OPTIONS) as broker:
+        client = await broker.client()
+        await fill(client, "orders", 6)
+        await asyncio.sleep(1.3 * KEPT)
+        assert await ends(client, "orders") == (4, 6)
+        assert segments(broker)[0] == "0" * 20
+        files.is_stuck = False
+        await asyncio.sleep(20)
+        assert int(segments(broker)[0]) == 2 << 20
+
+
+@pytest.mark.parametrize("number", range(1, 60, 3))
+def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) -> None:
+    def stop(call: int, name: str, path: str) -> None:
+        if call >= number:
+            raise Stopped
+
+    disk, clock = disk_of(MemoryFiles()), SetClock()
+    store = open_store(disk, clock=clock)
+    made = [b"%d" % each + bytes(500) for each in range(600)]
+    for body in made:
+        store.append(record(body))
+        clock.time += 1
+    store.flush()
+    disk.calls, disk.on_call = 0, stop
+    clock.time += 1
+
+    async def run(work: Callable[[], None]) -> None:
+        work()
+
+    every_hour = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
+    retention = Retention(store, disk, every_hour, clock=clock, observe=Events(), run=run)
+    with contextlib.suppress(Stopped):
+        asyncio.run(retention.clean())
+        asyncio.run(retention.clean())
+    assert len(bodies(store)) < 400
+    for files in (disk.killed(), disk.without_power(Random(number))):
+        again = open_store(files, clock=clock)
+        first = again.min_offset("T", 0)
+        assert again.max_offset("T", 0) == 600
+        assert bodies(again) == made[first:]
+        assert first <= 400
+
+
+@in_virtual_time
+async def test_hours_are_checked_when_the_broker_starts() -> None:
+    broker = Running(delete_when="4 o'clock")
+    with pytest.raises(ConfigError, match="delete_when"):
+        await broker.start()
+    assert isinstance(broker.broker, EmbeddedBroker)
