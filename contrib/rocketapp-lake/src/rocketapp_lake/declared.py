@@ -26,7 +26,6 @@ from rocketapp_lake.options import (
     BadRows,
     Evolution,
     OnOffsetReset,
-    PartitionBy,
     SinkOptions,
     Transform,
     WrittenBy,
@@ -69,6 +68,8 @@ class Sink:
             raise SetupError(place, "table= is missing")
         names = {"group": f"{app}-sink-{topic}", "name": f"{app}/{topic}"}
         said = {name: value for name, value in given.items() if name not in names or value is not None}
+        if isinstance(said["table"], str | os.PathLike):
+            said["table"] = os.fspath(said["table"]).replace("{topic}", topic)
         return cls(topic, SinkOptions(**{**names, **said}), place)
 
     @property
@@ -92,7 +93,7 @@ class Sink:
     def of_bad_rows(self) -> Sink:
         """The sink of the table of its bad rows."""
         table = f"{self.table.rstrip('/')}_bad"
-        bad = replace(self.options, table=table, name=f"{self.name}/bad", partition_by=None, sort_by=())
+        bad = replace(self.options, table=table, name=f"{self.name}/bad", partition_by=(), sort_by=())
         return Sink(self.topic, bad, self.place, self.folder)
 
     @property
@@ -173,13 +174,12 @@ def _choice_problem(options: SinkOptions) -> str | None:
         ("bad_rows", get_args(BadRows)),
         ("evolution", get_args(Evolution)),
         ("on_offset_reset", get_args(OnOffsetReset)),
-        ("partition_by", (None, *get_args(PartitionBy))),
         ("written_by", (None, *get_args(WrittenBy))),
     ):
         value = getattr(options, name)
         if value not in known:
             return f"{name}={value!r} is unknown: give {' or '.join(map(repr, known))}"
-    for name in ("sort_by", "merge_on"):
+    for name in ("partition_by", "sort_by", "merge_on"):
         columns: object = getattr(options, name)
         if not isinstance(columns, tuple) or not all(isinstance(column, str) and column for column in columns):
             return f"{name}={columns!r}: give names of columns"

@@ -56,12 +56,15 @@ class DeltaStore:
         place: str | os.PathLike[str],
         sink: str,
         *,
-        partition_by: str | None = None,
+        partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
         storage: Mapping[str, str] | None = None,
+        declared: pa.Schema | None = None,
         is_set_back: bool = False,
     ) -> None:
         """`place`: a directory or a URL. `storage`: the library's options for what is behind it, secrets among them.
+
+        `declared`: columns that are known before there are rows: the first commit of a table may have none.
 
         `is_set_back`: a table that was restored to an older version is taken as it is, with the positions of its rows.
         """
@@ -70,7 +73,7 @@ class DeltaStore:
         self.place = text if "://" in text else str(Path(text).absolute())
         self.sink, self._is_set_back = sink, is_set_back
         self._partition_by, self._sort_by, self._storage = partition_by, sort_by, dict(storage or {})
-        self._partition_columns = [] if partition_by is None else [partition_column(partition_by)]
+        self._partition_columns, self._declared = [partition_column(one) for one in partition_by], declared
         self._seen: tuple[Any, int, Commit | None] | None = None
         """Table, version, and the newest commit of the sink in its living history then."""
         self._written: DeltaTable | None = None
@@ -176,7 +179,9 @@ class DeltaStore:
 
     def _create(self, schema: pa.Schema) -> DeltaTable:
         """A new table, unless another owner is faster."""
-        partitions = [pa.field(name, pa.string()) for name in self._partition_columns if name not in schema.names]
+        known = {field.name: field for field in self._declared or ()}
+        missing = [name for name in self._partition_columns if name not in schema.names]
+        partitions = [known.get(name, pa.field(name, pa.string())) for name in missing]
         try:
             table = DeltaTable.create(
                 self.place,

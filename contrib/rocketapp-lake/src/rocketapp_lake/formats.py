@@ -12,7 +12,7 @@ from rocketapp_lake.errors import SinkError
 from rocketapp_lake.options import ONLY
 from rocketapp_lake.settings import LakeConfig, storage_of
 from rocketapp_lake.store import Store
-from rocketapp_lake.writing import BatchWriter, by_arrow
+from rocketapp_lake.writing import TIMES, BatchWriter, by_arrow
 
 
 class NewStore(Protocol):
@@ -40,7 +40,7 @@ def parquet(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Sto
     from rocketapp_lake.parquet import ParquetStore
 
     make, options = by_arrow if writer is None else writer.write, sink.options
-    return ParquetStore(sink.directory, sink.name, write=make(options.partition_by, options.sort_by or ()))
+    return ParquetStore(sink.directory, sink.name, write=make(options.partition_by or (), options.sort_by or ()))
 
 
 def delta(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
@@ -52,7 +52,8 @@ def delta(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store
     return DeltaStore(
         sink.directory,
         sink.name,
-        partition_by=options.partition_by,
+        partition_by=options.partition_by or (),
+        declared=None if (columns := sink.columns()) is None else columns.schema,
         sort_by=options.sort_by or (),
         storage=storage_of(settings),
     )
@@ -62,8 +63,8 @@ def iceberg(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Sto
     from rocketapp_lake.iceberg import IcebergStore, catalog_of
 
     options = sink.options
-    partition_by = () if options.partition_by is None else (options.partition_by,)
-    return IcebergStore(*catalog_of(sink.table), sink.name, partition_by=partition_by, sort_by=options.sort_by or ())
+    by, order = options.partition_by or (), options.sort_by or ()
+    return IcebergStore(*catalog_of(sink.table), sink.name, partition_by=by, sort_by=order)
 
 
 def sql(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
@@ -79,6 +80,9 @@ def sql(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
 def path_problem(sink: Sink) -> str | None:
     if "://" in sink.table:
         return f"table={sink.table!r}: give a path on a local or network file system, or format='delta'"
+    by = sink.options.partition_by or ()
+    if by and (len(by) > 1 or by[0] not in TIMES):
+        return f"partition_by={by[0]!r}: format='parquet' has 'day' or 'hour', format='delta' columns as well"
     return None
 
 
@@ -90,12 +94,20 @@ def url_problem(sink: Sink) -> str | None:
     scheme, found, rest = sink.table.partition("://")
     if found and (scheme not in OBJECT_STORES or not rest.strip("/")):
         return f"table={sink.table!r}: give a path, or the URL of one of {', '.join(OBJECT_STORES)}"
-    return None
+    transform = next((one for one in sink.options.partition_by or () if "(" in one), None)
+    return None if transform is None else f"partition_by={transform!r}: format='delta' has columns, 'day' and 'hour'"
 
 
 def name_problem(sink: Sink) -> str | None:
     if sink.table.count(".") < 2 or not all(sink.table.split(".")):
         return f"table={sink.table!r}: give catalog.namespace.table, with a catalog that pyiceberg knows"
+    from rocketapp_lake.iceberg import partition_of
+
+    try:
+        for one in sink.options.partition_by or ():
+            partition_of(one)
+    except ValueError as error:
+        return str(error)
     return None
 
 

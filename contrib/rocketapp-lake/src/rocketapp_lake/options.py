@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 BadRows = Literal["fail", "column", "table", "topic"]
 Evolution = Literal["fail", "add"]
 OnOffsetReset = Literal["fail", "new_epoch"]
-PartitionBy = Literal["day", "hour"]
 WrittenBy = Literal["spark", "arrow"]
 Transform = Callable[["pa.Table"], "pa.Table | None"]
 """The user's function of a sink: it takes the rows of a batch, and returns those to store."""
@@ -41,7 +40,7 @@ class SinkOptions:
 
     table: str | os.PathLike[str]
     """The place of the table: for Parquet and Delta a directory, for `"sql"` a name, for
-    `"iceberg"` `catalog.namespace.table`."""
+    `"iceberg"` `catalog.namespace.table`. `{topic}` in it stands for the topic."""
     format: str = "delta"
     """`"parquet"`, `"delta"`, `"iceberg"`, `"sql"`, or a name that was given to `register_format`."""
     schema: Any = None
@@ -72,10 +71,11 @@ class SinkOptions:
     """The share of bad rows, 0 to 1, above which a queue stops, of its last 1,000 rows or more; None: 0.05."""
     evolution: Evolution = "fail"
     """What rows with columns that the table lacks do: stop the sink, or add the columns."""
-    partition_by: PartitionBy | None = None
-    """Directories by the day or hour at which brokers stored the messages, in UTC."""
+    partition_by: str | Sequence[str] | None = ()
+    """`"day"` or `"hour"` at which brokers stored the messages, in UTC; Delta has columns as well, and Iceberg columns
+    and transforms of them. A tuple as soon as the options are made."""
     sort_by: str | Sequence[str] | None = ()
-    """Columns by which the rows of each file are sorted; a tuple as soon as the options are made."""
+    """Columns by which the rows of each file are sorted; a tuple, too."""
     written_by: WrittenBy | None = None
     """What writes the files of Parquet and Delta tables; None: what the settings say."""
     on_offset_reset: OnOffsetReset = "fail"
@@ -92,7 +92,8 @@ class SinkOptions:
     """For a format of your own: what it takes beside these."""
 
     def __post_init__(self) -> None:
-        self.sort_by, self.merge_on = _names(self.sort_by), _names(self.merge_on)
+        for name in ("partition_by", "sort_by", "merge_on"):
+            setattr(self, name, _names(getattr(self, name)))
 
 
 def _names(given: Any) -> Any:
@@ -106,8 +107,8 @@ P = ParamSpec("P")
 Declared = Callable[[Transform], Transform]
 
 
-def _typed(options: Callable[P, SinkOptions]) -> Callable[Concatenate[RocketApp, str, P], Declared]:
-    def sink(app: RocketApp, topic: str, /, *args: P.args, **options: P.kwargs) -> Declared:
+def _typed(options: Callable[P, SinkOptions]) -> Callable[Concatenate[RocketApp, str | Sequence[str], P], Declared]:
+    def sink(app: RocketApp, topic: str | Sequence[str], /, *args: P.args, **options: P.kwargs) -> Declared:
         declare: Callable[..., Declared] = app.sink  # type: ignore[attr-defined]
         return declare(topic, *args, **options)
 
@@ -116,7 +117,7 @@ def _typed(options: Callable[P, SinkOptions]) -> Callable[Concatenate[RocketApp,
 
 sink = _typed(SinkOptions)
 """`app.sink(topic, ...)` for type checkers, which do not know the methods that plugins add: the topic lands in a table,
-each message once.
+each message once. Several topics have a sink each, in tables of their own where `{topic}` stands in `table`, or in one.
 
 What it returns is a decorator for a function that takes each batch as a pyarrow.Table, in a thread, and returns the
 one to store, or None for nothing; it may be left alone. Raises SetupError for what cannot work.

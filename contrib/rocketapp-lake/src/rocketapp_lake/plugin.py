@@ -23,8 +23,10 @@ from rocketapp_lake.worker import Worker
 
 if TYPE_CHECKING:
     # Arrow takes a while to import: an app without a sink does without it.
+    from types import FrameType
+
     from rocketapp_lake.declared import Sink
-    from rocketapp_lake.options import Declared
+    from rocketapp_lake.options import Declared, Transform
     from rocketapp_lake.writer import Writer
     from rocketapp_lake.writing import BatchWriter
 
@@ -103,17 +105,33 @@ class LakePlugin:
             await worker.run(one.stop)
             worker.stop()
 
-    def _declare(self, app: RocketApp, topic: str, **options: Any) -> Declared:
+    def _declare(self, app: RocketApp, topic: str | Sequence[str], **options: Any) -> Declared:
         """`app.sink(...)`: see `rocketapp_lake.sink`."""
-        from rocketapp_lake.declared import Sink, caller_of, handler_of, held
+        from rocketapp_lake.declared import Sink, caller_of
 
         caller = caller_of(sys._getframe(1))
         place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-        sink = Sink.of(app.name, topic, options, place)
+        topics = [topic] if isinstance(topic, str) else list(topic)
+        if not topics:
+            raise SetupError(place, "no topic is named")
+        sinks = [Sink.of(app.name, one, options, place) for one in topics]
+        for sink in sinks:
+            self._add(app, sink, caller)
+
+        def decorate(function: Transform) -> Transform:
+            for sink in sinks:
+                sink.decorate(function)
+            return function
+
+        return decorate
+
+    def _add(self, app: RocketApp, sink: Sink, caller: FrameType) -> None:
+        from rocketapp_lake.declared import handler_of, held
+
         self._check(app, sink)
         try:
             subscribe = app.subscribe(
-                held(topic, sink.options.schema),
+                held(sink.topic, sink.options.schema),
                 group=sink.group,
                 tags=sink.options.tags,
                 start=sink.options.start,
@@ -121,9 +139,8 @@ class LakePlugin:
             )
             subscribe(handler_of(sink.name, caller))
         except SetupError as error:
-            raise SetupError(place, error.problem) from None
+            raise SetupError(sink.place, error.problem) from None
         self._sinks[sink.key] = sink
-        return sink.decorate
 
     def _check(self, app: RocketApp, sink: Sink) -> None:
         from rocketapp_lake.declared import problem_of

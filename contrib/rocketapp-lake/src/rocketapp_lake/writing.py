@@ -20,36 +20,41 @@ FILE_BYTES = 128 * 1024 * 1024
 
 
 STORED = "_rmq_store_ts"
-_PATTERNS = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
+TIMES = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 
 
 def partition_column(partition_by: str) -> str:
-    """Its name begins with a letter: readers pass over directories that begin with `_`."""
-    return f"rmq_{partition_by}"
+    """Of a time its name begins with a letter: readers pass over directories that begin with `_`."""
+    return f"rmq_{partition_by}" if partition_by in TIMES else partition_by
 
 
 def partitioned(rows: pa.Table, partition_by: str) -> pa.Table:
-    """With the column of the partition, in UTC: `2026-11-22` or `2026-11-22-05`.
+    """With the column of the partition; of a time, in UTC: `2026-11-22` or `2026-11-22-05`.
 
     The producer's clock would not do: one that is wrong makes a partition for each message.
     """
-    if STORED not in rows.column_names:
-        raise SinkError(f"partition_by={partition_by!r} needs the column {STORED}: the function of the sink removed it")
-    value = pc.strftime(rows[STORED], _PATTERNS[partition_by])
-    return rows.append_column(partition_column(partition_by), value)
+    needed = STORED if partition_by in TIMES else partition_by
+    if needed not in rows.column_names:
+        raise SinkError(f"partition_by={partition_by!r} needs the column {needed}: the rows do not have it")
+    if partition_by not in TIMES:
+        return rows
+    return rows.append_column(partition_column(partition_by), pc.strftime(rows[STORED], TIMES[partition_by]))
 
 
-def by_arrow(partition_by: str | None = None, sort_by: Sequence[str] = ()) -> Write:
-    """Arrow writes the files in this process: no session is started, and rows are not handed to another one."""
+def by_arrow(partition_by: Sequence[str] = (), sort_by: Sequence[str] = ()) -> Write:
+    """Arrow writes the files in this process: no session is started, and rows are not handed to another one.
+
+    `partition_by`: one time at most.
+    """
 
     def write(rows: pa.Table, directory: Path) -> None:
         rows = arranged(rows, partition_by, sort_by)
         # Spark writes every column as one that may be empty: with both, the files of a table are alike.
         rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
-        if partition_by is None:
+        if not partition_by:
             _write_files(rows, directory)
             return
-        column = partition_column(partition_by)
+        column = partition_column(partition_by[0])
         for value in pc.unique(rows[column]).to_pylist():
             part = rows.filter(pc.equal(rows[column], value)).drop_columns([column])
             _write_files(part, directory / f"{column}={value}")
@@ -66,10 +71,10 @@ def _write_files(rows: pa.Table, directory: Path) -> None:
         pq.write_table(rows.slice(start, each), place, store_schema=False)
 
 
-def arranged(rows: pa.Table, partition_by: str | None, sort_by: Sequence[str]) -> pa.Table:
-    """Sorted, with the column of the partition. Raises SinkError for rows that lack a column."""
-    if partition_by is not None:
-        rows = partitioned(rows, partition_by)
+def arranged(rows: pa.Table, partition_by: Sequence[str], sort_by: Sequence[str]) -> pa.Table:
+    """Sorted, with the columns of the partitions. Raises SinkError for rows that lack a column."""
+    for one in partition_by:
+        rows = partitioned(rows, one)
     missing = [column for column in sort_by if column not in rows.column_names]
     if missing:
         raise SinkError(f"sort_by={missing[0]!r}: the rows have the columns {', '.join(rows.column_names)}")
@@ -91,7 +96,7 @@ class BatchWriter(Protocol):
         """The app starts. What takes long goes on beside it; raises ConfigError for what cannot work."""
         ...
 
-    def write(self, partition_by: str | None, sort_by: Sequence[str]) -> Write:
+    def write(self, partition_by: Sequence[str], sort_by: Sequence[str]) -> Write:
         """What writes the files of one table."""
         ...
 

@@ -50,7 +50,11 @@ register_format("picky", picky)
         ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
         ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
         ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
-        ({"partition_by": "week"}, "partition_by='week' is unknown: give None or 'day' or 'hour'"),
+        ({"partition_by": "day"}, "partition_by= is for format='parquet' or format='delta' or format='iceberg'"),
+        ({"partition_by": "id", "format": "parquet"}, "partition_by='id': format='parquet' has 'day' or 'hour'"),
+        ({"partition_by": "bucket(4, id)", "format": "delta"}, "format='delta' has columns, 'day' and 'hour'"),
+        ({"partition_by": "no(id)", "format": "iceberg", "table": "a.b.c"}, "give a column, or a transform of one"),
+        ({"partition_by": 5, "format": "delta"}, "partition_by=5: give names of columns"),
         ({"schema": int}, "has no fields"),
         ({"on_offset_reset": "last"}, "on_offset_reset='last' is unknown: give 'fail' or 'new_epoch'"),
         ({"sort_by": "id"}, "sort_by= is for format='parquet' or format='delta' or format='iceberg'"),
@@ -134,6 +138,30 @@ def test_two_sinks_of_one_name_and_table_are_refused_with_both_places() -> None:
     sink(app, "orders", table="all", name="one")
     with pytest.raises(SetupError, match=f"the sink at {__file__}:\\d+ has the same name and table"):
         sink(app, "payments", table="./all/", name="one")
+
+
+def test_of_several_topics_each_has_a_table_of_its_own_or_all_have_one(tmp_path: Path) -> None:
+    app = RocketApp("shop", plugins=lake_plugin())
+    sink(app, ["orders", "refunds"], table=tmp_path / "{topic}", group="each", name="each")
+    sink(app, ["orders", "refunds"], table=tmp_path / "all", group="all")
+    with pytest.raises(SetupError, match="has the same name and table"):
+        sink(app, "orders", table=tmp_path / "orders", name="each", group="other")
+    with pytest.raises(SetupError, match="has the same name and table"):
+        sink(app, ["payments", "invoices"], table=tmp_path / "one", name="one")
+    with pytest.raises(SetupError, match="no topic is named"):
+        sink(app, [], table=tmp_path / "none")
+
+
+async def test_several_topics_land_in_one_table_by_one_function(shop: Shop) -> None:
+    other, topic = f"{shop.topic}-other", shop.topic
+    shop.topic = [topic, other]  # type: ignore[assignment]
+    app = shop.app(format="arrow")
+    shop.decorate(lambda batch: batch.select(["id", "_rmq_topic"]))
+    async with app:
+        await app.publish_many(topic, [Order(1, "here")])
+        await app.publish_many(other, [Order(2, "there")])
+        await shop.has(1, 2)
+    assert {(row["id"], row["_rmq_topic"]) for row in shop.rows()} == {(1, topic), (2, other)}
 
 
 def test_two_sinks_of_one_topic_and_group_are_refused_with_both_places_of_the_user() -> None:

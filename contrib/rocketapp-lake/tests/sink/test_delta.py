@@ -292,7 +292,7 @@ def test_the_first_commit_may_be_without_rows(table: Lake) -> None:
 def test_a_day_is_a_partition(tmp_path: Path) -> None:
     times = pa.array([datetime(2026, 11, day, tzinfo=UTC) for day in (21, 22)], TIMESTAMP)
     rows = rows_of(0, 1).append_column("_rmq_store_ts", times)
-    store = DeltaStore(tmp_path, "one", partition_by="day")
+    store = DeltaStore(tmp_path, "one", partition_by=["day"])
     store.commit(commit_of(store.load(), "a", {LANE: Span(0, 2)}, rows=2), rows)
     table = DeltaTable(tmp_path)
     assert table.metadata().partition_columns == ["rmq_day"]
@@ -300,6 +300,20 @@ def test_a_day_is_a_partition(tmp_path: Path) -> None:
     assert [(row["id"], row["rmq_day"]) for row in found] == [(1, "2026-11-22")]
     with pytest.raises(SinkError, match=r"is partitioned by \['rmq_day'\], and this sink writes \[\]"):
         put(DeltaStore(tmp_path, "one"), "b", 2)
+
+
+def test_a_table_has_partitions_by_its_own_columns_also_if_its_first_commit_had_no_rows(tmp_path: Path) -> None:
+    declared = pa.schema([pa.field("id", pa.int64()), pa.field("text", pa.string())])
+    store = DeltaStore(tmp_path, "one", partition_by=["id", "day"], declared=declared)
+    put(store, "a")
+    stored = pa.array([datetime(2026, 11, 22, 23, 59, tzinfo=UTC)] * 2, TIMESTAMP)
+    rows = rows_of(7, 8).append_column("_rmq_store_ts", stored)
+    store.commit(commit_of(store.load(), "b", {LANE: Span(1, 3)}, rows=2), rows)
+    table = DeltaTable(tmp_path)
+    assert table.metadata().partition_columns == ["id", "rmq_day"]
+    assert table.to_pyarrow_table(filters=[("id", "=", 7)])["text"].to_pylist() == ["row 7"]
+    with pytest.raises(SinkError, match="partition_by='region' needs the column region: the rows do not have it"):
+        put(DeltaStore(tmp_path / "other", "one", partition_by=["region"]), "a", 0)
 
 
 def test_small_files_are_put_together_and_positions_stay(table: Lake) -> None:

@@ -37,14 +37,14 @@ class SparkWriter:
             check_java(os.environ)
         self.spark.start_soon()
 
-    def write(self, partition_by: str | None, sort_by: Sequence[str]) -> Write:
+    def write(self, partition_by: Sequence[str], sort_by: Sequence[str]) -> Write:
         return by_spark(self.spark, partition_by, sort_by)
 
     def stop(self) -> None:
         self.spark.stop()
 
 
-def by_spark(spark: Spark, partition_by: str | None = None, sort_by: Sequence[str] = ()) -> Write:
+def by_spark(spark: Spark, partition_by: Sequence[str] = (), sort_by: Sequence[str] = ()) -> Write:
     """Arrow writes a file that Spark reads: that costs Spark less than rows that come from Python."""
     known: dict[str, StructType] = {}
 
@@ -58,12 +58,8 @@ def by_spark(spark: Spark, partition_by: str | None = None, sort_by: Sequence[st
         frame = frame.coalesce(files_of(rows))
         if sort_by:
             # In the order of the partitions first, as the writer would sort them itself otherwise.
-            before = [] if partition_by is None else [partition_column(partition_by)]
-            frame = frame.sortWithinPartitions(*before, *sort_by)
-        writer = frame.write
-        if partition_by is not None:
-            writer = writer.partitionBy(partition_column(partition_by))
-        writer.parquet(str(directory))
+            frame = frame.sortWithinPartitions(*map(partition_column, partition_by), *sort_by)
+        frame.write.partitionBy(*map(partition_column, partition_by)).parquet(str(directory))
         coming.unlink()
 
     return write

@@ -47,6 +47,7 @@ STANDS_FOR = {
     "group": "`app-sink-topic`",
     "bad_rows_topic": "`<table name>-bad`",
     "bad_rows_max_ratio": str(MOST_BAD),
+    "partition_by": "None",
     "sort_by": "None",
     "merge_on": "None",
     "options": "None",

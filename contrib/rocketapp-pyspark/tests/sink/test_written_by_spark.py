@@ -33,18 +33,18 @@ def test_rows_of_a_file_are_sorted_by_the_columns_that_are_given(
     rows = pa.table(
         {"a": [2, 1, 2, 1], "b": [4, 3, 2, 1], "_rmq_store_ts": pa.array([LATE, EARLY, LATE, EARLY], TIMESTAMP)}
     )
-    by_spark(Spark("local[2]", {}), partition_by, ["a", "b"])(rows, tmp_path / "out")
+    by_spark(Spark("local[2]", {}), [partition_by] if partition_by else [], ["a", "b"])(rows, tmp_path / "out")
     found = [[(row["a"], row["b"]) for row in pq.ParquetFile(file).read().to_pylist()] for file in parts(tmp_path)]
     assert found == ([[(2, 2), (2, 4)], [(1, 1), (1, 3)]] if partition_by else [[(1, 1), (1, 3), (2, 2), (2, 4)]])
 
 
 def test_rows_without_the_column_that_sorts_them_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="sort_by='b': the rows have the columns id, _rmq_store_ts"):
-        by_spark(Spark("local[2]", {}), None, ["b"])(ROWS.select(["id", "_rmq_store_ts"]), tmp_path / "out")
+        by_spark(Spark("local[2]", {}), [], ["b"])(ROWS.select(["id", "_rmq_store_ts"]), tmp_path / "out")
 
 
 def test_every_kind_of_column_is_written_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    by_spark(Spark("local[2]", {}), "day")(ROWS, tmp_path / "out")
+    by_spark(Spark("local[2]", {}), ["day"])(ROWS, tmp_path / "out")
     found = ds.dataset(tmp_path / "out", format="parquet", partitioning="hive").to_table()
     assert found.sort_by("id").select(ROWS.column_names).to_pylist() == ROWS.to_pylist()
     assert sorted(path.name for path in (tmp_path / "out").glob("rmq_*")) == [
