@@ -81,7 +81,7 @@ class PushConsumer:
 
         `sender` sends retries and dead letters. `flow_control`: one for all groups of an app, which bounds the bytes
         that they hold. `offset_store` keeps the offsets in place of the brokers. `journal`: one for all groups of a
-        process, which notes down what it has in flight. `threads(name, most)` makes the threads of one sync handler.
+        process, which notes down what it has in flight. `threads` makes those of sync handlers.
         `expected_members`: how many processes of the app join the group together (`run --workers`).
         """
         self._member, self._topics, self._client, self._tasks = member, member.topics, member.client, member.tasks

@@ -148,8 +148,8 @@ class DrivenLoop(VirtualTimeLoop):
 class CountedThreads(Threads):
     """Threads that tell their loop how many jobs run, so that virtual time waits for them."""
 
-    def __init__(self, name: str, most: int, loop: DrivenLoop) -> None:
-        super().__init__(name, most)
+    def __init__(self, loop: DrivenLoop) -> None:
+        super().__init__()
         self._loop = loop
 
     def run(self, job: Callable[[], None]) -> None:

@@ -89,7 +89,7 @@ class Stage:
                 dial=self._dial,
                 clock=self.clock,
                 random=self.random,
-                threads=lambda name, most: CountedThreads(name, most, loop),
+                threads=lambda: CountedThreads(loop),
                 read_url=self._read_url,
             ),
             plugins=(self.recorder,),

@@ -209,8 +209,8 @@ class Member(_Client):
         if self._notes is not None:
             self._notes.close()
 
-    def _threads(self, name: str, most: int) -> SimulatedThreads:
-        threads = SimulatedThreads(name, most)
+    def _threads(self) -> SimulatedThreads:
+        threads = SimulatedThreads()
         self.process.at_burial.append(threads.end)
         return threads
 

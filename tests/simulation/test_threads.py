@@ -25,7 +25,7 @@ def in_a_process(story: Callable[[Process, SimulatedThreads, list[Any]], Corouti
         process = Process("one")
 
         async def make() -> SimulatedThreads:
-            return SimulatedThreads("handler", 2)
+            return SimulatedThreads(2)
 
         threads = await process.start(make())
         process.at_burial.append(threads.end)

@@ -30,8 +30,8 @@ def block(seconds: float) -> None:
 class SimulatedThreads:
     """Stands for rocketapp.consumer.workers.threads.Threads. Make it in the context of its process."""
 
-    def __init__(self, name: str, most: int) -> None:
-        self._name, self._most = name, most
+    def __init__(self, most: int = 1000) -> None:
+        self._most = most
         self._loop = asyncio.get_running_loop()
         self.jobs: deque[Callable[[], None]] = deque()
         self.idle: list[_Thread] = []
@@ -39,7 +39,7 @@ class SimulatedThreads:
         self._threads: list[_Thread] = []
 
     def __repr__(self) -> str:
-        return f"<SimulatedThreads {self._name}: {len(self._threads)} of {self._most}, {len(self.jobs)} jobs wait>"
+        return f"<SimulatedThreads: {len(self._threads)} of {self._most}, {len(self.jobs)} jobs wait>"
 
     def run(self, job: Callable[[], None]) -> None:
         """Run it in a thread, as soon as one is free."""
@@ -47,11 +47,7 @@ class SimulatedThreads:
         if self.idle:
             self._loop.call_soon(self.idle.pop().turn)
         elif len(self._threads) < self._most:
-            self._threads.append(_Thread(self, self._loop, f"{self._name} {len(self._threads)}"))
-
-    def resize(self, most: int) -> None:
-        """At most this number from now on."""
-        self._most = most
+            self._threads.append(_Thread(self, self._loop, f"handlers {len(self._threads)}"))
 
     def stop(self) -> None:
         """Every thread ends when its job has ended."""

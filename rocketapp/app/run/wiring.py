@@ -57,7 +57,7 @@ class World:
     clock: Clock
     random: Random
     threads: MakeThreads = Threads
-    """(name, most): makes the threads of one sync handler."""
+    """Makes the threads of sync handlers."""
     read_url: ReadUrl = read_url
     journal: Journal | None = None
     """Where what is in flight is noted down, for the case that the process dies; its owner closes it."""

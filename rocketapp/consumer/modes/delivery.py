@@ -127,7 +127,7 @@ class ModeContext:
     attempts: FailedAttempts
     """Of messages that are tried again in place."""
     threads: MakeThreads = Threads
-    """`threads(name, most)` makes the threads of a sync handler."""
+    """Makes the threads of sync handlers."""
     journal: Journal | None = None
     """Where workers note down what they have in flight; None: nowhere."""
     forwarding: Forwarding | None = None

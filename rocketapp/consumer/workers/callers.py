@@ -12,7 +12,7 @@ from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.in_threads import ThreadWorkers
 from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.consumer.workers.run import Run
-from rocketapp.consumer.workers.threads import MakeThreads, ThreadPool
+from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 
@@ -21,14 +21,12 @@ class Callers:
     """Makes the callers of handlers, and the workers that walk through their runs."""
 
     def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
-        """`threads(name, most)` makes threads. `journal`: where workers note down what they have in flight."""
+        """`threads` makes those of sync handlers. `journal`: where workers note down what they have in flight."""
         self._observe, self._pauses, self._journal = member.observe, member.pauses, journal
         self._make_threads = threads
         self.tasks: Tasks = Tasks(member.observe)
         self._on_loop = LoopWorkers(self.tasks, journal, self.submit)
-        self._threads: ThreadPool | None = None
         self._in_threads: ThreadWorkers | None = None
-        self._most_threads = 0
         self._all: list[Caller] = []
         self._times = 1
         """How many times their concurrency they run at once, up to the most of each."""
@@ -47,18 +45,13 @@ class Callers:
 
     def one(self, handler: Handler) -> Caller:
         """Make the caller of one more handler."""
-        workers = self._on_loop if handler.subscription.is_async else self._workers_in_threads(handler)
+        workers = self._on_loop if handler.subscription.is_async else self._workers_in_threads()
         self._all.append(Caller(handler, self._pauses, workers))
         return self._all[-1]
 
-    def _workers_in_threads(self, handler: Handler) -> ThreadWorkers:
-        about = handler.subscription
-        self._most_threads += max(about.concurrency, about.concurrency_most)
-        if self._threads is None or self._in_threads is None:
-            self._threads = self._make_threads("handlers", self._most_threads)
-            self._in_threads = ThreadWorkers(self._threads, self._observe, self._journal, self.submit)
-        else:
-            self._threads.resize(self._most_threads)
+    def _workers_in_threads(self) -> ThreadWorkers:
+        if self._in_threads is None:
+            self._in_threads = ThreadWorkers(self._make_threads(), self._observe, self._journal, self.submit)
         return self._in_threads
 
     def submit(self, run: Run) -> None:
@@ -94,11 +87,7 @@ class Callers:
     def _resize(self, caller: Caller) -> None:
         about = caller.handler.subscription
         concurrency = self._paces.get(id(caller), about.concurrency)
-        most = max(concurrency, min(concurrency * self._times, about.concurrency_most))
-        if self._threads is not None and not about.is_async:
-            self._most_threads += max(0, most - max(caller.most, about.concurrency_most))
-            self._threads.resize(self._most_threads)
-        caller.resize(most)
+        caller.resize(max(concurrency, min(concurrency * self._times, about.concurrency_most)))
 
     def collect(self) -> None:
         """See to what threads have done since the last time."""

@@ -13,6 +13,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -71,11 +72,8 @@ class ThreadWorkers:
         """Guards the runs, what is parked, and who is active: taken once per stint."""
         self._ready = Ready(self._leave, self._leave)
         self._workers: list[_Worker] = []
-        self._ended: deque[tuple[Run, Taker, Any, object, bool]] = deque()
-        self._returned: deque[Run] = deque()
-        """Runs in order without a result to report."""
-        self._left: deque[Run] = deque()
-        """Runs that are to be looked at on the loop: nothing of them may start in a thread now."""
+        self._reports: deque[tuple[Run, bool, Callable[[], None]]] = deque()
+        """What the loop is to be told of runs, and whether a thread gives the run back with it."""
         self._collecting = self._is_stopped = False
         self._looking: asyncio.TimerHandle | None = None
         self._reported = False
@@ -226,7 +224,7 @@ class ThreadWorkers:
     def _leave(self, run: Run) -> None:
         """In the thread or on the loop, with the lock: nothing of this run may start in a thread now."""
         if run.lease is not None or run.items:
-            self._left.append(run)
+            self._reports.append((run, False, partial(self._left, run)))
             self._collect_soon()
 
     def _stint(self, worker: _Worker) -> None:
@@ -240,7 +238,7 @@ class ThreadWorkers:
             is_told = self._one_by_one(worker, run, run.lease, most)
             worker.taker.caller.release()
             if not is_told:
-                self._returned.append(run)
+                self._reports.append((run, True, run.returned))
         else:
             self._side_by_side(worker, run, most)
             worker.taker.caller.release()
@@ -273,7 +271,7 @@ class ThreadWorkers:
                     if result is None and is_plain and not raised:
                         append(pair)
                     else:
-                        self._ended.append((run, taker, item, result, raised))
+                        self._reports.append((run, False, partial(run.ended, taker, item, result, raised)))
                     worker.item = None
                     if not self._collecting:
                         self._collect_soon()
@@ -306,7 +304,7 @@ class ThreadWorkers:
                     worker.item = None
                     at = now()
                     if result is not None or raised or not is_plain or run.starts_nothing or at >= lease.certain_until:
-                        self._ended.append((run, taker, item, result, raised))
+                        self._reports.append((run, True, partial(run.ended, taker, item, result, raised)))
                         return True
                     append(pair)
                     if not self._collecting:
@@ -344,31 +342,28 @@ class ThreadWorkers:
     def collect(self) -> None:
         """What the threads have done since the last time."""
         self._collecting = False
-        # Counted first: what threads put down from now on is not acknowledged yet.
-        ended, returned, left = len(self._ended), len(self._returned), len(self._left)
+        count = len(self._reports)  # before: what threads put down from now on is not acknowledged yet
         for worker in self._workers:
             self._acknowledge(worker)
-        for _ in range(ended):
-            run, taker, item, result, raised = self._ended.popleft()
-            self._is_back(run)
-            self._report(run, run.ended, taker, item, result, raised)
-        for _ in range(returned):
-            run = self._returned.popleft()
-            self._is_back(run)
-            self._report(run, run.returned)
-        for _ in range(left):
-            run = self._left.popleft()
-            if not run.items or run.starts_nothing:
-                self._report(run, run.returned)
-            elif run.items[0][0].caller.workers is not self or not run.is_of_many:
-                self._pass_on(run)
-            else:
-                self._report(run, run.split)
+        for _ in range(count):
+            run, is_back, report = self._reports.popleft()
+            if is_back:
+                with self._lock:
+                    run.walkers -= 1
+            try:
+                report()
+            except Exception as error:
+                run.failed(error)
+                raise
 
-    def _is_back(self, run: Run) -> None:
-        if run.lease is not None:
-            with self._lock:
-                run.walkers -= 1
+    def _left(self, run: Run) -> None:
+        """Nothing of this run may start in a thread now."""
+        if not run.items or run.starts_nothing:
+            run.returned()
+        elif run.items[0][0].caller.workers is not self or not run.is_of_many:
+            self._pass_on(run)
+        else:
+            run.split()
 
     def _acknowledge(self, worker: _Worker) -> None:
         finished = worker.finished
@@ -382,13 +377,6 @@ class ThreadWorkers:
                 return
             if not part:
                 finished.popleft()
-
-    def _report(self, run: Run, report: Callable[..., None], *arguments: object) -> None:
-        try:
-            report(*arguments)
-        except Exception as error:
-            run.failed(error)
-            raise
 
 
 def _next(items: deque[Pair], taker: Taker) -> Pair | None:

@@ -15,10 +15,9 @@ from typing import Protocol
 
 
 class Threads:
-    """At most `most` threads, started as needed."""
+    """As many threads as there were jobs at once: whoever has jobs bounds them."""
 
-    def __init__(self, name: str, most: int) -> None:
-        self._name, self._most = name, most
+    def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._outstanding = 0
@@ -26,7 +25,7 @@ class Threads:
         self._threads: list[threading.Thread] = []
 
     def __repr__(self) -> str:
-        return f"<Threads {self._name}: {len(self._threads)} of {self._most}, {self._outstanding} jobs>"
+        return f"<Threads: {len(self._threads)}, {self._outstanding} jobs>"
 
     def run(self, job: Callable[[], None]) -> None:
         """Run the job in a thread as soon as one is free. The job itself reports to the loop.
@@ -34,14 +33,13 @@ class Threads:
         Raises RuntimeError when the system has no thread for it; the job is not run then.
         """
         with self._lock:
-            if self._outstanding >= len(self._threads) < self._most:
+            if self._outstanding >= len(self._threads):
                 self._start_one()
             self._outstanding += 1
         self._jobs.put(job)
 
     def _start_one(self) -> None:
-        name = f"{self._name} {len(self._threads)}"
-        thread = threading.Thread(target=self._main, name=name, daemon=True)
+        thread = threading.Thread(target=self._main, name=f"handlers {len(self._threads)}", daemon=True)
         try:
             thread.start()
         except RuntimeError:
@@ -49,10 +47,6 @@ class Threads:
                 raise
             return  # the other threads run the job
         self._threads.append(thread)
-
-    def resize(self, most: int) -> None:
-        """At most this number is started from now on; those that are there stay."""
-        self._most = most
 
     def stop(self) -> None:
         """Every thread ends when its job has ended."""
@@ -75,14 +69,10 @@ class Threads:
 
 
 class ThreadPool(Protocol):
-    """What executors need of threads: the simulation puts its own in their place."""
+    """What workers need of threads: the simulation puts its own in their place."""
 
     def run(self, job: Callable[[], None]) -> None:
         """Run the job in a thread; raises RuntimeError when it cannot have a thread."""
-        ...
-
-    def resize(self, most: int) -> None:
-        """At most this number of threads is started from now on."""
         ...
 
     def stop(self) -> None:
@@ -94,5 +84,5 @@ class ThreadPool(Protocol):
         ...
 
 
-MakeThreads = Callable[[str, int], ThreadPool]
-"""Makes the threads of sync handlers: called with their name and how many there may be at most."""
+MakeThreads = Callable[[], ThreadPool]
+"""Makes the threads of the sync handlers of one consume mode."""

@@ -290,8 +290,8 @@ def test_a_slow_sync_handler_lets_other_queues_have_their_turn_after_a_second() 
     async def main() -> None:
         made: list[SimulatedThreads] = []
 
-        def make(name: str, most: int) -> SimulatedThreads:
-            made.append(SimulatedThreads(name, most))
+        def make() -> SimulatedThreads:
+            made.append(SimulatedThreads())
             return made[-1]
 
         bench = Bench(call, threads=make, is_async=False, concurrency=1)
