@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, inf
 
 from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.member import Member
@@ -75,8 +75,8 @@ class Session:
     """When the offset was read last, because the session began or the queue was idle."""
     writes_from: float = 0.0
     """Until then nothing is written while the session is careful."""
-    told_broker: int = 0
-    """Where a store of another kind keeps the offsets: what the broker has heard of them."""
+    prompted_for: float = inf
+    """When it is committed between the regular rounds."""
     is_fresh: bool = field(init=False)
     """Without a lease: nothing was committed since the session began."""
     confirmed: int | None = field(init=False)
@@ -185,11 +185,6 @@ class Committer:
         self._interval = member.config.commit_interval
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
-        self._prompted: dict[Session, tuple[float, int]] = {}
-        """When they are to be committed between the regular rounds, and the offset that has to be told by then."""
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        """When it is due. uvloop returns a handle that does not say it for a time that is over."""
         self._due: dict[Session, None] = {}
         self._round_at = self._loop.time() + self._interval
         self._look_at = 0.0
@@ -223,7 +218,6 @@ class Committer:
         if self.sessions.get(queue) is session:
             del self.sessions[queue]
             self._fencing.forget(queue)
-            self._prompted.pop(session, None)
 
     def session_of(self, process_queue: ProcessQueue[Message]) -> Session | None:
         """The session that this process queue belongs to; None when it is over."""
@@ -238,9 +232,7 @@ class Committer:
         if session is None or self._member.broadcast:
             return None
         if not self._store.travels:
-            # What the store holds and the broker has not heard yet.
-            stored = session.confirmed
-            return None if stored is None or stored <= session.told_broker else stored
+            return session.confirmed  # what the store holds
         if session.is_careful(self._loop.time()):
             if self._wants_careful_commit(session):
                 self.commit_soon(session)
@@ -253,11 +245,8 @@ class Committer:
     def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:
         """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
         session = self.session_of(process_queue) if offset else None
-        if session is not None and offset is not None:
-            if self._store.travels:
-                session.confirmed = offset
-            else:
-                session.told_broker = offset
+        if session is not None and offset is not None and self._store.travels:
+            session.confirmed = offset
 
     # What the loop is told.
 
@@ -272,38 +261,21 @@ class Committer:
         self._news.set()
 
     def prompt(self, session: Session) -> None:
-        """Messages of an orderly queue were finished, or the time to tell earlier ones is over."""
+        """Messages of an orderly queue were finished: unless a pull takes their offset along, it is told after a moment."""
         process_queue = session.process_queue
-        offset = process_queue.commit_offset
-        if offset <= session.sent:
+        unsent = process_queue.commit_offset - session.sent
+        if unsent <= 0:
             return
         wait = RUN_PATIENCE if len(process_queue) else IDLE_PATIENCE
-        at = self._loop.time() + (PULL_PATIENCE if offset - session.sent >= BATCH else wait)
-        known = self._prompted.get(session)
-        if known is None or known[1] <= session.sent or known[0] > at:
-            self._prompted[session] = at, offset
-            self._fire_at(at)
+        at = self._loop.time() + (PULL_PATIENCE if unsent >= BATCH else wait)
+        if at < session.prompted_for:
+            session.prompted_for = at
+            self._loop.call_at(at, self._prompted, session)
 
-    def _fire(self) -> None:
-        """Commits that no pull took along are due."""
-        self._timer, now = None, self._loop.time()
-        for session, (at, offset) in list(self._prompted.items()):
-            if at <= now:
-                del self._prompted[session]
-                if session.sent < offset:
-                    self.commit_soon(session)
-                else:
-                    self.prompt(session)
-        if self._prompted:
-            self._fire_at(min(at for at, _ in self._prompted.values()))
-
-    def _fire_at(self, due: float) -> None:
-        if self._timer is not None:
-            if self._timer_at <= due:
-                return
-            self._timer.cancel()
-        self._timer = self._loop.call_at(due, self._fire)
-        self._timer_at = due
+    def _prompted(self, session: Session) -> None:
+        session.prompted_for = inf
+        if session.process_queue.commit_offset > session.sent:
+            self.commit_soon(session)
 
     # The loop.
 
