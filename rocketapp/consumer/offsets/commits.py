@@ -4,8 +4,8 @@ A commit belongs to a session. Neither a closed process queue, nor an uncertain 
 commits anything. Each broker has a committer, so that one that does not answer holds up nothing but its own queues. In
 this order: uncertain queues are looked at, then what is due is committed. An offset never goes back: where another
 member may go on with a queue, or a previous owner may have committed late, the stored offset is read before ours is
-written. The offset of an idle queue is read again once a minute: a commit of a member that left, held up by the
-network, may have lowered it.
+written. Only a commit that the network held up for longer than a member was away can lower it, and a kill then repeats
+what lies above.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import ceil, inf
+from math import inf
 
 from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.member import Member
@@ -37,8 +37,6 @@ _READ_BACK = 4
 _CAREFUL_INTERVAL, _CAREFUL_SHARE = 0.1, 0.002
 """Least seconds between two commits of a session that reads before it writes, outside the regular rounds: at all, and
 for each queue of the broker, so that many queues do not keep it busy with questions."""
-_READ_AGAIN = 60.0
-"""Seconds until the offset of an idle queue is read again."""
 _LET_OTHERS_WRITE = 0.3
 """Seconds for which a careful session writes nothing after its queue was uncertain. A previous owner that could not
 reach the broker either writes its last offset in the same instant, and may have read when we read."""
@@ -72,7 +70,7 @@ class Session:
     is_ending: bool = False
     """It is being given away: a successor may go on with it at any time."""
     read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
-    """When the offset was read last, because the session began or the queue was idle."""
+    """When the offset was read last."""
     writes_from: float = 0.0
     """Until then nothing is written while the session is careful."""
     prompted_for: float = inf
@@ -261,7 +259,7 @@ class Committer:
         self._news.set()
 
     def prompt(self, session: Session) -> None:
-        """Messages of an orderly queue were finished: unless a pull takes their offset along, it is told after a moment."""
+        """Messages of an orderly queue were finished: commit soon, unless a pull takes the offset along."""
         process_queue = session.process_queue
         unsent = process_queue.commit_offset - session.sent
         if unsent <= 0:
@@ -306,10 +304,7 @@ class Committer:
         if now >= self._round_at:
             self._round_at = now + self._interval
             due = list(self.sessions.values())
-            await self.commit_all(due)
-            await self._read_idle(now)
-        else:
-            await self.commit_all(due)
+        await self.commit_all(due)
 
     async def commit_all(self, sessions: Iterable[Session]) -> None:
         """Commit news, all queues at once. What cannot be sent stays for the next round."""
@@ -390,29 +385,6 @@ class Committer:
         session.confirmed = stored
         session.is_from_slave = False
         return True
-
-    async def _read_idle(self, now: float) -> None:
-        """Read the offsets of some idle queues; commit anew what is lower than it was."""
-        if not self._store.is_connected(self._broker_name):
-            return
-        idle = [session for session in self.sessions.values() if self._is_idle(session, now)]
-        # Never all at once: every round reads its share of the minute.
-        idle = idle[: ceil(len(self.sessions) * self._interval / _READ_AGAIN)]
-        for session in idle:
-            session.read_at = now
-        await asyncio.gather(*(self.verify(session, is_early=session.is_careful(now)) for session in idle))
-        await self.commit_all(idle)
-
-    def _is_idle(self, session: Session, now: float) -> bool:
-        """Whether it has nothing to do or to commit, and its offset was not read for a minute."""
-        return (
-            now >= session.read_at + _READ_AGAIN
-            and not len(session.process_queue)
-            and not session.is_ending
-            and self._fencing.may_commit(session.queue, now)
-            and (session.lease is None or session.lease.held(now))
-            and self._unsent(session) is None
-        )
 
     def _give_up(self, session: Session) -> None:
         if not session.is_ending:

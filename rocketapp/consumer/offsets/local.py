@@ -153,8 +153,7 @@ class LocalOffsets(GroupOffsets):
     ) -> int | None:
         """How far this member is done; None when it is not known.
 
-        What could not be written is written now if it can be: idle queues and those that end are looked at, and commit
-        nothing more.
+        What could not be written is written now if it can be: queues that end are looked at, and commit nothing more.
         """
         if self._has_failed and self._path is not None:
             with contextlib.suppress(RequestTimeoutError):
