@@ -21,7 +21,7 @@ from rocketapp.client.calls.send import send_back
 from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.limits import Limits
-from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, SetupError, TransportError
+from rocketapp.errors import BrokerError, ConnectionLostError, KeysRefused, RocketAppError, SetupError, TransportError
 from rocketapp.model.event import ReadFromSlave
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
@@ -44,6 +44,27 @@ _ASSIGNED_TIMEOUT = 3.0
 """Seconds that a broker may take to share out a topic (Java: the same)."""
 _MEMBERS_TIMEOUT = 1.0
 """Seconds that a list of members may take: one that comes later is out of date."""
+
+# What a request for messages may be answered with.
+LOST_DELAY = 0.1
+"""Seconds until one whose connection was lost is sent again: dialling has waits of its own."""
+LOST_PATIENCE = 1.0
+"""Seconds that a queue may be without its broker before it is told."""
+_BUSY_DELAY, _FULL_DELAY = 0.02, 1.0
+"""Seconds to wait for a broker that is busy, and for one that holds too many requests (Java: the same)."""
+BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
+_UNKNOWN_TO_BROKER = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+"""The broker does not know our group, our subscription or its SQL filter (yet): a heartbeat mends it."""
+_WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
+"""The topic or the queue is not there (any more): the route may have changed."""
 
 
 class AnotherQueueError(Exception):
@@ -128,12 +149,16 @@ class Slaves:
 
     def connection(self, broker_name: str) -> Connection | None:
         """The connection to a slave, if the master is not connected and a slave is."""
-        copies = self._client.copies(broker_name)
-        master = copies.get(MASTER_ID)
-        if master is not None and self._client.living_connection(master) is not None:
+        if self.is_master_connected(broker_name):
             return None
+        copies = self._client.copies(broker_name)
         living = (self._client.living_connection(copies[one]) for one in self._ids(broker_name))
         return next((connection for connection in living if connection is not None), None)
+
+    def is_master_connected(self, broker_name: str) -> bool:
+        """Whether there is a living connection to the master."""
+        master = self._client.broker_address(broker_name)
+        return master is not None and self._client.living_connection(master) is not None
 
     def is_new_stand_in(self, broker_name: str) -> bool:
         """Whether a slave stands in that did not at the last call: it may not know all members yet."""
@@ -148,11 +173,6 @@ class Slaves:
         route = self._client.routes.get(queue.topic)
         broker = None if route is None else route.broker(queue.broker_name)
         return None if broker is None or broker.master is not None else self.connection(queue.broker_name)
-
-    def is_master_back(self, broker_name: str) -> bool:
-        """Whether the master is connected (again)."""
-        master = self._client.broker_address(broker_name)
-        return master is not None and self._client.living_connection(master) is not None
 
     def begin(self, queue: MessageQueue, broker_id: int) -> None:
         """This queue is read from a slave. Told once per broker."""
@@ -207,8 +227,7 @@ class Brokers(GroupOffsets):
 
     def is_connected(self, broker_name: str) -> bool:
         """Whether there is a living connection to its master."""
-        address = self._client.broker_address(broker_name)
-        return address is not None and self._client.living_connection(address) is not None
+        return self.slaves.is_master_connected(broker_name)
 
     async def connection(self, broker_name: str, *, dial: bool = True) -> Connection:
         """A connection to the master; with `dial` False TransportError unless there is one already."""
@@ -385,6 +404,22 @@ class Brokers(GroupOffsets):
             except RocketAppError as error:
                 problem = error
         raise problem
+
+    def pause_after(self, error: RocketAppError, topic: str) -> float:
+        """Seconds until a request for messages that failed is sent again; what else may help is done."""
+        delay = self._config.pull_retry_delay
+        if isinstance(error, ConnectionLostError):
+            return min(LOST_DELAY, delay)
+        code = error.code if isinstance(error, BrokerError) else None
+        if code in BUSY:
+            return min(_BUSY_DELAY, delay)
+        if code == ResponseCode.POLLING_FULL:
+            return _FULL_DELAY
+        if code in _UNKNOWN_TO_BROKER:
+            self.heartbeat_soon()
+        if code in _WRONG_BROKER:
+            self._client.routes.refresh_soon(topic)
+        return delay
 
     def brokers_of(self, topic: str) -> list[str]:
         """Names of the brokers that hold the topic, in a random order."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
@@ -17,7 +17,8 @@ from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.stalls import StallReasons
-from rocketapp.model.event import Observe
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.snapshot import HandlerStats
@@ -30,6 +31,9 @@ from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
     from rocketapp.state.pop_queue import PopQueue
+
+TRY_AGAIN = 1.0
+"""Seconds until a session that could not begin is tried again."""
 
 
 class Member:
@@ -110,8 +114,9 @@ class Member:
 class Owned:
     """One owned queue, from the moment it is acquired until it has been given back: an assignment, pulled or popped."""
 
-    def __init__(self, queue: MessageQueue) -> None:
+    def __init__(self, queue: MessageQueue, member: Member) -> None:
         self.queue: MessageQueue = queue
+        self._member: Member = member
         self.process_queue: ProcessQueue[Message] | None = None
         """Of the present session; None between two sessions."""
         self.popped: PopQueue[Message] | None = None
@@ -120,6 +125,8 @@ class Owned:
         """Once it has been given back: whether everything that was started has been finished and committed."""
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._cut: asyncio.Future[bool] = self._loop.create_future()
+        """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
 
     @property
     def ended(self) -> asyncio.Future[None]:
@@ -132,7 +139,31 @@ class Owned:
         return self._ended.done()
 
     async def run(self) -> None:
-        """Consume it; returns when it has been given back."""
+        """Consume it, one session after the other; returns when it has been given back."""
+        member = self._member
+        member.client.routes.hold_broker(self.queue.broker_name)
+        try:
+            await self._wait(member.begun)
+            while not self.is_ending:
+                try:
+                    await self._session()
+                except RocketAppError as error:
+                    member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
+                    await self._wait(timeout=TRY_AGAIN)
+                except Exception as error:
+                    # A bug here must not end the consumption of this queue without a word.
+                    member.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
+                    await self._wait(timeout=TRY_AGAIN)
+        finally:
+            member.stalls.forget(self.queue)
+            member.client.routes.release_broker(self.queue.broker_name)
+
+    async def _wait(self, *others: asyncio.Future[Any], timeout: float | None = None) -> None:
+        """Until one of them is done, the time is over, or the queue is to be given back."""
+        await asyncio.wait([*others, self._ended], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _session(self) -> None:
+        """Consume it for one session. Raises RocketAppError when it cannot begin."""
 
     def end(self) -> None:
         """Give it back; what was started may finish."""
@@ -141,6 +172,11 @@ class Owned:
 
     def cut(self) -> None:
         """Wait for no handler any more: what still runs is lost."""
+        self._wait_no_longer(True)
+
+    def _wait_no_longer(self, is_cut: bool) -> None:
+        if not self._cut.done():
+            self._cut.set_result(is_cut)
 
     def limits_changed(self) -> None:
         """Other limits hold for what it pulls."""

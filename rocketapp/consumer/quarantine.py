@@ -68,8 +68,6 @@ class QueueQuarantine:
         """The turns of the whole process, which all its groups share."""
         self._turns: dict[int, _Turn] = {}
         """By offset, those of this session that wait, have their turn, or are late."""
-        self._dead: list[Message] = []
-        """Those whose dead letter is not stored yet."""
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -100,20 +98,10 @@ class QueueQuarantine:
 
     def lift_when_finished(self, message: Message) -> None:
         """Its dead letter is under way: until that is stored, the next owner must not call its handler either."""
-        self._dead.append(message)
-        self._process_queue.watch(self._look_at_dead)
-        self._look_at_dead()
-
-    def _look_at_dead(self) -> None:
-        if self._process_queue.closed:
-            return
-        left = [message for message in self._dead if self._process_queue.holds(message)]
-        for message in self._dead:
-            if message not in left:
-                self.lift(message.offset)
-        self._dead = left
-        if not left:
-            self._process_queue.unwatch(self._look_at_dead)
+        if self._process_queue.holds(message):
+            self._process_queue.when_finished[message.offset] = partial(self.ended, message)
+        else:
+            self.ended(message)
 
     # Turns.
 
@@ -156,7 +144,6 @@ class QueueQuarantine:
 
     def give_up(self) -> list[Message]:
         """The queue is given back: those that have not had their turn. Others run on."""
-        self._dead.clear()  # from now on messages leave the queue without an end
         turns, self._turns = self._turns, {}
         self._pauses.unwatch(EVERY, self._go_on)
         waiting = [turn.message for turn in turns.values() if turn.is_waiting]

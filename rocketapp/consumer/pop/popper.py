@@ -13,33 +13,27 @@ from typing import NamedTuple
 
 from rocketapp.client.calls import pop
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.brokers import LOST_PATIENCE
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.popped import PopDelivery
 from rocketapp.consumer.pop.acks import Invisibility
 from rocketapp.consumer.pull.flow import Gate, QueueFlow
-from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RocketAppError, TransportError
+from rocketapp.errors import ProtocolError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Handle
 from rocketapp.state.pop_queue import AGAIN, RENEW_AT, HandOut, PopQueue, hidden_since
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.pop import FROM_FIRST, OF_TOPIC, PopRequest, PopResponse, handle_in
 
-_BUSY_DELAY, _FULL_DELAY = 0.02, 1.0
-"""Seconds to wait for a broker that is busy, and for one that holds too many requests (Java: the same)."""
-_LOST_DELAY, _LOST_PATIENCE = 0.1, 1.0
-"""Seconds until a request whose connection was lost is sent again, and until it is told that the broker is away."""
 _ANSWER_TIME = 1.0
 """Seconds after which a request that was not answered is held by a broker that has nothing."""
 _ANSWER_LATE = 10.0
 """Seconds that an answer may be late (Java: the same)."""
 _KNOWS_SUSPEND = 513
 """Version of a broker (V5_5_0 in Java's MQVersion) from which a message that is given back has no attempt more."""
-_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
-_WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
 
 
 class Coming(NamedTuple):
@@ -91,8 +85,9 @@ class Popper:
             try:
                 await self._pop_on()
             except RocketAppError as error:
-                self.gate.stops(f"pop failed: {error}", "pop failed", self._patience(error))
-                await asyncio.sleep(self._delay(error))
+                patience = LOST_PATIENCE if isinstance(error, TransportError) else 0.0
+                self.gate.stops(f"pop failed: {error}", "pop failed", patience)
+                await asyncio.sleep(self._member.brokers.pause_after(error, self._about.topic))
             except Exception as error:
                 # A bug must not stop the topic for good without a report.
                 self._member.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
@@ -120,24 +115,6 @@ class Popper:
                     problem = f"{type(error).__name__}: {error}"
                     self._member.observe(LoopFailed(f"look for retries of {self._about}", problem))
                     await asyncio.sleep(AGAIN)
-
-    def _patience(self, error: RocketAppError) -> float:
-        return _LOST_PATIENCE if isinstance(error, TransportError) else 0.0
-
-    def _delay(self, error: RocketAppError) -> float:
-        delay = self._config.pull_retry_delay
-        if isinstance(error, ConnectionLostError):
-            return min(_LOST_DELAY, delay)
-        if isinstance(error, BrokerError):
-            if error.code in _BUSY:
-                return min(_BUSY_DELAY, delay)
-            if error.code == ResponseCode.POLLING_FULL:
-                return _FULL_DELAY
-            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
-                self._member.brokers.heartbeat_soon()
-            if error.code in _WRONG_BROKER:
-                self._member.client.routes.refresh_soon(self._about.topic)
-        return delay
 
     async def _pop_on(self) -> None:
         while True:

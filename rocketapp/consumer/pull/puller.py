@@ -16,17 +16,16 @@ from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
-from rocketapp.consumer.brokers import AnotherQueueError, Slaves
+from rocketapp.consumer.brokers import BUSY, LOST_DELAY, LOST_PATIENCE, AnotherQueueError, Slaves
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Committer
 from rocketapp.consumer.pull.flow import Gate, QueueFlow
-from rocketapp.errors import BrokerError, ConnectionLostError, RequestTimeoutError, RocketAppError, TransportError
+from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction, begin_anew, correct
-from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
 
@@ -50,28 +49,10 @@ class Decodes(Protocol):
     decode: Decode
 
 
-_BUSY_DELAY = 0.02
-"""Seconds to wait for a broker that is busy (Java: PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL)."""
-_LOST_DELAY = 0.1
-"""Seconds until a pull whose connection was lost is tried again: dialling has waits of its own."""
-_LOST_PATIENCE = 1.0
-"""Seconds that a queue may be without its broker before it is told."""
 _ANSWER_TIME = 1.0
 """Seconds after which a pull that was not answered is held by a broker that works."""
 PULL_EXPIRES = 120.0
 """Seconds without a pull, though nothing forbids one, after which the loop counts as dead (Java: pullMaxIdleTime)."""
-_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
-_UNKNOWN_TO_BROKER = frozenset(
-    {
-        ResponseCode.SUBSCRIPTION_NOT_EXIST,
-        ResponseCode.SUBSCRIPTION_NOT_LATEST,
-        ResponseCode.FILTER_DATA_NOT_EXIST,
-        ResponseCode.FILTER_DATA_NOT_LATEST,
-    }
-)
-"""The broker does not know our group, our subscription or its SQL filter (yet): a heartbeat mends it."""
-_WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
-"""The topic or the queue is not there (any more): the route may have changed."""
 _SILENT_FOR = 30.0
 """Seconds for which a slave is read in place of a master that did not answer although it is connected."""
 
@@ -145,7 +126,7 @@ class Puller:
                 raise
             except RocketAppError as error:
                 is_instead = self._copy.is_instead
-                patience = _LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
+                patience = LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
                 also = "its master cannot be reached, and its slave says: " if is_instead else ""
                 self.gate.stops(f"pull failed: {also}{error}", "pull failed", patience)
                 await asyncio.sleep(self._delay(error))
@@ -166,23 +147,17 @@ class Puller:
         else:
             broker_name, first = process_queue.message_queue.broker_name, result.min_offset
             reason = f"pull failed: the slave of {broker_name} has no messages before offset {first}"
-            self.gate.stops(reason, "slave", _LOST_PATIENCE)
+            self.gate.stops(reason, "slave", LOST_PATIENCE)
         self._copy.answered(result)
 
     def _delay(self, error: RocketAppError) -> float:
         """Seconds until the next try, and what else may help."""
         delay, was_instead = self._member.config.pull_retry_delay, self._copy.is_instead
-        if self._copy.failed(error) or isinstance(error, ConnectionLostError):
-            return min(_LOST_DELAY, delay)
-        if isinstance(error, BrokerError):
-            if error.code in _BUSY and not was_instead:
-                # A slave that may not be read says the same, and goes on saying it.
-                return min(_BUSY_DELAY, delay)
-            if error.code in _UNKNOWN_TO_BROKER:
-                self._member.brokers.heartbeat_soon()
-            if error.code in _WRONG_BROKER:
-                self._member.client.routes.refresh_soon(self._queue.message_queue.topic)
-        return delay
+        if self._copy.failed(error):
+            return min(LOST_DELAY, delay)
+        if was_instead and isinstance(error, BrokerError) and error.code in BUSY:
+            return delay  # a slave that may not be read says the same, and goes on saying it
+        return self._member.brokers.pause_after(error, self._queue.message_queue.topic)
 
     async def _pull_on(self) -> Correction:
         try:
@@ -320,7 +295,7 @@ class _Copy:
         if not self.is_instead:
             # A slave that calls an offset illegal may be behind: the master decides.
             self._next_id = MASTER_ID if result.status == "illegal" else result.suggested_broker_id
-        elif self._now() >= self._master_from and self._slaves.is_master_back(self._queue.broker_name):
+        elif self._now() >= self._master_from and self._slaves.is_master_connected(self._queue.broker_name):
             self.to_master()
         else:
             self._slaves.begin(self._queue, self._asked_id)

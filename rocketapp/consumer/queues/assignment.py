@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from rocketapp.consumer.member import Member, Owned
+from rocketapp.consumer.member import TRY_AGAIN, Member, Owned
 from rocketapp.consumer.modes.delivery import Delivery, Mode
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits, Session
@@ -21,7 +21,6 @@ from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.consumer.rollout.forward import Forwarding
-from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
@@ -30,8 +29,6 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.wire.record import Message
 
-_TRY_AGAIN = 1.0
-"""Seconds until a session that could not begin is tried again."""
 _AT_ONCE = 0.02
 """Seconds after which handlers that run are not about to end."""
 _COMMIT_AGAIN = 0.5
@@ -101,16 +98,14 @@ class Assignment(Owned):
 
     def __init__(self, group: Assignments, queue: MessageQueue, mode: Mode, *, handed_over: bool) -> None:
         """`handed_over`: another member lives, and may still be finishing what it started."""
-        super().__init__(queue)
-        self._group, self._member, self._mode = group, group.member, mode
+        super().__init__(queue, group.member)
+        self._group, self._mode = group, mode
         self._committer = group.commits.of(queue.broker_name)
         self._topics, self._pauses_of = [queue.topic], queue.topic
         if is_retry_topic(queue.topic):
             # Messages of several topics come back in one queue: it is pulled while one of them is not paused.
             self._topics, self._pauses_of = [topic.topic for topic in self._member.topics], EVERY
         self._handed_over = self._is_contested = handed_over
-        self._cut: asyncio.Future[bool] = self._loop.create_future()
-        """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
         self._cutting: asyncio.TimerHandle | None = None
         self._starts_no_more = False
         self._moved: asyncio.Future[Correction] = self._loop.create_future()
@@ -190,45 +185,13 @@ class Assignment(Owned):
         elif self._silent_since is None:
             # This process may have stood still: the pull loop gets its turn before the next look.
             self._silent_since = self._loop.time()
-        elif self._loop.time() >= self._silent_since + _TRY_AGAIN and not self._silent.done():
+        elif self._loop.time() >= self._silent_since + TRY_AGAIN and not self._silent.done():
             self._silent.set_result(None)
-
-    def cut(self) -> None:
-        """Wait for no handler any more: what still runs is lost."""
-        self._wait_no_longer(True)
-
-    def _wait_no_longer(self, is_cut: bool) -> None:
-        if not self._cut.done():
-            self._cut.set_result(is_cut)
 
     def _look_at_pauses(self) -> None:
         """The pauses of the group have changed, or a session begins."""
         if self._consuming is not None:
             self._consuming.puller.gate.follow(self._member.pauses, self._topics)
-
-    async def run(self) -> None:
-        """One session after the other, until it has been given back."""
-        member = self._member
-        member.client.routes.hold_broker(self.queue.broker_name)
-        try:
-            await self._wait(member.begun)
-            while not self.is_ending:
-                try:
-                    await self._session()
-                except RocketAppError as error:
-                    member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
-                    await self._wait(timeout=_TRY_AGAIN)
-                except Exception as error:
-                    # A bug here must not end the consumption of this queue without a word.
-                    member.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
-                    await self._wait(timeout=_TRY_AGAIN)
-        finally:
-            member.stalls.forget(self.queue)
-            member.client.routes.release_broker(self.queue.broker_name)
-
-    async def _wait(self, *others: asyncio.Future[Any], timeout: float | None = None) -> None:
-        """Until one of them is done, the time is over, or the queue is to be given back."""
-        await asyncio.wait([*others, self._ended], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
     async def _session(self) -> None:
         starts, queue = self._group.starts, self.queue
@@ -297,7 +260,7 @@ class Assignment(Owned):
             self._consuming = self.process_queue = None
         member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))
         if why is SessionEnd.FAILED:
-            await self._wait(timeout=_TRY_AGAIN)
+            await self._wait(timeout=TRY_AGAIN)
         return at_rest, correction
 
     async def _pull(self, consuming: _Consuming, lock: Lock | None) -> Correction | None:

@@ -20,14 +20,12 @@ from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.errors import RocketAppError
-from rocketapp.model.event import Assigned, LoopFailed, Released
+from rocketapp.model.event import Assigned, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.wire.record import Message
 
-_TRY_AGAIN = 1.0
-"""Seconds until a session that could not begin is tried again."""
 _LAST_ACKS = 2 * REQUEST_TIMEOUT
 """Seconds that the last acknowledgements may take."""
 
@@ -36,11 +34,9 @@ class PopAssignment(Owned):
     """Consumes what one broker hands out of one topic."""
 
     def __init__(self, queue: MessageQueue, mode: PopMode, *, starts: Starts, flow_control: FlowControl) -> None:
-        super().__init__(queue)
-        self._mode, self._member, self._starts, self._flow_control = mode, mode.context.member, starts, flow_control
         member = mode.context.member
-        self._cut: asyncio.Future[None] = self._loop.create_future()
-        """Done when no handler is waited for any more."""
+        super().__init__(queue, member)
+        self._mode, self._starts, self._flow_control = mode, starts, flow_control
         self._acks = Acknowledging(member)
         self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(member.epochs))
         self.popped: PopQueue[Message] | None = self._queue
@@ -50,46 +46,20 @@ class PopAssignment(Owned):
     def __repr__(self) -> str:
         return f"<PopAssignment {self._queue}>"
 
-    def cut(self) -> None:
-        if not self._cut.done():
-            self._cut.set_result(None)
-
     def limits_changed(self) -> None:
         self._invisibility.limits_changed()
         if self._consuming is not None:
             self._consuming[2].change(self._limits())
 
-    async def run(self) -> None:
-        """Fix the start of its queues, then pop, until it has been given back."""
-        member = self._member
-        member.client.routes.hold_broker(self.queue.broker_name)
-        try:
-            await asyncio.wait([member.begun, self._ended], return_when=asyncio.FIRST_COMPLETED)
-            if await self._starts_are_fixed():
-                await self._consume()
-        finally:
-            member.stalls.forget(self.queue)
-            member.client.routes.release_broker(self.queue.broker_name)
-
-    async def _starts_are_fixed(self) -> bool:
-        """Wait until the group has an offset in each queue: a broker would choose another one. False: given back."""
-        member, broker_name = self._member, self.queue.broker_name
-        while not self.is_ending:
-            try:
-                route = member.client.routes.get(self.queue.topic)
-                for queue in () if route is None else route.readable_queues(self.queue.topic):
-                    if queue.broker_name == broker_name:
-                        await self._starts.fix(queue)
-                return True
-            except RocketAppError as error:
-                member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
-            except Exception as error:
-                member.observe(LoopFailed(f"start of {self.queue}", f"{type(error).__name__}: {error}"))
-            await asyncio.wait([self._ended], timeout=_TRY_AGAIN)
-        return False
-
-    async def _consume(self) -> None:
+    async def _session(self) -> None:
+        """Begins when the group has an offset in each of its queues: a broker would choose another one."""
         member, queue = self._member, self._queue
+        route = member.client.routes.get(self.queue.topic)
+        for there in () if route is None else route.readable_queues(self.queue.topic):
+            if there.broker_name == self.queue.broker_name and not self.is_ending:
+                await self._starts.fix(there)
+        if self.is_ending:
+            return
         delivery = PopDelivery(queue, self._mode, self._new_acks, self._invisibility)
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())

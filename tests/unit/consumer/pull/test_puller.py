@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.brokers import Brokers
+from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.pull.puller import Puller
@@ -26,6 +29,7 @@ from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import eventually, in_virtual_time
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
+NO_TASKS: Any = None
 SLAVE = 1
 
 
@@ -92,22 +96,24 @@ class Slaves:
         return None
 
 
-class Asked(list[str]):
+class Asked(Brokers):
     """What a pull loop asks of others."""
 
-    slaves = Slaves()
-
     def __init__(self, source: Any) -> None:
-        self.start_pull, self.routes = source.start_pull, self
+        super().__init__(
+            "group", cast(Any, SimpleNamespace(routes=self)), Limits(ConsumerConfig()), Random(1), NO_TASKS
+        )
+        self.start_pull, self.told = source.start_pull, list[str]()  # type: ignore[method-assign]
+        self.slaves = cast(Any, Slaves())
 
     def pulled(self, queue: MessageQueue, result: object) -> None:
         """Remembers nothing."""
 
     def heartbeat_soon(self) -> None:
-        self.append("heartbeat")
+        self.told.append("heartbeat")
 
     def refresh_soon(self, topic: str) -> None:
-        self.append(f"route of {topic}")
+        self.told.append(f"route of {topic}")
 
 
 def puller_of(
@@ -165,7 +171,7 @@ OTHERWISE = {
     ResponseCode.TOPIC_NOT_EXIST: "route of topic",
     ResponseCode.INVALID_PARAMETER: "route of topic",
     ResponseCode.NO_PERMISSION: "",
-    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "heartbeat",
     ResponseCode.SYSTEM_ERROR: "",
 }
 """What a pull loop asks for besides when a broker refuses its pulls."""
@@ -182,7 +188,7 @@ def test_a_refused_pull_is_said_and_tried_again_and_what_may_mend_it_is_asked_fo
         pulling = asyncio.ensure_future(puller.run())
         await eventually(lambda: len(brokers.times) == 3)
         assert brokers.times[2] == pytest.approx(0.04 if code == ResponseCode.FLOW_CONTROL else 2.0, abs=0.01)
-        assert set(asked) == set(filter(None, [OTHERWISE.get(code, "")]))
+        assert set(asked.told) == set(filter(None, [OTHERWISE.get(code, "")]))
         reason = member.stalls.reasons()[QUEUE]
         assert reason.startswith("pull failed: ")
         assert "as the test wants it" in reason
