@@ -29,6 +29,13 @@ class Lease:
         self.is_lost: bool = False
         """Refused by the broker, or given back; final."""
 
+    @classmethod
+    def endless(cls) -> Lease:
+        """That of a queue which no other member takes away."""
+        lease = cls(lasts=inf, renew_interval=inf)
+        lease.granted(0.0)
+        return lease
+
     def __repr__(self) -> str:
         return "<Lease lost>" if self.is_lost else f"<Lease certain until {self.certain_until:.3f}>"
 

@@ -153,13 +153,9 @@ class ConcurrentDelivery:
         return messages
 
     def _give_unmatched(self, topic: str, messages: Sequence[Message]) -> None:
-        for caller, share in self._mode.unmatched(topic, messages):
-            if caller is None:
-                self._process_queue.finish_all(share)
-                self._mode.context.member.stats.count_unmatched(topic, len(share))
-            else:
-                taker = self._taker(caller)
-                self._submit([(taker, message) for message in share])
+        for caller, share in self._mode.forwarders(self._process_queue, topic, messages):
+            taker = self._taker(caller)
+            self._submit([(taker, message) for message in share])
 
     def _batches_of(self, taker: Taker) -> Batches:
         known = self._batches.get(id(taker))

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
+from itertools import groupby
 from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
@@ -27,7 +27,7 @@ from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.rollout.forward import Forwarding, UnmatchedMessages
+from rocketapp.consumer.rollout.forward import Forwarding
 from rocketapp.consumer.stalls import waits_for_call
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
@@ -87,30 +87,8 @@ class QueueLock(Protocol):
         ...
 
 
-class _Unlocked:
-    """Stands for the lock of a queue that no other member takes away: it is always held."""
-
-    def __init__(self) -> None:
-        self.lease = Lease(lasts=inf, renew_interval=inf)
-        self.lease.granted(0.0)
-
-    async def usable(self) -> bool:
-        return True
-
-
-def lock_for(process_queue: ProcessQueue[Any], lock: QueueLock | None, *, needs_lock: bool) -> QueueLock:
-    """What a delivery in order goes by; where no lock is needed, one that is always held."""
-    if lock is None and needs_lock:
-        raise ValueError(f"{process_queue} is consumed in order: it needs a lock")
-    return _Unlocked() if lock is None else lock
-
-
-class NewQueue(Protocol):
-    """Makes the process queue of a session."""
-
-    def __call__(self, message_queue: MessageQueue, first_offset: int, epoch: int, /) -> ProcessQueue[Any]: ...
-
-
+NewQueue = Callable[[MessageQueue, int, int], ProcessQueue[Any]]
+"""Makes the process queue of a session, from its first offset and its epoch."""
 Keep = Callable[[Message, float], None]
 """Takes a message that was started and is parked: it starts again after these seconds, if its topic is not paused."""
 NewAcks = Callable[[ProcessQueue[Message], Handler, Keep], Acknowledge]
@@ -165,8 +143,8 @@ class Mode(Callers, ABC):
     def __init__(self, context: ModeContext) -> None:
         super().__init__(context.member, context.threads, context.journal)
         self.context: ModeContext = context
-        self.unmatched: UnmatchedMessages[Caller] = UnmatchedMessages(context.forwarding, self.one)
-        """Who takes messages that no handler here does."""
+        self._forwarders: dict[str, Caller] = {}
+        """By topic what forwards messages that no handler here takes."""
 
     @abstractmethod
     def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None, flow: QueueFlow, /) -> Delivery:
@@ -184,6 +162,28 @@ class Mode(Callers, ABC):
             topic_messages=config.topic_max_messages,
             topic_bytes=config.topic_max_bytes,
         )
+
+    def lease_of(self, lock: QueueLock | None) -> Lease:
+        """What a delivery in order goes by; where no lock is needed, one that does not end."""
+        if lock is None and self.needs_lock:
+            raise ValueError(f"{type(self).__name__} consumes under a lock")
+        return Lease.endless() if lock is None else lock.lease
+
+    def forwarders(
+        self, process_queue: ProcessQueue[Message], topic: str, messages: Sequence[Message]
+    ) -> list[tuple[Caller, Sequence[Message]]]:
+        """Of messages that no handler here takes: what forwards those that another member may want. Others are done."""
+        forwarding, found = self.context.forwarding, list[tuple[Caller, Sequence[Message]]]()
+        for is_wanted, run in groupby(messages, lambda one: forwarding and forwarding.may_be_wanted(topic, one)):
+            share = list(run)
+            if forwarding is None or not is_wanted:
+                process_queue.finish_all(share)
+                self.context.member.stats.count_unmatched(topic, len(share))
+                continue
+            if topic not in self._forwarders:
+                self._forwarders[topic] = self.one(forwarding.handler(topic))
+            found.append((self._forwarders[topic], share))
+        return found
 
     def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
         """What is quarantined in a new session, if anything is."""

@@ -21,7 +21,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import cut, first_of, last_of, messages_of
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
-from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock, lock_for
+from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock
 from rocketapp.consumer.modes.lines import HeadsRun, KeysOfHandler, LineRun, OrderKeys
 from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
@@ -57,7 +57,6 @@ class InOrderMode(Mode):
         self, process_queue: ProcessQueue[Message], lock: QueueLock | None, _flow: object = None
     ) -> InOrderDelivery:
         """The delivery of a new session under this lock."""
-        lock = lock_for(process_queue, lock, needs_lock=self.needs_lock)
         return InOrderDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
@@ -70,11 +69,11 @@ class InOrderDelivery:
     """The messages of one session on their way, one at a time in each line."""
 
     def __init__(
-        self, process_queue: ProcessQueue[Message], lock: QueueLock, table: TagTable[Caller], mode: InOrderMode
+        self, process_queue: ProcessQueue[Message], lock: QueueLock | None, table: TagTable[Caller], mode: InOrderMode
     ) -> None:
         self.queue: MessageQueue = process_queue.message_queue
         self._process_queue, self._lock, self._mode, self._context = process_queue, lock, mode, mode.context
-        self.lease: Lease = lock.lease
+        self.lease: Lease = mode.lease_of(lock)
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost. With an exception when the delivery has failed."""
@@ -136,12 +135,8 @@ class InOrderDelivery:
         """What no handler here takes goes to another member, or is done."""
         unmatched = [message for taker, message in zip(takers, messages, strict=True) if taker is None]
         others: dict[int, Taker] = {}
-        for caller, share in self._mode.unmatched(self.queue.topic, unmatched):
-            if caller is None:
-                self._process_queue.finish_all(share)
-                self._context.member.stats.count_unmatched(self.queue.topic, len(share))
-            else:
-                others |= dict.fromkeys((message.offset for message in share), self._taker(caller))
+        for caller, share in self._mode.forwarders(self._process_queue, self.queue.topic, unmatched):
+            others |= dict.fromkeys((message.offset for message in share), self._taker(caller))
         found = ((taker or others.get(one.offset), one) for taker, one in zip(takers, messages, strict=True))
         return [(taker, message) for taker, message in found if taker is not None]
 
@@ -497,7 +492,7 @@ class InOrderDelivery:
             self._asking = self._mode.tasks.start(self._is_usable(), f"lock {self.queue}")
 
     async def _is_usable(self) -> None:
-        is_usable = await self._lock.usable()
+        is_usable = self._lock is None or await self._lock.usable()
         self._asking = None
         if self._ended.done():
             return

@@ -22,7 +22,7 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock, lock_for
+from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock
 from rocketapp.consumer.modes.outcomes import failure_of
 from rocketapp.consumer.modes.sink import SinkDelivery, decode_wanted
 from rocketapp.consumer.pull.flow import QueueFlow
@@ -78,7 +78,7 @@ class PolledMode(Mode):
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow) -> PolledDelivery:
         """The delivery of a new session under this lock."""
-        return PolledDelivery(process_queue, lock_for(process_queue, lock, needs_lock=self.needs_lock), flow, self)
+        return PolledDelivery(process_queue, lock, flow, self)
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call that has pulled something: the handler, and the messages."""
@@ -178,11 +178,12 @@ class PolledDelivery(SinkDelivery):
     """One session of one queue: what was pulled waits for the next call, one call at a time."""
 
     def __init__(
-        self, process_queue: ProcessQueue[Message], lock: QueueLock, flow: QueueFlow, mode: PolledMode
+        self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow, mode: PolledMode
     ) -> None:
         """`flow`: it is told how much the queue may hold."""
         super().__init__(process_queue, mode.handler, mode.context.member)
         self._lock, self._flow, self._mode = lock, flow, mode
+        self._lease = mode.lease_of(lock)
         self._loop = asyncio.get_running_loop()
         self._acks = ByOffset(process_queue, mode.handler, mode.context.prompt)
         self._taker = Taker(mode.caller, self._acks)
@@ -299,10 +300,9 @@ class PolledDelivery(SinkDelivery):
         while not self.is_ended:
             # At least one turn of the loop: a handler that never suspends must not keep it for itself.
             await asyncio.sleep(max(0.0, self._next_at - self._loop.time()))
-            is_certain = self._loop.time() < self._lock.lease.certain_until
-            if not is_certain and (self.is_ended or not await self._lock.usable()):
+            if not await self._is_certain():
                 return
-            call = self._call = _Call(self._taker, PolledBatch(self), self._lock.lease)
+            call = self._call = _Call(self._taker, PolledBatch(self), self._lease)
             if self._mode.caller.is_busy:
                 reason = waits_for_call(self._handler.name, self._mode.caller.most)
                 self._member.stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
@@ -312,14 +312,19 @@ class PolledDelivery(SinkDelivery):
             finally:
                 call.batch.is_over = True
                 self._member.stalls.moving(self.queue, source=OF_CALL)
-            is_certain = self._loop.time() < self._lock.lease.certain_until
-            if not is_certain and (self.is_ended or not await self._lock.usable()):
+            if not await self._is_certain():
                 return
             self._call = None
             if self._process_queue.closed or self.is_abandoned:
                 return
             if end is not None:
                 self._ended(call.batch, *end)
+
+    async def _is_certain(self) -> bool:
+        """Wait until the lease is certain again; False when the lock is lost, or nobody waits for it any more."""
+        if self._lock is None or self._lease.held(self._loop.time()):
+            return True
+        return not self.is_ended and await self._lock.usable()
 
     def began(self, batch: PolledBatch) -> None:
         """The handler was called."""

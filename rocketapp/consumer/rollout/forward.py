@@ -21,10 +21,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from rocketapp.client.calls.messages import consume_directly
@@ -55,7 +53,6 @@ from rocketapp.wire.requests.direct import (
     DirectResult,
 )
 
-W = TypeVar("W")
 AT_ONCE = 8
 """Messages of one topic and tag that are forwarded at the same time, and questions to one member under way."""
 _MOST_WAITING = 1_000
@@ -257,26 +254,6 @@ class Forwarding:
         if not waiting:
             del self._waiting[place.queue]
             self._member.stalls.moving(place.queue, source=OF_FORWARD)
-
-
-class UnmatchedMessages(Generic[W]):
-    """For one consume mode: what becomes of messages that no handler here takes."""
-
-    def __init__(self, forwarding: Forwarding | None, make: Callable[[Handler], W]) -> None:
-        """`make(handler)`: what calls it in this mode. Without `forwarding` such messages are done."""
-        self._forwarding, self._make = forwarding, make
-        self._made: dict[str, W] = {}
-
-    def __call__(self, topic: str, messages: Sequence[Message]) -> list[tuple[W | None, Sequence[Message]]]:
-        """Runs of messages, in their order: what forwards them to a member that wants them, or None for those done."""
-        if (forwarding := self._forwarding) is None:
-            return [(None, messages)]
-        found: list[tuple[W | None, Sequence[Message]]] = []
-        for may_be_wanted, run in groupby(messages, lambda message: forwarding.may_be_wanted(topic, message)):
-            if may_be_wanted and topic not in self._made:
-                self._made[topic] = self._make(forwarding.handler(topic))
-            found.append((self._made[topic] if may_be_wanted else None, list(run)))
-        return found
 
 
 # The side of the member that is asked.
