@@ -1,4 +1,4 @@
-"""The HTTP server of a running app: in threads of its own, so that it answers while the event loop is blocked.
+"""The HTTP server of a running app or broker: in threads of its own, so that it answers while the loop is blocked.
 
 A connection carries one request, has 5 seconds for all of it, and may send 16 KiB. At most 16 are served at once: one
 more ends the oldest, so that connections that send nothing do not keep a probe from its answer.
@@ -18,8 +18,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from rocketapp.operate.desk import Desk
-from rocketapp.operate.requests import Request, Response, answer
+from rocketapp.operate.gate import Answer, Request, Response
 
 MOST_BYTES = 16 * 1024
 """Of one request, its head included."""
@@ -53,12 +52,12 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class OperatorServer:
-    """Answers HTTP in a thread of its own, with what a desk says."""
+    """Answers HTTP in threads of its own."""
 
-    def __init__(self, address: str, desk: Desk) -> None:
+    def __init__(self, address: str, answer: Answer) -> None:
         """Raises ValueError for what is not an address."""
         self._host, self._port = parse_address(address)
-        self._desk = desk
+        self._answer = answer
         self._server: _Server | None = None
 
     def __repr__(self) -> str:
@@ -66,7 +65,7 @@ class OperatorServer:
 
     def start(self) -> str:
         """Serve from now on, until `stop`. Returns host:port, with the real port. Raises OSError when it is taken."""
-        self._server = server = _Server(self._host, self._port, self._desk)
+        self._server = server = _Server(self._host, self._port, self._answer)
         threading.Thread(target=server.serve_forever, args=(0.1,), name="rocketapp-http", daemon=True).start()
         self._port = server.server_address[1]
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -84,8 +83,8 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, desk: Desk) -> None:
-        self.desk, self.host = desk, host
+    def __init__(self, host: str, port: int, answer: Answer) -> None:
+        self.answer, self.host = answer, host
         self._free = threading.Semaphore(MOST_AT_ONCE)
         self._open: dict[socket.socket, None] = {}
         """Connections that are served, the oldest first."""
@@ -196,10 +195,10 @@ class _Connection(BaseHTTPRequestHandler):
     def _answer(self, body: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         peer = str(ipaddress.ip_address(self.client_address[0].partition("%")[0]))
-        path = self.path.partition("?")[0]
-        request = Request(method=self.command, path=path, headers=headers, body=body, peer=peer)
+        path, _, query = self.path.partition("?")
+        request = Request(method=self.command, path=path, query=query, headers=headers, body=body, peer=peer)
         try:
-            response = answer(request, self.server.desk, self.server.host)
+            response = self.server.answer(request, self.server.host)
         except Exception:
             _log.exception("the answer to %s failed", path if path.isprintable() else "a request")
             response = Response(status=500, body=b"the answer failed: the log has the traceback\n")

@@ -71,6 +71,7 @@ class Run:
     def _serve(self, address: str, source: str) -> None:
         from rocketapp.app.settings import DEVELOPMENT
         from rocketapp.operate.desk import Desk
+        from rocketapp.operate.requests import answering
         from rocketapp.operate.server import OperatorServer
 
         app = self._code["app"] if self._code is not None else self._spec["app"]
@@ -79,7 +80,7 @@ class Run:
         self._desk = Desk(app, self._names, patience=patience, draining=draining, ask=self._ask, may_try=may_try)
         name = "--http" if source == "command line" else f"{source}: app.http"
         try:
-            self._server = OperatorServer(address, self._desk)
+            self._server = OperatorServer(address, answering(self._desk))
             self._address = self._server.start()
         except ValueError as error:
             raise CommandError(f"{name} {address}: {error}") from error

@@ -10,6 +10,7 @@ import pytest
 from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.asyncapi.page import page_of
+from rocketapp.operate.requests import answering
 from rocketapp.operate.server import OperatorServer
 from tests.unit.asyncapi.everything import everything
 from tests.unit.operate.browser import Browser, missing
@@ -39,7 +40,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         file.write_text(page_of(document_of(everything(), Settings())))
         yield file.as_uri()
         return
-    serving = OperatorServer("127.0.0.1:0", DescribedDesk(now_of(seen())))
+    serving = OperatorServer("127.0.0.1:0", answering(DescribedDesk(now_of(seen()))))
     yield f"http://{serving.start()}/docs"
     serving.stop()
 

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from rocketapp.operate.requests import answering
 from rocketapp.operate.server import OperatorServer
 from tests.unit.cli.processes import wait_until
 from tests.unit.operate.browser import Browser, missing
@@ -32,7 +33,7 @@ def desk() -> Desk:
 
 @pytest.fixture
 def address(desk: Desk) -> Iterator[str]:
-    serving = OperatorServer("127.0.0.1:0", desk)
+    serving = OperatorServer("127.0.0.1:0", answering(desk))
     yield serving.start()
     serving.stop()
 
@@ -82,7 +83,7 @@ def test_long_names_and_reasons_fit_wide_and_narrow_screens(browser: Browser, wi
     name = "a_package_with_modules.and_handlers:with-names-" * 3
     snapshot = snapshot_of(queue_at(10, unfinished=3, still=f"handler {name} runs " + "x" * 300), topic=name)
     desk = Desk(now_of(seen(stall("y" * 300, 99.0), snapshot=snapshot, failures=["z" * 600])))
-    serving = OperatorServer("127.0.0.1:0", desk)
+    serving = OperatorServer("127.0.0.1:0", answering(desk))
     browser.resize(width, 1000)
     try:
         browser.open(f"http://{serving.start()}/")

@@ -20,7 +20,8 @@ from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.errors import SetupError
 from rocketapp.operate import desk
-from rocketapp.operate.requests import Request, Response, answer
+from rocketapp.operate.gate import Request, Response
+from rocketapp.operate.requests import answer
 from rocketapp.operate.view import DeadLetterLine, Now
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 from rocketapp.operate import server
+from rocketapp.operate.requests import answering
 from rocketapp.operate.running import ask
 from rocketapp.operate.server import OperatorServer, parse_address
 from tests.unit.operate.test_requests import ORDERS, Desk
@@ -26,7 +27,7 @@ def desk() -> Desk:
 
 @pytest.fixture
 def address(desk: Desk) -> Iterator[str]:
-    serving = OperatorServer("127.0.0.1:0", desk)
+    serving = OperatorServer("127.0.0.1:0", answering(desk))
     yield serving.start()
     serving.stop()
 
@@ -98,7 +99,7 @@ def test_a_request_without_end_is_cut_without_an_answer(address: str) -> None:
 
 def test_a_slow_request_is_cut(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LONGEST", 0.2)
-    serving = OperatorServer("127.0.0.1:0", desk)
+    serving = OperatorServer("127.0.0.1:0", answering(desk))
     try:
         assert raw(serving.start(), b"GET /ready HTT") == b""
     finally:
@@ -137,7 +138,7 @@ def test_a_process_without_room_for_a_connection_does_not_try_again_at_once(
 
 
 def test_it_leaves_no_thread(desk: Desk) -> None:
-    serving = OperatorServer("[::1]:0", desk)
+    serving = OperatorServer("[::1]:0", answering(desk))
     try:
         assert serving.start().startswith("[::1]:")
     except OSError:

@@ -1,0 +1,199 @@
+"""What the pages of a running app and of a broker are made of: HTML that is complete without a script.
+
+Nothing is loaded from elsewhere. All text of others is escaped where it is put in. The only script asks for the page
+again and puts the new body in the place of the old one; without it the browser loads the page anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from html import escape
+from typing import Final, NamedTuple
+
+from rocketapp.asyncapi.style import BASE, hash_of, policy_of
+
+REFRESH: Final = 5
+"""Seconds after which a browser asks again."""
+LONG_WORD: Final = 24
+"""Characters; a longer one may be broken into lines."""
+_BREAK = re.compile(r"(?<=[._:@/%-])(?=[^._:@/%-])")
+STYLE: Final = (
+    BASE
+    + """
+header { align-items: baseline; display: flex; flex-wrap: wrap; gap: .3rem 1rem; }
+header p { flex: 1; margin: 0; min-width: 16rem; text-align: right; }
+td.n, th.n { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
+td.c { white-space: nowrap; }
+.figure { display: inline-block; font-variant-numeric: tabular-nums; min-width: 6rem; padding-right: .8rem;
+  text-align: right; vertical-align: middle; }
+.figure small { display: block; line-height: 1.2; }
+.spark { height: 1.7rem; overflow: visible; vertical-align: middle; width: 6.5rem; }
+.spark path { fill: none; stroke: var(--accent); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
+.spark .ground { stroke: var(--line); stroke-width: 1; }
+.spark .area { fill: var(--accent); opacity: .14; stroke: none; }
+.spark .over { opacity: .55; } .spark .bars { stroke: var(--bad); stroke-width: 2; }
+.spark.lag path { stroke: var(--warn); } .spark.lag .area { fill: var(--warn); stroke: none; }
+.spark.lag .ground { stroke: var(--line); }
+td b { font-weight: 600; } td > small { display: block; }
+td.s { white-space: nowrap; } td:last-child { overflow-wrap: anywhere; }
+td form { display: inline; }
+label { color: var(--quiet); display: block; font-size: .9rem; margin: .6rem 0; }
+input, select, textarea { background: var(--ground); border: 1px solid var(--line); border-radius: 7px; display: block;
+  color: var(--ink); font: .95rem/1.45 ui-monospace, monospace; margin-top: .2rem; max-width: 100%;
+  padding: .35rem .6rem; }
+textarea { width: 100%; }
+button { background: var(--paper); border: 1px solid var(--line); border-radius: 7px; color: inherit; cursor: pointer;
+  font: inherit; font-size: .9rem; padding: .15rem .8rem; }
+button:hover { border-color: var(--accent); color: var(--accent); }
+ul.findings { list-style: none; margin: 0; padding: 0; }
+ul.findings li { border-left: 3px solid var(--warn); margin: .6rem 0 0; padding: 0 0 0 .8rem; }
+ul.findings li.bad { border-color: var(--bad); color: inherit; }
+ul.findings small { display: block; }
+details summary { cursor: pointer; } details p { margin: .3rem 0 .3rem 1rem; }
+.idle { color: var(--quiet); margin: .5rem 0 0; }
+body[data-state]::before { background: var(--warn); border-radius: 8px; color: var(--paper); display: block;
+  margin-bottom: .8rem; padding: .3rem .8rem; }
+body[data-state=held]::before { content: "Not asked again while text is selected."; }
+body[data-state=lost]::before { content: "Nothing answers: what is shown is old."; }
+@media (max-width: 60rem) {
+  header p { text-align: left; } thead { display: none; } table, tbody { display: block; }
+  tr { border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; padding: .6rem 0; }
+  tr:last-child { border: 0; }
+  td, td.c { border: 0; flex: 1 0 100%; min-width: 0; padding: 0; text-align: left; white-space: normal; width: auto; }
+  td.n, td.s { display: flex; flex: none; gap: .4rem; }
+  td.n::before, td.s::before, td.c::before { color: var(--quiet); content: attr(data-label); font-size: .85rem; }
+  td.c { align-items: center; display: flex; } td.c::before { flex: 1; }
+  td:empty { display: none; }
+}
+"""
+).strip()
+SCRIPT: Final = """
+"use strict";
+const say = (state) => { if (state) document.body.dataset.state = state; else delete document.body.dataset.state; };
+const again = async () => {
+  if (!document.hidden) try {
+    if (!getSelection().isCollapsed) say("held");
+    else {
+      const answer = await fetch(location.href, { cache: "no-store" });
+      if (!answer.ok) throw new Error(answer.status);
+      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const focused = document.activeElement && document.activeElement.id;
+      for (const one of document.querySelectorAll("details[open]")) {
+        const same = next.getElementById(one.id);
+        if (same) same.open = true;
+      }
+      document.title = next.title;
+      document.body.replaceChildren(...next.body.childNodes);
+      say("");
+      if (focused) { const same = document.getElementById(focused); if (same) same.focus(); }
+    }
+  } catch { say("lost"); }
+  setTimeout(again, SECONDS);
+};
+setTimeout(again, SECONDS);
+""".strip().replace("SECONDS", str(1000 * REFRESH))
+_OURS = f"script-src '{hash_of(SCRIPT)}'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'"
+CONTENT_POLICY: Final = f"{policy_of(STYLE)}; {_OURS}"
+"""A browser loads nothing from elsewhere, runs this script alone, and sends forms nowhere else."""
+START: Final = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+)
+END: Final = "</main></body></html>"
+
+
+def head(name: str, word: str, about: Sequence[str], *, is_good: bool) -> Iterator[str]:
+    """The beginning of a page that is asked for again and again. `about`: HTML of the line beside its title."""
+    yield f"{START}<title>{escape(name)}: {word}</title><style>{STYLE}</style><script>{SCRIPT}</script>"
+    yield f'<noscript><meta http-equiv="refresh" content="{REFRESH}"></noscript></head><body>'
+    yield f'<header><h1>{escape(name)}</h1><span class="pill {"good" if is_good else "bad"}">{word}</span>'
+    yield f"<p><small>{' &middot; '.join(about)}</small></p></header><main>"
+
+
+def small_page(name: str, title: str, html: str) -> str:
+    """One card, which is not asked for again."""
+    top = f"{START}<title>{escape(name)}: {title}</title><style>{STYLE}</style></head>"
+    back = f'<header><h1>{escape(name)}</h1><p><a href="/">back to the page</a></p></header>'
+    return f'{top}<body>{back}<main><section class="card"><h2>{title}</h2>{html}</section>{END}\n'
+
+
+class Cell(NamedTuple):
+    """Of a table; the HTML is escaped already."""
+
+    html: str
+    kind: str = ""
+
+
+def button(call: str, named: str, *, token: str = "", **fields: str) -> str:
+    """It keeps its id when the page is asked for again. `token`: what the form must have beside its fields."""
+    given = {**fields, "token": token} if token else fields
+    hidden = "".join(f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in given.items())
+    identity = " ".join(fields.values())
+    html = f'<button id="change {escape(identity)}" aria-label="{call} {escape(named)}">{call}</button>'
+    return f'<form method="post" action="/{call.lower()}">{hidden}{html}</form>'
+
+
+def table(
+    title: str,
+    heads: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    empty: str,
+    *,
+    note: str = "",
+    after: Iterable[str] = (),
+) -> Iterator[str]:
+    """A card with a table, or with what is said where there is no row. `note` and `after` are HTML."""
+    said = f" <small>{note}</small>" if note else ""
+    yield f'<section class="card"><h2 id="{_anchor(title)}">{title}{said}</h2>'
+    if rows:
+        # The roles are said because small screens lay the rows out as blocks, and a table without its layout has none.
+        cells = (_head_cell(name, cell.kind) for name, cell in zip(heads, rows[0], strict=True))
+        yield f'<table role="table"><thead><tr role="row">{"".join(cells)}</tr></thead><tbody>'
+        for row in rows:
+            row_html = "".join(
+                f'<td role="cell" data-label="{name}"{_kind(cell.kind)}>{cell.html}</td>'
+                for name, cell in zip(heads, row, strict=True)
+            )
+            yield f'<tr role="row">{row_html}</tr>'
+        yield "</tbody></table>"
+    else:
+        yield f'<p class="idle">{empty}</p>'
+    yield from after
+    yield "</section>"
+
+
+def _head_cell(name: str, kind: str) -> str:
+    html = f'<span class="figure">{name}</span>' if kind == "c" else name
+    return f'<th scope="col" role="columnheader"{_kind(kind)}>{html}</th>'
+
+
+def _kind(name: str) -> str:
+    return f' class="{name}"' if name else ""
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def shown(text: str) -> str:
+    """As HTML; words that are very long may be broken behind their dots, dashes and colons."""
+    return " ".join(
+        "<wbr>".join(map(escape, _BREAK.split(word))) if len(word) > LONG_WORD else escape(word)
+        for word in text.split(" ")
+    )
+
+
+def counted(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def time_of(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
