@@ -16,6 +16,7 @@ from random import Random
 from rocketapp.broker.core import Core
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.delays import DelayService
+from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.halves import HalfMessages
@@ -109,6 +110,8 @@ class Broker:
         self._clients = ClientProcessor(core)
         self._transactions = TransactionProcessor(core)
         self._tasks = Tasks(observe)
+        self.facts: BrokerFacts = BrokerFacts(core, loop.time())
+        """What it knows of itself, for whoever shows it."""
         core.store.on_appended = self._arrived
         core.on_topic_created = self._clients.topic_created
         core.delays.on_scheduled = self._scheduled

@@ -33,6 +33,9 @@ class ConfigTable(Generic[Config]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self._configs)}>"
 
+    def __len__(self) -> int:
+        return len(self._configs)
+
     def __iter__(self) -> Iterator[Config]:
         return iter(self._configs.values())
 

@@ -138,6 +138,11 @@ class Core:
         finally:
             self._is_changing = False
 
+    def done_to(self, group: str, topic: str, queue_id: int) -> int:
+        """The group's committed offset; the queue's first offset where it has committed nothing."""
+        done = self.offsets.committed(group, topic, queue_id)
+        return max(self.store.min_offset(topic, queue_id), 0) if done is None else done
+
     def known_topic(self, topic: str) -> TopicConfig:
         """The topic's configuration. Raises BrokerError 17 when the topic does not exist."""
         config = self.topics.get(topic)

@@ -82,7 +82,7 @@ class DelayService:
         self._write_progress()
 
     def __repr__(self) -> str:
-        waiting = sum(self._store.max_offset(SCHEDULE_TOPIC, level - 1) - self._offsets[level] for level in _LEVELS)
+        waiting = sum(len(self.waiting(level)) for level in _LEVELS)
         return f"<DelayService {waiting} messages wait>"
 
     def schedule(self, record: Record, level: int) -> Appended:
@@ -91,6 +91,10 @@ class DelayService:
         appended = self._store.append(delayed(record, level))
         self.on_scheduled(level)
         return appended
+
+    def waiting(self, level: int) -> range:
+        """The offsets of the messages of a level that wait."""
+        return range(self._first(level), self._store.max_offset(SCHEDULE_TOPIC, level - 1))
 
     def next_due_ms(self) -> int | None:
         """When the next message is due, in milliseconds since 1970; None when no message waits."""

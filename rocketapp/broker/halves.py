@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from rocketapp.broker.delays import restored
 from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
@@ -68,6 +69,10 @@ class HalfMessages:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def oldest(self, most: int) -> list[OpenHalf]:
+        """Those that are open, the oldest first."""
+        return list(islice(self._open.values(), most))
 
     def progress(self) -> tuple[int, int]:
         """The first open half message, and the first end of one behind it: a start reads the queues from there on."""

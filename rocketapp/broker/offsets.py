@@ -90,6 +90,13 @@ class OffsetTable:
         queues = self._pulled.get((topic, group))
         return None if queues is None else queues.get(queue_id)
 
+    def topics_by_group(self) -> dict[str, set[str]]:
+        """Every group that has committed an offset, with the topics in which it has."""
+        found: dict[str, set[str]] = {}
+        for topic, group in self._offsets:
+            found.setdefault(group, set()).add(topic)
+        return found
+
     def topics_of(self, group: str) -> set[str]:
         """Topics in which the group has committed an offset."""
         return {topic for topic, of_group in self._offsets if of_group == group}

@@ -25,6 +25,7 @@ _OVERRIDES = {
     "embedded": ("broker", "dir"),
     "dir": ("broker", "dir"),
     "listen": ("broker", "listen"),
+    "broker_http": ("broker", "http"),
     **{name: ("app", name) for name in ("http", "log_format", "connect_timeout", "drain_timeout", "workers")},
 }
 """Parameter of a command -> the setting that it overrides."""

@@ -12,6 +12,9 @@ class BrokerConfig:
     """How the embedded broker serves and stores."""
 
     listen: str = option("127.0.0.1:9876", "Address to serve on.", java="listenPort")
+    http: str = option(
+        "", "Where `/health`, `/ready`, `/metrics` and a page of the broker are served, host:port. Empty: nowhere."
+    )
     dir: str = option(".rocketapp", "Directory of the store.", java="storePathRootDir")
     cluster: str = option("DefaultCluster", "Name of the cluster.", java="brokerClusterName")
     name: str = option("broker-a", "Name of the broker.", java="brokerName")

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
+from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
 from rocketapp.clock import Clock
@@ -116,6 +117,13 @@ class EmbeddedBroker:
     def open_transactions(self) -> int:
         """How many half messages are neither committed nor rolled back."""
         return 0 if self._broker is None else len(self._broker.halves)
+
+    @property
+    def facts(self) -> BrokerFacts:
+        """What it knows of itself, for whoever shows it; to be asked on its loop, while it runs."""
+        if self._broker is None:
+            raise RuntimeError("this broker does not run")
+        return self._broker.facts
 
     def tell_commits(self, committed: Callable[[str], object]) -> None:
         """From now on call this with the id of each message of a transaction that is committed."""

@@ -52,6 +52,9 @@ ul.findings li { border-left: 3px solid var(--warn); margin: .6rem 0 0; padding:
 ul.findings li.bad { border-color: var(--bad); color: inherit; }
 ul.findings small { display: block; }
 details summary { cursor: pointer; } details p { margin: .3rem 0 .3rem 1rem; }
+.facts { display: flex; flex-wrap: wrap; gap: .6rem 2rem; margin: 0; }
+.facts dt { color: var(--quiet); font-size: .8rem; font-weight: 600; } .facts dd { margin: 0; }
+.facts dd small { display: block; }
 .idle { color: var(--quiet); margin: .5rem 0 0; }
 body[data-state]::before { background: var(--warn); border-radius: 8px; color: var(--paper); display: block;
   margin-bottom: .8rem; padding: .3rem .8rem; }
@@ -104,10 +107,17 @@ START: Final = (
 END: Final = "</main></body></html>"
 
 
-def head(name: str, word: str, about: Sequence[str], *, is_good: bool) -> Iterator[str]:
-    """The beginning of a page that is asked for again and again. `about`: HTML of the line beside its title."""
-    yield f"{START}<title>{escape(name)}: {word}</title><style>{STYLE}</style><script>{SCRIPT}</script>"
-    yield f'<noscript><meta http-equiv="refresh" content="{REFRESH}"></noscript></head><body>'
+def head(name: str, word: str, about: Sequence[str], *, is_good: bool, asks_again: bool = True) -> Iterator[str]:
+    """The beginning of a page. `about`: HTML of the line beside its title.
+
+    `asks_again`: whether it is asked for again and again; one with a form is not, for a new one would lack what a user
+    has typed.
+    """
+    yield f"{START}<title>{escape(name)}: {word}</title><style>{STYLE}</style>"
+    if asks_again:
+        yield f"<script>{SCRIPT}</script>"
+        yield f'<noscript><meta http-equiv="refresh" content="{REFRESH}"></noscript>'
+    yield "</head><body>"
     yield f'<header><h1>{escape(name)}</h1><span class="pill {"good" if is_good else "bad"}">{word}</span>'
     yield f"<p><small>{' &middot; '.join(about)}</small></p></header><main>"
 

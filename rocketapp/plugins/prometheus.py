@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Final
 
-from rocketapp.plugin import AppSnapshot, metrics_of
+from rocketapp.plugin import AppSnapshot, Metric, metrics_of
 from rocketapp.plugins.counts import BOUNDS, DISTRIBUTIONS, Counts, Histogram, Labels, messages_by
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -17,17 +17,23 @@ def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
     """Every metric as lines of text; without `counts` sends, calls and durations are left out."""
     counts = counts or Counts()
     lines: list[str] = []
-    for metric in (*metrics_of(app), *messages_by(counts)):
-        unit, total = _UNITS.get(metric.unit, ""), "_total" if metric.kind == "counter" else ""
-        name = f"{_name(metric.name)}{unit}{total}"
-        samples = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]
-        lines += _family(name, metric.kind, metric.meaning, samples)
     for distribution in DISTRIBUTIONS:
         name = f"{_name(distribution.name)}_seconds"
         samples = [
             line for labels, histogram in distribution.read(counts) for line in _histogram(name, labels, histogram)
         ]
         lines += _family(name, "histogram", distribution.meaning, samples)
+    return text_of((*metrics_of(app), *messages_by(counts))) + "".join(f"{line}\n" for line in lines)
+
+
+def text_of(metrics: Iterable[Metric]) -> str:
+    """These alone."""
+    lines: list[str] = []
+    for metric in metrics:
+        unit, total = _UNITS.get(metric.unit, ""), "_total" if metric.kind == "counter" else ""
+        name = f"{_name(metric.name)}{unit}{total}"
+        samples = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in metric.samples]
+        lines += _family(name, metric.kind, metric.meaning, samples)
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -133,10 +133,7 @@ class GroupProcessor:
     def _consumed(self, group: str, topic: str, queue_id: int) -> ConsumedOffset:
         core = self._core
         end = core.store.max_offset(topic, queue_id)
-        done = core.offsets.committed(group, topic, queue_id)
-        if done is None:
-            # Nothing was committed: report the queue's first offset.
-            done = max(core.store.min_offset(topic, queue_id), 0)
+        done = core.done_to(group, topic, queue_id)
         pulled = core.offsets.pulled_to(group, topic, queue_id)
         last = core.store.stored_ms_at(topic, queue_id, done - 1) if done > 0 else None
         return ConsumedOffset(end, done, done if pulled is None else pulled, last or 0)

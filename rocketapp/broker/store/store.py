@@ -341,6 +341,11 @@ class MessageStore:
     # Reading
 
     @property
+    def begin_position(self) -> int:
+        """The position of the oldest byte that still exists."""
+        return self._log.min_position
+
+    @property
     def end_position(self) -> int:
         """The position of the next record."""
         return self._log.end

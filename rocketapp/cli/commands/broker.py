@@ -15,25 +15,25 @@ from rocketapp.cli.output import say
 @click.option("--dir", "directory", metavar="DIR", help="Directory of the store; default .rocketapp.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
 @click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
-def command(directory: str | None, memory: bool, listen: str | None) -> int:
+@click.option("--http", metavar="H:P", help="Serve /health, /ready, /metrics and a page there.")
+def command(directory: str | None, memory: bool, listen: str | None, http: str | None) -> int:
     """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, names_of, parse_listen, serve_broker
     from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import read_settings
 
-    refuse_empty({"--dir": directory, "--listen": listen})
+    refuse_empty({"--dir": directory, "--listen": listen, "--http": http})
     if directory and memory:
         raise CommandError("--dir and --memory exclude each other: leave one out")
-    settings = read_settings(overrides_of({"dir": directory, "listen": listen}))
-    names = names_of(settings, dir="--dir", listen="--listen")
+    settings = read_settings(overrides_of({"dir": directory, "listen": listen, "broker_http": http}))
+    names = names_of(settings, dir="--dir", listen="--listen", http="--http")
     parse_listen(settings.broker.listen, names["listen"])
     set_up_logging(settings.app)
     stop = ProcessStop(DRAIN_TIMEOUT)
 
     async def serve() -> None:
-        config = settings.broker
-        await serve_broker(config, memory=memory, or_free_port=False, names=names, stop=stop, on_serving=_say_serving)
+        await serve_broker(settings, memory=memory, or_free_port=False, names=names, stop=stop, on_serving=_say_serving)
 
     stop.run(serve)
     return DONE

@@ -9,13 +9,14 @@ nothing else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import random
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketapp.app.settings import DEFAULT
 from rocketapp.cli.failure import CommandError, problem_of
@@ -28,7 +29,9 @@ from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
 
 if TYPE_CHECKING:
+    from rocketapp.admin.cluster import AdminCluster
     from rocketapp.app.settings import Settings
+    from rocketapp.broker.facts import BrokerFacts
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.model.event import Event
@@ -38,6 +41,7 @@ _log = logging.getLogger("rocketapp.broker")
 _run_log = logging.getLogger("rocketapp.run")
 
 Address = tuple[str, int]
+T = TypeVar("T")
 Names = Mapping[str, str]
 """Option of [broker] -> what the user knows it by."""
 DRAIN_TIMEOUT = 10.0
@@ -60,7 +64,7 @@ def names_of(settings: Settings, **options: str) -> dict[str, str]:
 
 
 async def serve_broker(
-    config: BrokerConfig,
+    settings: Settings,
     *,
     memory: bool,
     or_free_port: bool,
@@ -69,18 +73,76 @@ async def serve_broker(
     on_serving: Callable[[str], None],
 ) -> None:
     """Serve until `stop` is requested. Raises CommandError, in the words of `names`, when that cannot begin."""
+    config = settings.broker
     directory = Path(config.dir)
+    if config.http:
+        _refuse_http(config.http, names["http"])
     broker, address = await _start(config, memory=memory, or_free_port=or_free_port, names=names)
     try:
         if not memory:
             write_running(directory, address)
-        stop.tell()
-        on_serving(address)
-        await stop.requested.wait()
+        with watched(settings, broker.facts, address, memory=memory) if config.http else contextlib.nullcontext():
+            stop.tell()
+            on_serving(address)
+            await stop.requested.wait()
     finally:
         if not memory:
             remove_running(directory)
         await broker.stop()
+
+
+def _refuse_http(http: str, name: str) -> None:
+    """Raises CommandError for what cannot be served on: before the store is opened, which may take long."""
+    problem = bind_problem(*parse_listen(http, name))
+    if problem is not None:
+        raise CommandError(f"{name} {http}: {problem}: choose another address or port")
+
+
+@contextlib.contextmanager
+def watched(settings: Settings, facts: BrokerFacts, address: str, *, memory: bool) -> Iterator[None]:
+    """Within: the broker at this address is watched at `broker.http`. Nothing of it is imported without that option."""
+    from tempfile import TemporaryDirectory
+
+    from rocketapp.admin.cluster import AdminError
+    from rocketapp.app.settings import with_name_server
+    from rocketapp.cli.cluster import run_on
+    from rocketapp.cli.replays import replay_one
+    from rocketapp.operate.broker_desk import BrokerDesk
+    from rocketapp.operate.broker_requests import answering
+    from rocketapp.operate.server import OperatorServer
+
+    own = with_name_server(settings, address)
+
+    def asked(ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except CommandError as error:
+            raise AdminError(str(error)) from error
+
+    def look(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
+        return asked(lambda: run_on(own, work))
+
+    # What was replayed is noted beside the store; of one in memory nothing stays.
+    with TemporaryDirectory() if memory else contextlib.nullcontext() as folder:
+
+        def replay(group: str, identity: str) -> str:
+            file = f"{folder}/replay-{group}.json" if folder else None
+            text = asked(lambda: replay_one(own, group, identity, file))
+            _log.warning("%s, by an operator", text)
+            return text
+
+        directory = None if memory else Path(settings.broker.dir)
+        desk = BrokerDesk(facts, directory=directory, look=look, replay=replay)
+        server = OperatorServer(settings.broker.http, answering(desk))
+        try:
+            served = server.start()
+        except OSError as error:
+            raise CommandError(f"broker.http {settings.broker.http}: {problem_of(error)}") from error
+        try:
+            _log.info("http://%s tells how the broker does", served)
+            yield
+        finally:
+            server.stop()
 
 
 async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, names: Names) -> tuple[EmbeddedBroker, str]:
@@ -191,7 +253,7 @@ class BrokerKeeper:
         self._listen = settings.broker.listen
         # An address that the user chose is meant; the usual one is a suggestion.
         self._or_free_port = settings.source_of("broker", "listen") == "default"
-        names = names_of(settings, dir="--embedded", listen="broker.listen")
+        names = names_of(settings, dir="--embedded", listen="broker.listen", http="broker.http")
         parse_listen(self._listen, names["listen"])
         self._spec = {**spec, "role": "broker", "names": names, "presence": presence}
         self._timeout = settings.app.connect_timeout

@@ -217,7 +217,7 @@ def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     async def serve() -> int:
         lifeline.watch(stop.request, after=await_workers)
         await serve_broker(
-            settings.broker,
+            settings,
             memory=False,
             or_free_port=spec["or_free_port"],
             names=spec["names"],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp.app.settings import Settings
 from rocketapp.cli.processes import broker as broker_process
 from rocketapp.cli.processes.broker import BrokerLog
 from rocketapp.cli.processes.stop import ProcessStop
@@ -120,7 +121,7 @@ async def test_a_port_that_is_taken_after_the_probe_is_replaced_by_a_free_one(
 
     with taken:
         await broker_process.serve_broker(
-            BrokerConfig(dir=str(tmp_path), listen=listen),
+            Settings(broker=BrokerConfig(dir=str(tmp_path), listen=listen)),
             memory=True,
             or_free_port=True,
             names={"listen": "broker.listen", "dir": "--dir"},

@@ -1,0 +1,200 @@
+"""What a broker knows of itself, as plain values, for whoever shows it.
+
+Rule: it is asked on the broker's loop, and changes nothing. What grows with the store is an iterator of which each step
+looks at one queue or one message, so that whoever asks lets others have their turn between two steps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.delays import restored
+from rocketapp.model.names import DELAY_SECONDS, HALF_TOPIC, SCHEDULE_TOPIC
+from rocketapp.wire import properties as names
+from rocketapp.wire.record import Record, decode_record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerState:
+    """The broker as a whole."""
+
+    cluster: str
+    name: str
+    address: str
+    seconds: float
+    """Since its start."""
+    stored: int
+    served: int
+    """Messages since its start."""
+    stored_rate: float
+    served_rate: float
+    """Messages a second, in the last minute."""
+    log_begin: int
+    log_end: int
+    durable_end: int
+    """Positions of the log. What lies behind the last of them is with the operating system, and not on disk yet."""
+    flush: str
+    """`async` or `sync`, as the option says."""
+    problem: str
+    """Why nothing is stored any more; empty while the store works."""
+    topics: int
+    groups: int
+    delayed: int
+    open_transactions: int
+
+
+class QueueState(NamedTuple):
+    """The offsets that one queue holds."""
+
+    queue_id: int
+    first_offset: int
+    end_offset: int
+    last_ms: int
+    """When its last message was stored, in milliseconds since 1970; 0 without one."""
+
+
+class Progress(NamedTuple):
+    """How far a group is in one queue."""
+
+    topic: str
+    queue_id: int
+    commit_offset: int | None
+    """None where it has committed nothing yet."""
+    end_offset: int
+    lag: int
+
+
+class MemberState(NamedTuple):
+    """One client of a group, on one connection."""
+
+    client_id: str
+    address: str
+    language: str
+    silent: float
+    """Seconds since its last heartbeat."""
+
+
+class WaitingMessage(NamedTuple):
+    """A message that no consumer sees yet: it is delayed, or its transaction is open."""
+
+    at_ms: int
+    """When a delayed one is due; when one of a transaction was stored. In milliseconds since 1970."""
+    topic: str
+    """The one that it is for; empty when it cannot be read."""
+    message_id: str
+    keys: str
+    group: str = ""
+    """Of its producer, for a transaction."""
+    checks: int = 0
+    """How often that was asked how the transaction ended."""
+
+
+class BrokerFacts:
+    """Reads the tables and the store of one broker."""
+
+    def __init__(self, core: Core, started: float) -> None:
+        """`started`: when the broker did, as `core.monotonic` tells it."""
+        self._core, self._started = core, started
+
+    def __repr__(self) -> str:
+        return f"<BrokerFacts of {self._core.config.name}>"
+
+    def state(self) -> BrokerState:
+        core, now = self._core, self._core.monotonic()
+        return BrokerState(
+            cluster=core.config.cluster,
+            name=core.config.name,
+            address=core.address,
+            seconds=now - self._started,
+            stored=core.traffic.put,
+            served=core.traffic.got,
+            stored_rate=core.traffic.put_rates(now)[1],
+            served_rate=core.traffic.got_rates(now)[1],
+            log_begin=core.store.begin_position,
+            log_end=core.store.end_position,
+            durable_end=core.store.durable_position,
+            flush=core.config.flush,
+            problem=core.store.problem or "",
+            topics=len(core.topics),
+            groups=len(core.groups),
+            delayed=sum(len(core.delays.waiting(level)) for level in _LEVELS),
+            open_transactions=len(core.halves),
+        )
+
+    def topics(self) -> list[str]:
+        """The names of all topics, sorted; those of retries, dead letters and the broker are among them."""
+        return sorted(config.name for config in self._core.topics)
+
+    def queues(self, topic: str) -> Iterator[QueueState]:
+        """Those of a topic; none when there is no such topic."""
+        store, config = self._core.store, self._core.topics.get(topic)
+        for queue_id in range(max(config.read_queues, config.write_queues) if config is not None else 0):
+            first, end = max(store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id)
+            last_ms = store.stored_ms_at(topic, queue_id, end - 1) if end > first else None
+            yield QueueState(queue_id, first, end, last_ms or 0)
+
+    def groups(self) -> dict[str, set[str]]:
+        """Every group with the topics that it subscribes, or has committed an offset in."""
+        found = {config.name: set[str]() for config in self._core.groups}
+        for group, topics in self._core.offsets.topics_by_group().items():
+            found.setdefault(group, set()).update(topics)
+        for consumers in self._core.consumers:
+            found.setdefault(consumers.name, set()).update(consumers.subscriptions)
+        return found
+
+    def progress(self, group: str, topic: str) -> Iterator[Progress]:
+        """Queue by queue. What a group has not committed in counts from the queue's first offset."""
+        core, config = self._core, self._core.topics.get(topic)
+        for queue_id in range(config.read_queues if config is not None else 0):
+            end = core.store.max_offset(topic, queue_id)
+            committed = core.offsets.committed(group, topic, queue_id)
+            lag = end - core.done_to(group, topic, queue_id)
+            yield Progress(topic, queue_id, committed, end, lag)
+
+    def members(self, group: str) -> list[MemberState]:
+        """None when nobody consumes in this group."""
+        consumers, now = self._core.consumers.group(group), self._core.monotonic()
+        return [
+            MemberState(one.client_id, one.address, one.language, now - one.heard)
+            for one in (consumers.members.values() if consumers is not None else ())
+        ]
+
+    def subscriptions(self, group: str) -> list[tuple[str, str]]:
+        """Topics and the expressions that choose from them, as the last heartbeat of any member said."""
+        consumers = self._core.consumers.group(group)
+        found = consumers.subscriptions.values() if consumers is not None else ()
+        return sorted((one.topic, one.expression) for one in found)
+
+    def delayed(self) -> Iterator[WaitingMessage]:
+        """Those that wait, the next one first."""
+        return heapq.merge(*(self._of_level(level) for level in _LEVELS))
+
+    def _of_level(self, level: int) -> Iterator[WaitingMessage]:
+        store = self._core.store
+        for offset in self._core.delays.waiting(level):
+            entry = store.entry(SCHEDULE_TOPIC, level - 1, offset)
+            if entry is not None:
+                yield _waiting(store.record_at(entry[0]), entry[2])
+
+    def open_transactions(self, most: int) -> Iterator[WaitingMessage]:
+        """The oldest ones."""
+        store = self._core.store
+        for half in self._core.halves.oldest(most):
+            entry = store.entry(HALF_TOPIC, 0, half.offset)
+            record = None if entry is None else store.record_at(entry[0])
+            yield _waiting(record, half.stored_ms)._replace(group=half.group, checks=half.checks)
+
+
+_LEVELS = range(1, len(DELAY_SECONDS) + 1)
+
+
+def _waiting(data: bytes | None, at_ms: int) -> WaitingMessage:
+    record: Record | None = None if data is None else restored(decode_record(data))
+    if record is None:
+        return WaitingMessage(at_ms, "", "", "")
+    found = names.decode(record.raw_properties)
+    return WaitingMessage(at_ms, record.topic, found.get(names.UNIQ_KEY, ""), found.get(names.KEYS, ""))

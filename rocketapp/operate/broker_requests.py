@@ -1,0 +1,118 @@
+"""What a broker answers over HTTP about itself."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final, Literal
+from urllib.parse import parse_qs
+
+from rocketapp.errors import RocketAppError
+from rocketapp.model.names import group_problem
+from rocketapp.operate.broker_desk import PROBED_WITHIN, BrokerDesk
+from rocketapp.operate.gate import READ, Answer, Request, Response, html, refusal, text
+from rocketapp.plugin import Metric
+from rocketapp.plugins.prometheus import CONTENT_TYPE, text_of
+
+Query = Mapping[str, str]
+Kind = Literal["counter", "gauge"]
+REPLAY_FIELDS: Final = ("group", "id", "token")
+_MOST_FIELDS = 8
+
+
+def answering(desk: BrokerDesk) -> Answer:
+    """What a server needs to answer for this broker."""
+    return lambda request, host: answer(request, desk, host)
+
+
+def answer(request: Request, desk: BrokerDesk, host: str) -> Response:
+    """`host`: the name or address of `--http`, under which the page may be opened as well."""
+    if refused := refusal(request, host, reads=_READS, changes={"/replay": None}):
+        return refused
+    try:
+        if request.method not in READ:
+            return _replay(desk, request.form(REPLAY_FIELDS))
+        found = parse_qs(request.query, max_num_fields=_MOST_FIELDS)
+        return _READS[request.path](desk, {name: values[0] for name, values in found.items()})
+    except ValueError as error:
+        return text(400, str(error))
+    except TimeoutError:
+        return text(503, "the event loop of the broker does not answer")
+
+
+def _health(desk: BrokerDesk, _query: Query) -> Response:
+    desk.state(PROBED_WITHIN)
+    return text(200, "alive")
+
+
+def _ready(desk: BrokerDesk, _query: Query) -> Response:
+    problem = desk.state(PROBED_WITHIN).problem
+    return text(503, f"not ready\n{problem}") if problem else text(200, "ready")
+
+
+def _metrics(desk: BrokerDesk, _query: Query) -> Response:
+    return Response(status=200, body=text_of(_figures(desk)).encode(), content_type=CONTENT_TYPE)
+
+
+def _figures(desk: BrokerDesk) -> Iterator[Metric]:
+    state, disk, groups = desk.state(), desk.disk(), desk.groups()
+
+    def one(name: str, unit: str, meaning: str, value: float, kind: Kind = "gauge") -> Metric:
+        return Metric(name=f"rocketapp.broker.{name}", kind=kind, unit=unit, meaning=meaning, samples=(({}, value),))
+
+    yield one("ready", "1", "1 when messages are stored.", int(not state.problem))
+    yield one("stored", "{message}", "Messages stored since the start.", state.stored, "counter")
+    yield one("served", "{message}", "Messages given to consumers since the start.", state.served, "counter")
+    yield one("log", "By", "Bytes of the log.", state.log_end - state.log_begin)
+    yield one("log_unflushed", "By", "Bytes of the log that are not on disk yet.", state.log_end - state.durable_end)
+    if disk is not None:
+        yield one("disk_free", "By", "Bytes that are free on its disk.", disk.free)
+    yield one("topics", "{topic}", "Topics, the broker's own ones included.", state.topics)
+    yield one("delayed", "{message}", "Messages whose delay is not over.", state.delayed)
+    yield one("open_transactions", "{message}", "Messages of open transactions.", state.open_transactions)
+    members = one("members", "{member}", "Members of a group.", 0)
+    yield replace(members, samples=tuple(({"group": group.name}, group.members) for group in groups))
+    dead = one("dead_letters", "{message}", "Dead letters of a group.", 0)
+    yield replace(dead, samples=tuple(({"group": group.name}, group.dead_letters) for group in groups))
+    lag = one("lag", "{message}", "Messages of a topic that a group has not committed.", 0)
+    behind = (({"group": group.name, "topic": topic}, lag) for group in groups for topic, lag in group.lag.items())
+    yield replace(lag, samples=tuple(behind))
+
+
+def _replay(desk: BrokerDesk, given: Mapping[str, str]) -> Response:
+    from rocketapp.operate.broker_page import outcome_page
+
+    if not hmac.compare_digest(given["token"].encode(), desk.token.encode()):
+        return text(403, "the token is not of this process: load the page with the button again")
+    if problem := group_problem(given["group"]):
+        return text(400, problem)
+    try:
+        status, outcome = 200, desk.replay(given["group"], given["id"])
+    except RocketAppError as error:
+        status, outcome = 503, str(error)
+    return html(outcome_page(desk, given["group"], outcome), status)
+
+
+def _shows(name: str) -> Callable[[BrokerDesk, Query], Response]:
+    """Where probes and metrics alone are asked for, nothing of the pages is imported."""
+
+    def read(desk: BrokerDesk, query: Query) -> Response:
+        from rocketapp.operate import broker_page
+
+        return html(getattr(broker_page, name)(desk, query))
+
+    return read
+
+
+_READS: Final[Mapping[str, Callable[[BrokerDesk, Query], Response]]] = {
+    "/": _shows("page"),
+    "/topics": _shows("topics_page"),
+    "/topic": _shows("topic_page"),
+    "/groups": _shows("groups_page"),
+    "/group": _shows("group_page"),
+    "/waiting": _shows("waiting_page"),
+    "/health": _health,
+    "/ready": _ready,
+    "/metrics": _metrics,
+}
