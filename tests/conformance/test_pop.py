@@ -1,4 +1,4 @@
-"""Messages that the broker hands out one by one. The embedded broker has no pop: all of this is Apache RocketMQ's."""
+"""Messages that the broker hands out one by one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from rocketapp.wire.codes import RequestCode
-from tests.peers.clusters import Apache
+from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 from tests.peers.tap import Tap
@@ -58,6 +58,7 @@ STORIES = """
 class Stories(NamedTuple):
     """One app with all handlers, behind a tap."""
 
+    cluster: Cluster
     app: RunningApp
     java: JavaClient
     tap: Tap
@@ -65,25 +66,26 @@ class Stories(NamedTuple):
     group: str
 
 
-@pytest.fixture(scope="module")
-def stories(apache: Apache, peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
-    java = JavaClient(peer, apache.name_server)
+@pytest.fixture(scope="module", params=["apache", "embedded"])
+def stories(request: pytest.FixtureRequest, peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stories]:
+    cluster: Cluster = request.getfixturevalue(request.param)
+    java = JavaClient(peer, cluster.name_server)
     topic, group = f"pop-{os.getpid()}", f"pop-group-{os.getpid()}"
     for name in ("plain", "slow", "failing", "killed"):
         java.create_topic(f"{topic}-{name}", 2)
     place = tmp_path_factory.mktemp("pop")
     killed = RunningApp(
-        place / "killed", BLOCKING.format(topic=topic, group=group), apache.name_server, environment=SETTINGS
+        place / "killed", BLOCKING.format(topic=topic, group=group), cluster.name_server, environment=SETTINGS
     )
     java.send(f"{topic}-killed", "left")
     killed.wait_for_count(1, "begun")
     killed.kill()
-    tap = Tap(apache.name_server, apache.broker_address)
+    tap = Tap(cluster.name_server, cluster.broker_address)
     app = RunningApp(place / "app", STORIES.format(topic=topic, group=group), tap.door("ours"), environment=SETTINGS)
     java.send(f"{topic}-slow", "slow")
     java.send(f"{topic}-failing", {"text": "bad", "keys": ["k1"]})
     java.send(f"{topic}-plain", *({"text": f"{number}", "tag": "abc"[number % 3]} for number in range(60)))
-    yield Stories(app, java, tap, topic, group)
+    yield Stories(cluster, app, java, tap, topic, group)
     app.stop()
     tap.stop()
 
@@ -128,7 +130,7 @@ def test_what_a_killed_member_had_in_hand_comes_to_another_one(stories: Stories)
 
 
 def test_an_answer_that_comes_while_its_member_stops_goes_to_another_one_as_its_first_attempt(
-    stories: Stories, apache: Apache, tmp_path: Path
+    stories: Stories, tmp_path: Path
 ) -> None:
     topic, group = f"{stories.topic}-late", f"{stories.group}-late"
     for name in (topic, f"{topic}-slow"):
@@ -147,14 +149,14 @@ def test_an_answer_that_comes_while_its_member_stops_goes_to_another_one_as_its_
     """
     # Its requests are held for longer than the test waits: that takes a hidden time of twice as long.
     held = {"ROCKETAPP_CONSUMER__LONG_POLL": "60", "ROCKETAPP_CONSUMER__POP_INVISIBLE_TIME": "120"}
-    leaving = RunningApp(tmp_path / "leaving", source, apache.name_server, environment=held)
+    leaving = RunningApp(tmp_path / "leaving", source, stories.cluster.name_server, environment=held)
     stories.java.send(f"{topic}-slow", "slow")
     leaving.wait_for_count(1, "begun")
     leaving.process.send_signal(signal.SIGTERM)
     leaving.wait_for(lambda: f"gave up {topic}@broker-a" in leaving.stderr, within=5, what="the topic was given back")
     stories.java.send(topic, "late")
     other = RunningApp(
-        tmp_path / "other", source, apache.name_server, environment={"ROCKETAPP_CONSUMER__LONG_POLL": "1"}
+        tmp_path / "other", source, stories.cluster.name_server, environment={"ROCKETAPP_CONSUMER__LONG_POLL": "1"}
     )
     (done,) = other.wait_for_count(1, within=LATE + 5)
     assert (done["text"], done["attempt"]) == ("late", 1)
@@ -163,7 +165,7 @@ def test_an_answer_that_comes_while_its_member_stops_goes_to_another_one_as_its_
     other.stop()
 
 
-def test_a_java_member_and_ours_share_one_queue(stories: Stories, apache: Apache, tmp_path: Path) -> None:
+def test_a_java_member_and_ours_share_one_queue(stories: Stories, tmp_path: Path) -> None:
     topic, group = f"{stories.topic}-shared", f"{stories.group}-shared"
     stories.java.create_topic(topic, 1)
     source = f"""
@@ -173,7 +175,7 @@ def test_a_java_member_and_ours_share_one_queue(stories: Stories, apache: Apache
         async def take(message: Message) -> None:
             note("done", message)
     """
-    app = RunningApp(tmp_path / "ours", source, apache.name_server)
+    app = RunningApp(tmp_path / "ours", source, stories.cluster.name_server)
     stories.java.send(topic, "first")
     app.wait_for_count(1)
     theirs = stories.java.consume(topic, group, server_rebalance=True)
