@@ -26,6 +26,7 @@ from rocketapp.broker.long_poll import HeldPulls
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop import Pops
 from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.pop_order import PopOrder
 from rocketapp.broker.processors.assignment import AssignmentProcessor
 from rocketapp.broker.processors.clients import ClientProcessor
 from rocketapp.broker.processors.groups import GroupProcessor
@@ -399,6 +400,7 @@ def _recover(
     )
     groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
     locks, monotonic = LockTable(config.lock_expiry), asyncio.get_running_loop().time
+    order = PopOrder()
     saving = Saving(
         files,
         clock=clock,
@@ -408,6 +410,7 @@ def _recover(
         offsets=offsets,
         locks=locks,
         modes=RequestModes(),
+        order=order,
         monotonic=monotonic,
     )
     saving.load(store)
@@ -432,6 +435,6 @@ def _recover(
         save_locks=lock_writer.save,
         unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
     )
-    pops = Pops(core, observe)
+    pops = Pops(core, order, observe)
     saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
     return core, pops, saving, lock_writer

@@ -25,6 +25,8 @@ REVIVE_QUEUES = 8
 """Queues of the revive log (Java: reviveQueueNum)."""
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 """Its offset in a revive queue is that of the last record which need not be read again."""
+LATE_MS = 3000
+"""Records that come by timers come in the second in which they are due; this much later all of them are there."""
 _CHECKPOINT, _ACK, _ACKS = "ck", "ack", "bAck"
 _SLACK = 1024
 """Closed checkpoints that the heap of due times may contain, beyond the number of open ones, before it is rebuilt."""
@@ -61,11 +63,12 @@ class Checkpoint:
         revive_queue: int,
         acked: int = 0,
         suspend: bool = False,
+        late_ms: int = 0,
     ) -> None:
         self.key: Key = key
         self.offsets: Sequence[int] = offsets
         self.invisible_ms: int = invisible_ms
-        self.due_ms: int = key.popped_ms + invisible_ms
+        self.due_ms: int = key.popped_ms + invisible_ms + late_ms
         self.revive_queue: int = revive_queue
         self.acked: int = acked
         """A bit for each of `offsets`."""
@@ -171,7 +174,13 @@ def read(raw_properties: bytes, body: bytes, revive_queue: int) -> Checkpoint | 
             revive_queue=revive_queue,
             acked=int32_of(found.get("bm") or 0) & 0xFFFFFFFF,
             suspend=bool(found.get("sp")),
+            late_ms=LATE_MS if is_by_timer(raw_properties) else 0,
         )
+
+
+def is_by_timer(raw_properties: bytes) -> bool:
+    """Whether a record came by way of the timers, as all of Apache RocketMQ's do."""
+    return f"{names.TIMER_OUT_MS}\x01".encode() in raw_properties
 
 
 class OpenCheckpoints:

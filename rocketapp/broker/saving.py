@@ -1,5 +1,5 @@
 """The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json, queueLocks.json,
-messageRequestMode.json.
+messageRequestMode.json, consumerOrderInfo.json.
 
 Topics and groups are written as soon as they change, before they are announced to clients. Offsets and request modes
 are written periodically. A file that exists but cannot be read stops the start: without it offsets would be lost
@@ -17,9 +17,11 @@ from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.locks import LockSave, LockTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.pop_order import PopOrder
 from rocketapp.broker.store.config_files import (
     CONSUMER_OFFSETS,
     GROUPS,
+    POP_ORDER,
     QUEUE_LOCKS,
     REQUEST_MODES,
     TOPICS,
@@ -60,6 +62,7 @@ class Saving:
         offsets: OffsetTable,
         locks: LockTable,
         modes: RequestModes,
+        order: PopOrder,
         monotonic: Callable[[], float],
     ) -> None:
         self._files, self._clock, self._observe = files, clock, observe
@@ -67,6 +70,7 @@ class Saving:
         self._groups = (ConfigFile(files, GROUPS, observe), groups)
         self._offsets = (ConfigFile(files, CONSUMER_OFFSETS, observe), offsets)
         self._modes = (ConfigFile(files, REQUEST_MODES, observe), modes)
+        self._order = (ConfigFile(files, POP_ORDER, observe), order)
         self.modes: RequestModes = modes
         self._locks, self._monotonic = locks, monotonic
 
@@ -75,7 +79,7 @@ class Saving:
 
         When the files are missing, the topics are taken from the store. Groups begin anew, which is reported.
         """
-        for file, table in (self._topics, self._groups, self._offsets, self._modes):
+        for file, table in (self._topics, self._groups, self._offsets, self._modes, self._order):
             saved = file.load()
             if saved is None:
                 table.dirty = True
@@ -164,7 +168,7 @@ class Saving:
     def offsets_to_save(self) -> Callable[[], None] | None:
         """A function that writes the present offsets and modes, in any thread; None if they have not changed."""
         changed: list[tuple[ConfigFile, Table, dict[str, Any]]] = []
-        for file, table in (self._offsets, self._modes):
+        for file, table in (self._offsets, self._modes, self._order):
             if table.dirty:
                 table.count_change(self._clock.now())
                 changed.append((file, table, table.to_json()))
@@ -182,7 +186,7 @@ class Saving:
 
     def save_all(self) -> None:
         """Write every changed table, also when writing one of them fails."""
-        for file, table in (self._topics, self._groups, self._offsets, self._modes):
+        for file, table in (self._topics, self._groups, self._offsets, self._modes, self._order):
             try:
                 self._save(file, table)
             except OSError as error:

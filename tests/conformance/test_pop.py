@@ -5,14 +5,23 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from rocketapp.errors import ProtocolError
+from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire.codes import RequestCode
-from tests.peers.clusters import Cluster
+from rocketapp.wire.lenient_json import loads
+from rocketapp.wire.record import decode_records
+from rocketapp.wire.requests.pop import AckRequest, PopRequest, PopResponse, encode_acks, handle_in, pop_retry_topic
+from tests.peers import toolchain
+from tests.peers.bare import Bare
+from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 from tests.peers.tap import Tap
@@ -192,3 +201,132 @@ def test_a_java_member_and_ours_share_one_queue(stories: Stories, tmp_path: Path
     assert handled() == sorted(["first", *map(str, range(sent))])
     theirs.stop()
     app.stop()
+
+
+HIDDEN = 25
+"""Seconds for which what is popped before a hand-over is hidden: the other broker has to serve before they are over."""
+
+
+class Popping:
+    """A member in bare requests, which tells by itself what it acknowledges."""
+
+    def __init__(self, address: str, topic: str) -> None:
+        self._bare, self._topic, self._group = Bare(address, timeout=20), topic, f"{topic}-group"
+        self.taken: dict[str, Handle] = {}
+        """By text the last handle of each message."""
+        self.attempts: dict[str, int] = {}
+
+    def pop(self, count: int = 32) -> list[str]:
+        request = PopRequest(self._group, self._topic, -1, count, HIDDEN * 1000, 1000)
+        answer = self._bare.ask(RequestCode.POP_MESSAGE, **request.to_fields())
+        if answer.code:
+            assert answer.code == 210, answer
+            return []
+        where, texts = PopResponse.from_fields(dict(answer.fields)), []
+        for message in decode_records(answer.body, None):
+            times = where.starts.get((0, 0), 0), where.popped_ms, where.invisible_ms, where.revive_queue
+            own = handle_in(message.raw_properties) or Handle(*times, 0, "broker-a", 0, message.offset)
+            texts.append(message.text())
+            self.taken[message.text()], self.attempts[message.text()] = own, message.attempt
+        return texts
+
+    def ack(self, text: str) -> None:
+        handle = self.taken[text]
+        request = AckRequest(self._group, pop_retry_topic(self._group, self._topic, handle.kind), handle)
+        assert self._bare.ask(RequestCode.ACK_MESSAGE, **request.to_fields()).code == 0
+
+    def ack_all(self, texts: Sequence[str]) -> None:
+        acks = [Acks(self.taken[text], [self.taken[text].offset]) for text in texts]
+        body = encode_acks(self._group, self._topic, "broker-a", acks)
+        assert self._bare.ask(RequestCode.BATCH_ACK_MESSAGE, body).code == 0
+
+    def hide(self, text: str, seconds: int) -> None:
+        request = AckRequest(self._group, self._topic, self.taken[text], seconds * 1000)
+        assert self._bare.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **request.to_fields()).code == 0
+
+    def pop_until(self, end: float) -> list[str]:
+        """Everything that comes until then."""
+        found: list[str] = []
+        while time.monotonic() < end:
+            found += self.pop()
+        return sorted(found)
+
+    def goes_on(self, address: str) -> None:
+        """The same member at another broker."""
+        self._bare.close()
+        self._bare = Bare(address, timeout=20)
+
+    def close(self) -> None:
+        self._bare.close()
+
+
+@pytest.mark.timeout(240)
+def test_a_directory_that_changes_hands_hands_out_again_exactly_what_was_not_acknowledged(
+    peer: Peer, tmp_path: Path
+) -> None:
+    # Most of it is waiting, for brokers to start and for times to be over: both endings wait at once.
+    with ThreadPoolExecutor(2) as both:
+        moves = [both.submit(_move, peer, tmp_path / ending) for ending in ("stopped", "killed")]
+    for move in moves:
+        move.result()
+
+
+def _wait_until_offsets_are_written(store: Path, end: int) -> None:
+    """Both brokers write them every 5 s. A killed Apache RocketMQ hands out again what it has handed out since then."""
+    file = store / "config" / "consumerOffset.json"
+
+    def is_written() -> bool:
+        try:
+            return bool(loads(file.read_bytes())["offsetTable"].get("handed@handed-group") == {0: end})
+        except (FileNotFoundError, ProtocolError):  # not there yet, or just being replaced
+            return False
+
+    wait_until(is_written, within=15, what="offsets are on disk")
+
+
+def _move(peer: Peer, directory: Path) -> None:
+    embedded = Embedded(directory / "embedded")
+    member = Popping(embedded.broker_address, "handed")
+    try:
+        java = JavaClient(peer, embedded.name_server)
+        java.create_topic("handed", 1)
+        java.send("handed", *"abcdef")
+        assert sorted(member.pop(5)) == [*"abcde"]
+        over = time.monotonic() + HIDDEN
+        member.ack("a")
+        member.ack_all(["b"])
+        member.hide("c", 3600)
+        if directory.name == "killed":
+            _wait_until_offsets_are_written(embedded.store, 5)
+            embedded.kill_broker()
+        embedded.stop()
+        over = _at_apache(peer, directory, member, over)
+        embedded.start_again()
+        member.goes_on(embedded.broker_address)
+        assert member.pop() == []
+        member.ack("h")
+        assert member.pop_until(over + LATE) == ["e", "i"]
+        assert (member.attempts["e"], member.attempts["i"]) == (3, 2)
+    finally:
+        member.close()
+        embedded.stop()
+
+
+def _at_apache(peer: Peer, directory: Path, member: Popping, over: float) -> float:
+    """`over`: when what the embedded broker has hidden is hidden no more; returns the same of Apache RocketMQ."""
+    apache = Apache(directory / "apache", store=directory / "embedded" / "data", options=toolchain.BRIEF)
+    try:
+        member.goes_on(apache.broker_address)
+        assert time.monotonic() < over - 3, "Apache RocketMQ started in time"
+        assert member.pop() == ["f"]
+        member.ack_all(["d", "f"])
+        assert member.pop_until(over + LATE) == ["e"]
+        assert member.attempts["e"] == 2
+        JavaClient(peer, apache.name_server).send("handed", *"ghi")
+        assert sorted(member.pop()) == [*"ghi"]
+        over = time.monotonic() + HIDDEN
+        member.ack("g")
+        _wait_until_offsets_are_written(directory / "embedded" / "data", 9)
+        return over
+    finally:
+        apache.stop()

@@ -13,6 +13,7 @@ from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.pop_order import PopOrder
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.topics import TopicTable
@@ -47,6 +48,7 @@ def opened(files: Files, time: Time) -> tuple[Saving, LockTable]:
         offsets=OffsetTable(version),
         locks=locks,
         modes=RequestModes(),
+        order=PopOrder(),
         monotonic=lambda: time.seconds,
     )
     saving.load_locks(store)

@@ -17,6 +17,7 @@ from rocketapp.broker.pop_checkpoints import Key
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError
 from rocketapp.model.names import topic_problem
+from rocketapp.model.pulled import Acks
 from rocketapp.model.route import PERM_READ
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -24,6 +25,7 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pop import (
     MOST_MESSAGES,
     OF_RETRY,
+    ORDERLY,
     AckRequest,
     PopRequest,
     PopResponse,
@@ -84,18 +86,36 @@ class PopProcessor:
     def ack(self, connection: Connection, command: Command) -> Command:
         request = AckRequest.from_fields(command.fields)
         self._check_offset(request)
-        self._pops.ack([(_key_of(request), [request.handle.offset])], self._now_ms())
+        self._acknowledge([(_key_of(request), Acks(request.handle, [request.handle.offset]))])
         return Command.response(command, ResponseCode.SUCCESS)
 
     def ack_all(self, connection: Connection, command: Command) -> Command:
         if not command.body:
             raise BrokerError(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements")
         acks = []
-        for group, topic, (handle, offsets) in decode_acks(command.body):
+        for group, topic, several in decode_acks(command.body):
+            handle = several.handle
             real = pop_retry_topic(group, topic, handle.kind)
-            acks.append((Key(group, real, handle.queue_id, handle.start, handle.popped_ms), offsets))
-        self._pops.ack(acks, self._now_ms())
+            acks.append((Key(group, real, handle.queue_id, handle.start, handle.popped_ms), several))
+        self._acknowledge(acks)
         return Command.response(command, ResponseCode.SUCCESS)
+
+    def _acknowledge(self, acks: list[tuple[Key, Acks]]) -> None:
+        for key, (handle, offsets) in acks:
+            if handle.revive_queue == ORDERLY:
+                try:
+                    for offset in offsets:
+                        self._pops.ack_in_order(key, offset)
+                except ValueError as error:
+                    raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+                self._is_free(key)
+        self._pops.ack([each for each in acks if each[1].handle.revive_queue != ORDERLY], self._now_ms())
+
+    def _is_free(self, key: Key) -> None:
+        """A queue that is popped in order has changed: who waits for it looks again."""
+        for (group, wanted), waiting in self._held.get(key.topic, {}).items():
+            if group == key.group and (wanted < 0 or wanted == key.queue_id):
+                self._wake_one(waiting, None)
 
     def change(self, connection: Connection, command: Command) -> Command:
         request = AckRequest.from_fields(command.fields)
@@ -103,15 +123,16 @@ class PopProcessor:
         if invisible_ms is None or invisible_ms < 0:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"invisibleTime {invisible_ms} is not a time")
         self._check_offset(request, is_end_legal=False)
-        handle = request.handle
-        popped_ms = self._pops.hide(
-            _key_of(request),
-            handle.offset,
-            invisible_ms=invisible_ms,
-            suspend=request.suspend,
-            now_ms=self._now_ms(),
-        )
-        self._handed_out(invisible_ms)
+        handle, key, now_ms = request.handle, _key_of(request), self._now_ms()
+        if handle.revive_queue == ORDERLY:
+            popped_ms = handle.popped_ms
+            invisible_ms = self._pops.hide_in_order(key, handle.offset, invisible_ms=invisible_ms, now_ms=now_ms)
+            self._is_free(key)
+        else:
+            popped_ms = self._pops.hide(
+                key, handle.offset, invisible_ms=invisible_ms, suspend=request.suspend, now_ms=now_ms
+            )
+            self._handed_out(invisible_ms)
         answer = PopResponse(popped_ms, invisible_ms, handle.revive_queue, 0)
         return Command.response(command, ResponseCode.SUCCESS, fields=answer.to_fields())
 
@@ -207,7 +228,7 @@ class PopProcessor:
             return _answer(held, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", popped)
         if is_first and not self._may_hold(request):
             return _answer(held, ResponseCode.POLLING_FULL, "too many pops are held", popped)
-        self._hold(held)
+        self._hold(held, popped.free_ms)
         if popped.is_more:
             self._wake([held])
         return None
@@ -216,14 +237,16 @@ class PopProcessor:
         waiting = self._held.get(request.topic, {}).get((request.group, request.queue_id), ())
         return len(waiting) < MOST_HELD and self._held_in_all < MOST_HELD_BY_ALL
 
-    def _hold(self, held: _Held) -> None:
+    def _hold(self, held: _Held, free_ms: int) -> None:
+        """Until its deadline, or until a queue is free that is popped in order."""
         if held.connection.is_closed or self._is_stopped:
             return
         request = held.request
         queues = self._held.setdefault(request.topic, {})
         queues.setdefault((request.group, request.queue_id), {})[held] = None
         self._held_in_all += 1
-        held.timer = self._loop.call_at(held.deadline, self._wake, [held])
+        free = self._loop.time() + (free_ms - self._now_ms()) / 1000 if free_ms else held.deadline
+        held.timer = self._loop.call_at(min(held.deadline, free), self._wake, [held])
 
     def _wake_next(self, request: PopRequest) -> None:
         """More is left than one answer has: another one may have it."""

@@ -21,7 +21,7 @@ from rocketapp.wire import lenient_json
 
 TOPICS, GROUPS = "config/topics.json", "config/subscriptionGroup.json"
 CONSUMER_OFFSETS, DELAY_OFFSETS = "config/consumerOffset.json", "config/delayOffset.json"
-REQUEST_MODES = "config/messageRequestMode.json"
+REQUEST_MODES, POP_ORDER = "config/messageRequestMode.json", "config/consumerOrderInfo.json"
 QUEUE_LOCKS = OWN_STATE
 """Apache RocketMQ reads only the files that it knows, and leaves this one alone."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -73,6 +73,9 @@ class PopRequest(
     expression: str = "*"
     expression_type: str = "TAG"
     order: bool = False
+    """Nothing more of a queue while messages of it are hidden; they come again in their order."""
+    attempt_id: str | None = None
+    """In order: who repeats a request with the same one gets the same messages."""
 
 
 class PopResponse(NamedTuple):
@@ -88,6 +91,8 @@ class PopResponse(NamedTuple):
     """By kind and queue id the offset from which the broker counts them."""
     offsets: Mapping[tuple[int, int], Sequence[int]] = {}
     """By kind and queue id the offsets of the messages."""
+    counts: Mapping[int, Mapping[int, int]] | None = None
+    """In order: by queue id, how often messages were handed out before. Brokers tell it, rocketapp does not ask."""
 
     def to_fields(self) -> dict[str, str]:
         fields = {
@@ -103,7 +108,15 @@ class PopResponse(NamedTuple):
             fields["msgOffsetInfo"] = ";".join(
                 f"{kind} {queue_id} {','.join(map(str, found))}" for (kind, queue_id), found in self.offsets.items()
             )
+        if self.counts is not None:
+            fields["orderCountInfo"] = ";".join(self._told_counts())
         return fields
+
+    def _told_counts(self) -> Iterator[str]:
+        for queue_id, counts in (self.counts or {}).items():
+            yield from (f"{OF_TOPIC} qo{queue_id}%{offset} {count}" for offset, count in counts.items())
+            least = min(counts.get(offset, 0) for offset in self.offsets[OF_TOPIC, queue_id])
+            yield f"{OF_TOPIC} {queue_id} {least}"
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str] | None) -> PopResponse:

@@ -19,6 +19,7 @@ from rocketapp.broker.lock_writer import LockWriter
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.pop_order import PopOrder
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.config_files import QUEUE_LOCKS
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles, read_whole, replace_whole
@@ -151,6 +152,7 @@ def new_saving(files: Files, locks: LockTable, monotonic: Callable[[], float]) -
         offsets=OffsetTable(version),
         locks=locks,
         modes=RequestModes(),
+        order=PopOrder(),
         monotonic=monotonic,
     )
 

@@ -8,14 +8,25 @@ from typing import Any
 
 import pytest
 
+from rocketapp.broker.pop_checkpoints import Checkpoint, Key, revive_topic
 from rocketapp.model.pulled import Acks, Handle
+from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.record import Message, Record, decode_records
+from rocketapp.wire.requests.assignment import (
+    ALL_QUEUES,
+    POP,
+    PULL,
+    AssignmentQuestion,
+    RequestMode,
+    decode_assigned,
+)
 from rocketapp.wire.requests.pop import (
     FROM_LAST,
     OF_RETRY,
     OF_TOPIC,
+    ORDERLY,
     AckRequest,
     PopRequest,
     PopResponse,
@@ -356,3 +367,157 @@ async def test_a_message_for_a_connection_that_is_gone_goes_to_another_one() -> 
         await one.client.send("orders", b"b")
         await asyncio.sleep(1)
         assert texts(popped(waiting.result())) == ["b"]
+
+
+@in_virtual_time
+async def test_in_order_nothing_more_comes_until_all_are_done_and_a_failed_one_comes_again() -> None:
+    async with running() as broker:
+        one = await member(broker)
+        for body in b"abcdef":
+            await one.client.send("orders", bytes([body]), queue_id=0)
+        first = await one.pop(max_messages=3, order=True)
+        assert [each.message.text() for each in first] == ["a", "b", "c"]
+        assert {each.handle.revive_queue for each in first} == {ORDERLY}
+        assert await one.pop(order=True) == []
+        await one.ack(first[0], first[2])
+        await one.hide(first[1], 4.0)
+        waiting = one.ask(order=True, poll=60.0, max_messages=3)
+        await asyncio.sleep(3.9)
+        assert not waiting.done()
+        await asyncio.sleep(0.2)
+        second = popped(waiting.result())
+        assert [each.message.text() for each in second] == ["b", "c", "d"]
+        # As Apache RocketMQ tells it: how often each was handed out before, and the least of the queue.
+        assert (waiting.result().fields or {})["orderCountInfo"] == "0 qo0%1 1;0 qo0%2 1;0 0 0"
+        assert await one.ack(first[1]) == 0  # of the pop before: counts no more
+        waiting = one.ask(order=True, poll=60.0)
+        await one.ack_all(second)
+        await asyncio.sleep(0.1)
+        assert texts(popped(waiting.result())) == ["e", "f"]
+
+
+@in_virtual_time
+async def test_who_repeats_a_request_in_order_gets_the_same_messages() -> None:
+    async with running() as broker:
+        one = await member(broker)
+        for body in b"ab":
+            await one.client.send("orders", bytes([body]), queue_id=0)
+        assert texts(await one.pop(order=True, attempt_id="one")) == ["a", "b"]
+        assert await one.pop(order=True, attempt_id="two") == []
+        (again, _) = await one.pop(order=True, attempt_id="one")
+        assert again.message.text() == "a"
+        unknown = Popped(again.message, again.handle._replace(offset=2))
+        assert await one.ack(unknown) == ResponseCode.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_was_popped_in_order_stays_hidden_over_a_restart_as_far_as_it_was_saved(killed: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            one = await member(broker)
+            for body in b"ab":
+                await one.client.send("orders", bytes([body]), queue_id=0)
+            (a, b) = await one.pop(order=True)
+            await one.ack(a)
+            await asyncio.sleep(6)  # saved every 5 s
+            await broker.restart(killed=killed)
+            one = Member(await broker.client())
+            assert await one.pop(order=True) == []
+            await asyncio.sleep(INVISIBLE)
+            (again,) = await one.pop(order=True)
+            assert again.message.text() == "b" and await one.ack(b) == 0
+            await one.ack(again)
+            await one.client.send("orders", b"c", queue_id=0)
+            assert texts(await one.pop(order=True)) == ["c"]
+
+    story()
+
+
+@in_virtual_time
+async def test_members_are_told_to_pop_also_after_a_restart_and_share_queues_where_that_was_set() -> None:
+    async with running() as broker:
+        clients = [await broker.client(name) for name in ("one", "two", "three")]
+        await clients[0].send("orders")
+        for client in clients:
+            await client.heartbeat("billing", "orders")
+
+        async def assigned(client: Client) -> list[tuple[int, str]] | None:
+            question = AssignmentQuestion("orders", "billing", client.name).encode()
+            answer = await client.ask(RequestCode.QUERY_ASSIGNMENT, {}, question)
+            found = decode_assigned(answer.body)
+            return None if found is None else [(each.queue.queue_id, each.mode) for each in found]
+
+        async def set_mode(mode: str, share: int, topic: str = "orders") -> int:
+            body = RequestMode(topic, "billing", mode, share).encode()
+            return (await clients[0].ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body)).code
+
+        shares = [await assigned(client) for client in clients]
+        assert sorted(each for share in shares for each in share or ()) == [(at, PULL) for at in range(4)]
+        assert await set_mode(POP, 0) == 0
+        assert [await assigned(client) for client in clients] == [[(ALL_QUEUES, POP)]] * 3
+        assert await set_mode(POP, 1) == 0
+        both = [await assigned(client) for client in clients]
+        assert sorted(each for share in both for each in share or ()) == sorted(2 * [(at, POP) for at in range(4)])
+        assert await set_mode(POP, 0, "nowhere") == ResponseCode.TOPIC_NOT_EXIST
+        assert await set_mode(POP, 0, "%RETRY%billing") == ResponseCode.NO_PERMISSION
+        await broker.restart()
+        client = await broker.client("one")
+        assert await assigned(client) is None  # no member has sent a heartbeat
+        await client.heartbeat("billing", "orders")
+        assert await assigned(client) == [(ALL_QUEUES, POP)]
+        answer = await client.ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        assert b'"popShareQueueNum":1' in answer.body
+
+
+@pytest.mark.parametrize("moment", ["before", "while"])
+def test_what_apache_rocketmq_has_left_in_its_timers_arrives_when_it_is_due(moment: str) -> None:
+    """`moment`: when its last acknowledgement was made, before the directory came here or after that."""
+
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            one = await member(broker)
+            for body in b"abc":
+                await one.client.send("orders", bytes([body]), queue_id=0)
+            await one.ack_all(await one.pop())  # so that the group has an offset behind them
+            now_ms = int(broker.clock.now() * 1000)
+            key = Key("billing", "orders", 0, 0, now_ms)
+            theirs = Checkpoint(key, [0, 1, 2], invisible_ms=10_000, revive_queue=5)
+            topic, due_ms = revive_topic("DefaultCluster"), now_ms + 10_000
+
+            async def put(record: Record, deliver_ms: int) -> None:
+                properties = names.decode(record.raw_properties) | {names.TIMER_DELIVER_MS: str(deliver_ms)}
+                await one.client.send(topic, record.body, names.encode(properties).decode(), queue_id=5)
+
+            await put(theirs.record(topic, "broker-a", now_ms), due_ms - 1000)
+            await put(theirs.ack_record(topic, "broker-a", [0], now_ms), due_ms)
+            if moment == "before":
+                await put(theirs.ack_record(topic, "broker-a", [2], now_ms), due_ms)
+            await broker.restart(killed=True)
+            one = Member(await broker.client())
+            if moment == "while":
+                handle = Handle(0, now_ms, 10_000, 5, OF_TOPIC, "broker-a", 0, 2)
+                await one.ack(Popped(Message.make("orders", b"c"), handle))
+            await asyncio.sleep(9)
+            assert await one.pop() == []
+            await asyncio.sleep(6)
+            assert texts(await one.pop()) == ["b"]
+
+    story()
+
+
+@in_virtual_time
+async def test_a_retry_that_is_far_away_waits_in_the_timers_over_a_stop() -> None:
+    async with running() as broker:
+        one = await member(broker, "a")
+        (a,) = await one.pop()
+        await one.hide(a, 3600)
+        await broker.restart()
+        await broker.restart()
+        await asyncio.sleep(3580)
+        one = Member(await broker.client())
+        assert await one.pop() == []
+        await asyncio.sleep(30)
+        (again,) = await one.pop()
+        assert again.message.reconsume_times == 1

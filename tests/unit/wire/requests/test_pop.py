@@ -46,7 +46,7 @@ def test_an_answer_says_where_its_messages_lie() -> None:
         "msgOffsetInfo": "0 1 17,19;1 0 4",
     }
     answer = pop.PopResponse.from_fields(fields)
-    assert answer == (1000, 60_000, 3, 12, {(0, 1): 17, (1, 0): 4}, {(0, 1): [17, 19], (1, 0): [4]})
+    assert answer == (1000, 60_000, 3, 12, {(0, 1): 17, (1, 0): 4}, {(0, 1): [17, 19], (1, 0): [4]}, None)
     assert answer.to_fields() == fields
     for broken in ("0 1", "a b c", "0 1 x"):
         with pytest.raises(ProtocolError):
