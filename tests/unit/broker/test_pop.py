@@ -498,7 +498,7 @@ def test_what_apache_rocketmq_has_left_in_its_timers_arrives_when_it_is_due(mome
             one = Member(await broker.client())
             if moment == "while":
                 handle = Handle(0, now_ms, 10_000, 5, OF_TOPIC, "broker-a", 0, 2)
-                await one.ack(Popped(Message.make("orders", b"c"), handle))
+                await one.ack(Popped(Message.make(topic="orders", body=b"c"), handle))
             await asyncio.sleep(9)
             assert await one.pop() == []
             await asyncio.sleep(6)
