@@ -312,9 +312,9 @@ class PolledDelivery(SinkDelivery):
             finally:
                 call.batch.is_over = True
                 self._member.stalls.moving(self.queue, source=OF_CALL)
+            self._call = None
             if not await self._is_certain():
                 return
-            self._call = None
             if self._process_queue.closed or self.is_abandoned:
                 return
             if end is not None:

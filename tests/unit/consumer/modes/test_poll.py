@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.table import Modes
 from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.names import dlq_topic
+from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire import properties as names
-from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed, subscription
+from tests.unit.consumer.modes.contexts import ScriptedLock, way_context
+from tests.unit.consumer.reports import QUEUE
 from tests.unit.scripted import eventually, in_virtual_time
 
 
@@ -112,3 +118,20 @@ async def test_a_queue_whose_turn_comes_after_a_pause_is_not_called() -> None:
     await eventually(lambda: len(set(calls)) == 2)
     await member.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_is_given_back_at_once_while_it_is_uncertain_whether_its_lock_held_during_the_call() -> None:
+    lock = ScriptedLock()
+
+    async def loses_the_lock(_: Any) -> None:
+        lock.suspend()
+
+    mode = Modes(way_context([Handler(subscription(every=5.0), loses_the_lock)])).of("topic")
+    flow = cast("Any", SimpleNamespace(hold_at_most=lambda *_, **__: None))
+    delivery = mode.open(ProcessQueue(QUEUE, 0), lock, flow)
+    await asyncio.sleep(1)
+    delivery.end()
+    async with asyncio.timeout(1):
+        await delivery.drained()
+    await mode.stop()
