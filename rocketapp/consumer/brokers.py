@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from rocketapp.client.calls import clients, locks, offsets, pull
 from rocketapp.client.calls.pull import PullResult
@@ -75,7 +75,7 @@ class AnotherQueueError(Exception):
         self.min_offset, self.max_offset = min_offset, max_offset
 
 
-class GroupOffsets:
+class GroupOffsets(Protocol):
     """Keeps how far each queue of a group is done: its brokers, a plugin's store, or a file of this member.
 
     Every question raises RocketAppError without an answer.
@@ -86,9 +86,11 @@ class GroupOffsets:
 
     def open(self) -> None:
         """Called before the first question."""
+        return
 
     def close(self) -> None:
         """Called after the last one; also in a forked child, whose parent goes on."""
+        return
 
     def is_connected(self, broker_name: str) -> bool:
         """Whether the offsets of this broker's queues can be reached at once."""
@@ -103,6 +105,7 @@ class GroupOffsets:
 
         Brokers know no sessions: what one commits late is told by reading before writing.
         """
+        return
 
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
@@ -111,11 +114,11 @@ class GroupOffsets:
 
         `timeout`: seconds. Without `dial` it fails at once when no connection is open.
         """
-        raise NotImplementedError
+        ...
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
         """The group's offset, and whether that answer is certain."""
-        raise NotImplementedError
+        ...
 
     async def commit(
         self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
@@ -124,7 +127,7 @@ class GroupOffsets:
 
         Raises OvertakenError when another session has begun.
         """
-        raise NotImplementedError
+        ...
 
 
 class Slaves:

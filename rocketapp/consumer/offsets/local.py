@@ -36,6 +36,8 @@ _LARGEST_OFFSET, _LARGEST_QUEUE_ID = 2**63 - 1, 2**31 - 1
 """What RocketMQ's long and int hold."""
 _PATIENCE = 5.0
 """Seconds that a disk may take when the caller names no other time."""
+_AGAIN = 5.0
+"""Seconds until what a disk did not take is written again."""
 
 
 def folder_of(directory: str, *, cluster: str, group: str) -> Path:
@@ -176,8 +178,7 @@ class LocalOffsets(GroupOffsets):
             await self._save(self._path, timeout)
 
     async def _save(self, path: Path, timeout: float | None) -> None:
-        if self._next is None:
-            self._next = self._member.tasks.start(self._write(path), f"offsets of {self._member.name}")
+        self._next = self._next or self._member.tasks.start(self._write(path), f"offsets of {self._member.name}")
         timeout = _PATIENCE if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout):
@@ -196,9 +197,15 @@ class LocalOffsets(GroupOffsets):
                 await in_daemon_thread(put, f"offsets of {self._member.name}")
             except (OSError, RuntimeError) as error:
                 self._has_failed = True
+                asyncio.get_running_loop().call_later(_AGAIN, self._write_again, path)
                 self._tell(f"{_why(error)}: after a restart, messages may come again, or {_BEGINS}")
             else:
                 self._is_whole, self._has_failed, self._told = True, False, ""
+
+    def _write_again(self, path: Path) -> None:
+        """Queues that are idle commit nothing more that would take it along."""
+        if self._has_failed and self._lock is not None and self._next is None:
+            self._next = self._member.tasks.start(self._write(path), f"offsets of {self._member.name}")
 
     def _tell(self, problem: str) -> None:
         if problem != self._told:

@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketapp.consumer.offsets import local
 from rocketapp.consumer.offsets.local import LocalOffsets, decode, encode, folder_of
 from rocketapp.errors import RequestTimeoutError
 from rocketapp.model.event import OffsetsFile
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.consumer.members import member_alone
-from tests.unit.scripted import Events
+from tests.unit.scripted import Events, eventually
 
 ONE, TWO = MessageQueue("topic", "broker-a", 0), MessageQueue("topic", "broker-b", 3)
 
@@ -222,6 +223,19 @@ async def test_what_a_full_disk_did_not_take_is_written_when_it_is_looked_at_aga
     assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 5}
     (tmp_path / "worker-1.new").rmdir()
     assert await opened.store.committed(ONE, exact=True, timeout=1.0) == 6  # as the committer does at the end
+    assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 6}
+    opened.store.close()
+
+
+@in_a_loop
+async def test_what_a_full_disk_did_not_take_is_written_again_though_every_queue_is_idle(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "_AGAIN", 0.01)
+        opened = Opened(tmp_path)
+        (tmp_path / "worker-1.new").mkdir()
+        await opened.commit((ONE, 6))
+        (tmp_path / "worker-1.new").rmdir()
+        await eventually((tmp_path / "worker-1.json").exists)
     assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 6}
     opened.store.close()
 
