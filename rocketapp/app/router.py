@@ -173,8 +173,8 @@ class Subscribing(Transacting):
         broadcast: every member of the group gets every message, each worker process is one. A message that fails is
             dropped; in order it is tried again in place first. Such a group keeps its offsets in files.
         sql: an SQL92 filter that the broker applies, instead of `tags`: `"amount > 5 AND TAGS = 'paid'"`.
-        mode: "push" (default): the queues are shared out among the members, and pulled. "pop": brokers (Apache RocketMQ
-            5.0 and later) hand out messages one by one, to any member.
+        mode: "push" (default): the queues are shared out among the members, and pulled. "pop": brokers (the
+            embedded one, and Apache RocketMQ from 5.0 on) hand out messages one by one, to any member.
         orderly: per queue one message after the other, across the whole group.
         batch: hand over lists of this many messages, or of what came within `batch_wait` (0.1) seconds.
         concurrency: messages in flight at once: `consumer.concurrency` (64) for an async handler,

@@ -124,6 +124,25 @@ def test_two_hours_bring_retries_at_their_times() -> None:
         assert t.now == pytest.approx(7200, abs=1)
 
 
+def test_popped_messages_are_handled_and_their_retries_come_at_their_times() -> None:
+    app = shop()
+
+    @app.subscribe("orders", mode="pop", retries=2)
+    async def settle(order: Order) -> None:
+        if order.amount > 5:
+            raise ValueError("no stock")
+
+    with TestApp(app) as t:
+        for amount in (4, 5, 6):
+            t.publish("orders", Order(str(amount), amount))
+        t.settle()
+        assert len(t.handled) == 2
+        assert [retried.delay for retried in t.retried] == [10, 30]
+        assert [round(retried.at) for retried in t.retried] == [0, 10]
+        (dead,) = t.dead
+        assert (dead.attempts, round(dead.at)) == (3, 40)
+
+
 def test_outcomes_are_told_apart() -> None:
     app = shop()
 
