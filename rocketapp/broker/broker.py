@@ -260,6 +260,7 @@ class Broker:
             self._core.offsets.transactions_done(*self._core.halves.progress())
             self._pops.note_progress(popped)
         self._pops.note_seen()
+        self._core.offsets.dirty = self._core.offsets.dirty and self._pops.are_durable
         self._saving.save_all()
         self._core.delays.close()
         if self._core.store.problem is None:
@@ -300,8 +301,11 @@ class Broker:
         self._pops.note_seen()
         save = self._saving.offsets_to_save()
         if save is not None:
-            await self._flusher.log_first()
-            await self._flusher.run(save)
+            # What was handed out counts as done: without its checkpoint it would be lost.
+            if await self._flusher.log_first() or self._pops.are_durable:
+                await self._flusher.run(save)
+            else:
+                self._core.offsets.dirty = True
 
     async def _save_delay_offsets(self) -> None:
         save = self._core.delays.to_save()

@@ -134,6 +134,8 @@ class Pops:
         self._next_queue = 0
         self._read_to = [0] * REVIVE_QUEUES
         """Up to here the revive queues were read, or written here."""
+        self._end = 0
+        """The log up to here has every checkpoint."""
         self._early: dict[Key, tuple[int, list[int]]] = {}
         """Acknowledgements whose checkpoint may arrive by a timer, and until when."""
         for revive_queue in range(REVIVE_QUEUES):
@@ -146,6 +148,11 @@ class Pops:
     @property
     def is_full(self) -> bool:
         return len(self._open) >= MOST_CHECKPOINTS
+
+    @property
+    def are_durable(self) -> bool:
+        """Whether a loss of power leaves all checkpoints, so that offsets that count them may be saved."""
+        return self._core.store.durable_position >= self._end
 
     # Handing out.
 
@@ -275,6 +282,7 @@ class Pops:
 
     def _append(self, records: Sequence[Record]) -> list[Appended]:
         stored = self._core.store.append_batch(records)
+        self._end = self._core.store.end_position if records else self._end
         for record, appended in zip(records, stored, strict=True):
             if record.topic == self._topic and self._read_to[record.queue_id] == appended.queue_offset:
                 self._read_to[record.queue_id] += 1

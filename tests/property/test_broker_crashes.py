@@ -16,6 +16,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest
 from tests.unit.broker.asking import Client, Running
 from tests.unit.broker.store.disk import Disk
+from tests.unit.broker.test_pop import Member
 from tests.unit.scripted import in_virtual_time
 
 TOPICS = ("orders", "stock", "late")
@@ -92,3 +93,105 @@ async def test_no_loss_of_power_leaves_tables_that_disagree_with_the_log(flush: 
         if flush == "sync":
             assert picture.acknowledged <= survived
         await broker.broker.stop()
+
+
+class PoppedPicture(NamedTuple):
+    """What a loss of power leaves, and what of the popped topic had been answered by then."""
+
+    files: MemoryFiles
+    sent: set[str]
+    asked: set[str]
+    """What members had begun to acknowledge."""
+    acknowledged: set[str]
+
+
+async def run_pops(disk: Disk, random: Random, pictures: list[PoppedPicture], *, flush: str) -> None:
+    """Sends, pops and acknowledgements in random order. Some are never acknowledged, and so come again meanwhile."""
+    sent: set[str] = set()
+    asked: set[str] = set()
+    acknowledged: set[str] = set()
+
+    def take(number: int, name: str, path: str) -> None:
+        if random.random() < (0.2 if path.startswith(("config", "checkpoint")) else 0.03) and len(pictures) < 40:
+            pictures.append(PoppedPicture(disk.without_power(random), set(sent), set(asked), set(acknowledged)))
+
+    broker = Running(disk, flush=flush, flush_interval=3.0, offsets_flush_interval=0.5)  # type: ignore[arg-type]
+    await broker.start()
+    member = Member(await broker.client())
+    await member.client.send("orders", b"first", queue_id=0)
+    disk.on_call = take
+    for number in range(80):
+        assert (await member.client.send("orders", b"%d" % number, queue_id=number % 2)).code == ResponseCode.SUCCESS
+        sent.add(str(number))
+        found = await member.pop(max_messages=random.choice((1, 4)), invisible_ms=random.choice((1000, 5000)))
+        done = [each for each in found if random.random() < 0.7]
+        if done:
+            asked.update(each.message.text() for each in done)
+            assert await member.ack_all(done) == 0
+            acknowledged.update(each.message.text() for each in done)
+        await asyncio.sleep(random.choice((0.0, 0.01, 0.3)))
+    disk.on_call = None
+    await broker.broker.stop()
+
+
+async def everything(member: Member) -> list[str]:
+    """What is handed out until nothing comes again."""
+    found: list[str] = []
+    for _ in range(4):
+        while several := await member.pop():
+            found += [each.message.text() for each in several]
+            await member.ack_all(several)
+        await asyncio.sleep(6.0)
+    return found
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("seed", range(2))
+@in_virtual_time
+async def test_no_loss_of_power_loses_a_popped_message_or_repeats_one_whose_acknowledgement_is_on_disk(
+    flush: str, seed: int
+) -> None:
+    pictures: list[PoppedPicture] = []
+    await run_pops(Disk(), Random(seed), pictures, flush=flush)
+    assert len(pictures) > 10
+    for picture in pictures:
+        broker = Running(picture.files)
+        await broker.start()
+        member = Member(await broker.client())
+        survived = {
+            message.text()
+            for queue_id in (0, 1)
+            for at in (0, 32, 64)
+            for message in await member.client.messages("orders", at, queue_id=queue_id)
+        }
+        found = await everything(member)
+        assert survived - picture.asked <= set(found)
+        if flush == "sync":
+            assert picture.sent - picture.asked <= set(found)
+            assert picture.acknowledged.isdisjoint(found)
+        await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_a_sync_that_fails_forgets_no_popped_message() -> None:
+    disk = Disk()
+    broker = Running(disk, flush_interval=0.1, offsets_flush_interval=0.5)  # type: ignore[arg-type]
+    await broker.start()
+    member = Member(await broker.client())
+    await member.client.send("orders", b"a", queue_id=0)
+    await asyncio.sleep(1)
+
+    def fail(number: int, name: str, path: str) -> None:
+        if name == "sync" and path.startswith("commitlog"):
+            raise OSError(5, "Input/output error")
+
+    disk.on_call = fail
+    assert len(await member.pop()) == 1
+    await asyncio.sleep(5)
+    left = disk.without_power(Random(1))
+    await broker.broker.stop()
+    for files in (left, disk.without_power(Random(1))):
+        again = Running(files)
+        await again.start()
+        assert await everything(Member(await again.client())) == ["a"]
+        await again.broker.stop()
