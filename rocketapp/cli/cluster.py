@@ -106,20 +106,19 @@ def cluster_options(command: F) -> F:
     """
 
     @functools.wraps(command)
-    def told(*, name_server: str | None, settings: str | None, **options: Any) -> int:
-        refuse_empty({"--name-server": name_server, "--settings": settings})
+    def told(**options: Any) -> int:
         code: int = command(**options)
         return FAILED if code == DONE and _SILENT in click.get_current_context().meta else code
 
-    return name_server_option(settings_option(json_option(cast(F, told))))
+    return here_options(json_option(cast(F, told)))
 
 
 def here_options(command: F) -> F:
     """--name-server and --settings, for a command that asks for `settings_here`."""
 
     @functools.wraps(command)
-    def told(*, settings: str | None, **options: Any) -> int:
-        refuse_empty({"--settings": settings})
+    def told(*, name_server: str | None, settings: str | None, **options: Any) -> int:
+        refuse_empty({"--name-server": name_server, "--settings": settings})
         code: int = command(**options)
         return code
 

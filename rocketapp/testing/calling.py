@@ -23,8 +23,9 @@ from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.wiring import handler_of, parts_of
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
+from rocketapp.consumer.handler import Handler
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outcome import DeadLetter, Pause, Retry, Skip
+from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
@@ -133,16 +134,22 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
         publisher = collecting(app, [] if publishing is None else publishing).publishing
         found = handler_of(declaration, declared_of(app).plugins, publisher)
         messages = [_message(one, subscription, app) for one in (item if is_batch else [item])]
-        given = messages if is_batch else messages[0]
-        try:
-            if subscription.is_async:
-                result, raised = await found.call(given), False
-            else:
-                result, raised = await asyncio.to_thread(found.call, given), False
-        except Exception as error:
-            result, raised = error, True
-    outcomes = outcomes_of(result, raised, messages, subscription)
+        outcomes = await called(found, messages)
     return outcomes if is_batch else outcomes[0]
+
+
+async def called(handler: Handler, messages: list[Message]) -> list[Done | Outcome]:
+    """The outcome of each message after one call: of a batch handler for all of them, of any other for the only one."""
+    subscription = handler.subscription
+    given: Any = messages if subscription.batch is not None else messages[0]
+    try:
+        if subscription.is_async:
+            result, raised = await handler.call(given), False
+        else:
+            result, raised = await asyncio.to_thread(handler.call, given), False
+    except Exception as error:
+        result, raised = error, True
+    return outcomes_of(result, raised, messages, subscription)
 
 
 @overload

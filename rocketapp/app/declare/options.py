@@ -142,8 +142,8 @@ _SQL = _given(
 )
 
 
-class InheritedOptions(TypedDict, total=False):
-    """What a Router or an app says for every subscription in it that does not say otherwise."""
+class _Shared(TypedDict, total=False):
+    """What a Router, an app, a subscription and a `poll` may say."""
 
     group: Annotated[str | None, _group_problem]
     """The consumer group. None is the same as leaving it out; the last resort is `app.group`, else the app's name."""
@@ -151,33 +151,45 @@ class InheritedOptions(TypedDict, total=False):
     """One of `RocketApp(clusters=...)`, or "" for the unnamed one. None is the same as leaving it out."""
     broadcast: Annotated[bool, _FLAG]
     """Every member of the group, that is each worker process, gets every message. A group is broadcast as a whole."""
+    concurrency: Annotated[int | None, _whole(1, MAX_CONCURRENCY)]
+    """Messages in flight at once, or queues for which a polled handler runs. None is the same as leaving it out; the
+    last resort is `consumer.concurrency` (64) for an async handler and `consumer.threads` (20) for a sync one."""
+    start: Annotated[Start, _start_problem]
+    """Where a group without offsets begins: "first", "last" or an aware datetime."""
+    timeout: Annotated[float | None, _LIMIT]
+    """Seconds that one attempt, or one call of a polled handler, may take if it is async; None is without a limit."""
+
+
+class InheritedOptions(_Shared, total=False):
+    """What a Router or an app says for every subscription in it that does not say otherwise."""
+
     orderly: Annotated[bool, _FLAG]
     """Per queue one message after the other, across the whole group."""
     mode: Annotated[Mode, _MODE]
     """"push": queues are shared out and pulled. "pop": brokers hand out messages one by one."""
-    concurrency: Annotated[int | None, _whole(1, MAX_CONCURRENCY)]
-    """Messages in flight at once. None is the same as leaving it out; the last resort is `consumer.concurrency` (64)
-    for an async handler and `consumer.threads` (20) for a sync one."""
     retries: Annotated[int, _whole(-1, 2**31 - 1)]
     """Attempts after the first, then the message is dead; -1 is unlimited (orderly only)."""
     retry: Annotated[Policy | None, _retry_problem]
     """Delays between the attempts, and what exceptions mean; None: the usual delays, and each exception is retried."""
-    start: Annotated[Start, _start_problem]
-    """Where a group without offsets begins: "first", "last" or an aware datetime."""
-    timeout: Annotated[float | None, _LIMIT]
-    """Seconds that one attempt of an async handler may take; None is without a limit."""
     idempotent: Annotated[bool | Callable[[Message], str], _idempotent_problem]
     """Handle each message once, as far as the idempotency store remembers: copies are told by message id and body,
     or by the key that this function returns."""
 
 
-class SubscribeOptions(InheritedOptions, total=False):
-    """What one subscription says."""
+class _Selecting(TypedDict, total=False):
+    """What a subscription and a `poll` select, and whether they hold."""
 
     tags: Annotated[str | Sequence[str], _tags_problem]
     """`["paid", "refunded"]` or `"paid || refunded"`; `"*"` takes what no other handler of the topic names."""
     sql: Annotated[str | None, _SQL]
     """An SQL92 filter that the broker applies, instead of `tags`. None is the same as leaving it out."""
+    enabled: Annotated[bool, _FLAG]
+    """False checks the declaration and leaves it out."""
+
+
+class SubscribeOptions(InheritedOptions, _Selecting, total=False):
+    """What one subscription says."""
+
     batch: Annotated[int | None, _whole(1, MAX_BATCH, or_none=True)]
     """Hand over lists of this many messages, or of what came within `batch_wait` seconds."""
     batch_wait: Annotated[float, _SECONDS]
@@ -193,24 +205,10 @@ class SubscribeOptions(InheritedOptions, total=False):
     the message, or the name of one of its properties. It replaces an inherited `orderly`."""
     middlewares: Annotated[Sequence[Callable[..., Any]], _FUNCTIONS]
     """Functions `(message, call_next)` around this handler alone, the first one outermost."""
-    enabled: Annotated[bool, _FLAG]
-    """False checks the declaration and leaves it out."""
 
 
-class PollOptions(TypedDict, total=False):
-    """What one `poll` says beside its interval; each means what it means in `subscribe`."""
-
-    group: str | None
-    cluster: str | None
-    broadcast: bool
-    concurrency: int | None
-    """Queues for which the handler runs at once."""
-    start: Start
-    timeout: float | None
-    """Seconds that one call of an async handler may take; None is without a limit."""
-    tags: str | Sequence[str]
-    sql: str | None
-    enabled: bool
+class PollOptions(_Shared, _Selecting, total=False):
+    """What one `poll` says beside its interval."""
 
 
 INHERITED = frozenset(InheritedOptions.__annotations__)

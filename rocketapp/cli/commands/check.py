@@ -9,7 +9,7 @@ import click
 
 from rocketapp.cli.failure import DONE, FAILED
 from rocketapp.cli.options import app_command, json_option, name_server_option
-from rocketapp.cli.output import print_json, print_table, say
+from rocketapp.cli.output import counted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from rocketapp.admin.groups import CheckedGroup
@@ -88,7 +88,7 @@ def headline(cluster: str, one: CheckedGroup) -> str:
     alike = ""
     if telling and not one.differences:
         alike = ", all subscribe alike" if telling == count else f", {telling} of them known to subscribe alike"
-    return f"group {one.group}{where}: {count} member{'' if count == 1 else 's'}{alike}"
+    return f"group {one.group}{where}: {counted(count, 'member')}{alike}"
 
 
 def _document(cluster: str, one: CheckedGroup) -> dict[str, Any]:

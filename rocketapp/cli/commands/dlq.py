@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import signal
@@ -18,7 +17,7 @@ import click
 from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, run_on, settings_here
 from rocketapp.cli.commands.completion import groups
 from rocketapp.cli.commands.messages import json_of, lines_of
-from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
+from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import (
     GROUP,
     Seconds,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
     from rocketapp.consumer.handler import Handler
     from rocketapp.model.outgoing import Outgoing
-    from rocketapp.wire.message import Message
 
 COUNTS = (Column("GROUP", "group", itemgetter(0)), Column("DEAD LETTERS", "dead_letters", itemgetter(1)))
 _PLACE = re.compile(r".+:\d+:\d+")
@@ -285,13 +283,18 @@ async def _try(
 ) -> int:
     from rocketapp.admin.dead_letters import as_delivered
     from rocketapp.app.run.inside import handlers_alone
+    from rocketapp.cli.processes.answers import told
+    from rocketapp.model.at_work import AT_WORK
+    from rocketapp.testing.calling import called
 
     letter = await found_letter(cluster, group, which)
     published: list[Outgoing] = []
     async with handlers_alone(app, settings, published) as groups:
-        handler = _handler(groups, group, letter)
-        result, raised = await call_handler(handler, as_delivered(letter, group))
-    word, text, is_done = judge(handler, letter.message, result, raised)
+        handler, message = _handler(groups, group, letter), as_delivered(letter, group)
+        given = [message] if handler.subscription.batch is not None else message
+        AT_WORK.set(lambda: (handler.subscription, given))
+        (outcome,) = await called(handler, [message])
+    word, text = told(outcome)
     would_publish = [_published(one) for one in published]
     document = {
         "group": group,
@@ -304,7 +307,7 @@ async def _try(
     lines = [f"{handler.name}: {word}{f': {text}' if text else ''}"]
     lines += (f"would publish to {one['topic']}: {one['body']}" for one in would_publish)
     show(document, map(printable, lines), as_json=as_json)
-    return DONE if is_done else FAILED
+    return DONE if word in ("done", "skip") else FAILED
 
 
 def _handler(groups: tuple[ConsumedGroup, ...], group: str, letter: StoredDeadLetter) -> Handler:
@@ -322,36 +325,6 @@ def _handler(groups: tuple[ConsumedGroup, ...], group: str, letter: StoredDeadLe
     raise CommandError(
         f"dead letter {letter.place} is from {where}, and no handler of group {group} takes that", FAILED
     )
-
-
-async def call_handler(handler: Handler, message: Message) -> tuple[Any, bool]:
-    """What it returned or raised, and whether it raised."""
-    from rocketapp.model.at_work import AT_WORK
-
-    subscription = handler.subscription
-    given: Any = message if subscription.batch is None else [message]
-    AT_WORK.set(lambda: (subscription, given))
-    try:
-        if subscription.is_async:
-            return await handler.call(given), False
-        return await asyncio.to_thread(handler.call, given), False
-    except Exception as error:
-        return error, True
-
-
-def judge(handler: Handler, message: Message, result: Any, raised: bool) -> tuple[str, str, bool]:
-    """The outcome in a word, its reason, and whether the message would be done."""
-    from rocketapp.consumer.modes.outcomes import failures_of
-    from rocketapp.model.outcome import Skip
-
-    (failure,) = failures_of(result, raised, [message], handler.subscription)
-    if failure is None:
-        is_skip = raised or isinstance(result, Skip)
-        return ("skip", str(getattr(result, "reason", result)), True) if is_skip else ("done", "", True)
-    word = "dead letter" if failure.dead else "pause" if failure.pause else "retry"
-    place = user_place(result) if raised else None
-    text = describe(result) if raised else str(failure)
-    return word, f"{place}: {text}" if place else text, False
 
 
 def _published(message: Outgoing) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
 from rocketapp.cli.options import app_command, json_option, name_server_option
-from rocketapp.cli.output import show
+from rocketapp.cli.output import counted, show
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -173,9 +173,6 @@ async def _watch(
 
 
 def _line(state: GroupState, *, broadcast: bool) -> str:
-    def many(count: int, what: str) -> str:
-        return f"{count} {what}{'' if count == 1 else 's'}"
-
-    members, queues = many(len(state.members), "member"), many(len(state.queues), "queue")
-    left = "each member keeps its own offsets" if broadcast else f"{many(state.lag, 'message')} not committed"
+    members, queues = counted(len(state.members), "member"), counted(len(state.queues), "queue")
+    left = "each member keeps its own offsets" if broadcast else f"{counted(state.lag, 'message')} not committed"
     return f"group {state.group}: {members}, {queues}, {left}"

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
 @json_lines_option
 @here_options
-def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json: bool, name_server: str | None) -> int:
+def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json: bool) -> int:
     """Show the messages of TOPIC as they come, until SIGINT or N of them were shown."""
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.model.subscription import parse_tags
 
-    refuse_empty({"--name-server": name_server, "--tag": tag})
+    refuse_empty({"--tag": tag})
     try:
         tags = parse_tags(tag)
     except ValueError as error:

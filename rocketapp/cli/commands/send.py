@@ -62,7 +62,6 @@ def command(
     delay: str | None,
     order_key: str | None,
     count: int,
-    name_server: str | None,
     as_json: bool,
 ) -> int:
     """Send BODY to TOPIC, or with `-` each line of stdin that is not empty; prints message id, queue and offset."""
@@ -71,7 +70,7 @@ def command(
 
     if not body:
         raise CommandError(f"send {topic}: an empty message cannot be stored: give a BODY, or - to read lines of stdin")
-    refuse_empty({"--name-server": name_server, "--tag": tag, "--delay": delay, "--order-key": order_key})
+    refuse_empty({"--tag": tag, "--delay": delay, "--order-key": order_key})
     _check(tag, keys)
     level, seconds = parse_delay(delay) if delay else (0, 0.0)
     like = Outgoing(

@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from rocketapp.testing import Published
 
 _log = logging.getLogger("rocketapp.run")
+_WORDS = {
+    "Done": "done",
+    "Skip": "skip",
+    "Retry": "retry",
+    "DeadLetter": "dead letter",
+    "Pause": "pause",
+    "Park": "parked",
+}
+"""By the name of the outcome's class, or of the one that a user's own class derives from."""
 TRIED_WITHIN = 3.5
 """Seconds that a call may take: who asks waits for 4."""
 
@@ -63,7 +72,8 @@ def _try(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
         outcome = asyncio.run_coroutine_threadsafe(within(), loop_of(app)).result()
     except TimeoutError:
         return f"not done within {TRIED_WITHIN:g} s: it was cancelled"
-    lines = [_told(outcome)]
+    word, text = told(outcome)
+    lines = [f"{word}: {text}" if text else word]
     lines += (f"would publish to {one.topic}: {one.body.decode('utf-8', 'backslashreplace')}" for one in published)
     return "\n".join(lines)
 
@@ -85,15 +95,15 @@ async def _called(app: RocketApp, settings: Settings, fields: Mapping[str, Any],
     return outcome if subscription.batch is None else outcome[0]
 
 
-def _told(outcome: Any) -> str:
-    """`Retry: app.py:12: KeyError: 'total'`, or `Done` with what the handler returned."""
-    word, cause = type(outcome).__name__, getattr(outcome, "__cause__", None)
+def told(outcome: Any) -> tuple[str, str]:
+    """What a message would come to, in a word and in a text: `retry` and `app.py:12: KeyError: 'total'`."""
+    word = next(_WORDS[kind.__name__] for kind in type(outcome).__mro__ if kind.__name__ in _WORDS)
+    cause = getattr(outcome, "__cause__", None)
     if cause is not None:
         place = user_place(cause)
-        return f"{word}: {f'{place}: ' if place else ''}{describe(cause)}"
+        return word, f"{f'{place}: ' if place else ''}{describe(cause)}"
     value = getattr(outcome, "value", None)
-    text = getattr(outcome, "reason", "") or ("" if value is None else f"{value!r}")
-    return f"{word}: {text}" if text else word
+    return word, getattr(outcome, "reason", "") or ("" if value is None else f"{value!r}")
 
 
 ANSWERS: Mapping[str, Callable[[RocketApp, Settings, Mapping[str, Any]], str]] = {
