@@ -15,7 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from rocketapp.app.call.chain import Call, Layer
+from rocketapp.app.call.chain import Call, Layer, Sifted, sifted
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, checked, getter, sync_call
 from rocketapp.app.call.returned import decided
@@ -23,7 +23,7 @@ from rocketapp.app.call.signature import Argument, Kind
 from rocketapp.app.payloads import MARK, Reader, cause_of, problem_of
 from rocketapp.app.publishing import Publishing
 from rocketapp.model.at_work import AT_WORK
-from rocketapp.model.outcome import DeadLetter, Decisions, Outcome, Outcomes, Retry, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Decisions, Outcomes
 from rocketapp.model.subscription import Subscription
 
 
@@ -34,69 +34,18 @@ class Decoded(NamedTuple):
     payloads: list[Any]
 
 
-def sifted(
-    call: Callable[[Decoded], Any], decode: Callable[[Any], Any], *, is_async: bool
-) -> Callable[[list[Any]], Any]:
-    """A callable for a list of messages, made of one for decoded ones.
-
-    `decode` takes a message and returns its payload or raises DeadLetter.
-    """
-
-    def sift(messages: list[Any]) -> tuple[Decoded, Outcomes]:
-        good = Decoded([], [])
-        bad = Outcomes()
-        for message in messages:
-            try:
-                payload = decode(message)
-            except DeadLetter as dead:
-                bad[message] = dead
-            else:
-                good.messages.append(message)
-                good.payloads.append(payload)
-        return good, bad
-
-    async def call_async(messages: list[Any]) -> Any:
-        good, bad = sift(messages)
-        if not bad:
-            return await call(good)
-        if not good.messages:
-            return bad
+def _sift(messages: list[Any], decode: Callable[[Any], Any]) -> Sifted:
+    """`decode` takes a message and returns its payload or raises DeadLetter."""
+    good, bad = Decoded([], []), Outcomes()
+    for message in messages:
         try:
-            outcome = await call(good)
-        except Exception as error:
-            outcome = error
-        return _merged(bad, good.messages, outcome)
-
-    def call_sync(messages: list[Any]) -> Any:
-        good, bad = sift(messages)
-        if not bad:
-            return call(good)
-        if not good.messages:
-            return bad
-        try:
-            outcome = call(good)
-        except Exception as error:
-            outcome = error
-        return _merged(bad, good.messages, outcome)
-
-    return call_async if is_async else call_sync
-
-
-def _merged(bad: Outcomes, good: list[Any], outcome: Any) -> Outcomes:
-    """What the handler said of its messages, beside the dead letters that it never saw."""
-    try:
-        single = outcomes_by_message(outcome, good)
-    except TypeError as error:
-        single, outcome = None, error
-    if single is not None:
-        return Outcomes({**bad, **single})
-    if isinstance(outcome, Exception) and not isinstance(outcome, Outcome):
-        failed = Retry()
-        failed.__cause__ = outcome
-        outcome = failed
-    if isinstance(outcome, Outcome):
-        return Outcomes({**bad, **dict.fromkeys(good, outcome)})
-    return bad
+            payload = decode(message)
+        except DeadLetter as dead:
+            bad[message] = dead
+        else:
+            good.messages.append(message)
+            good.payloads.append(payload)
+    return Sifted(good, good.messages, bad)
 
 
 Get = Callable[[Any], Any]
@@ -170,7 +119,7 @@ def _bare_call(
         return _call_of(function, arguments, gets, subscription.is_async)
     gets = [_getter_of_decoded(argument, subscription, own, publishing, decisions) for argument in arguments]
     call = _call_of(function, arguments, gets, subscription.is_async)
-    return sifted(call, _decoded(payload, subscription), is_async=subscription.is_async)
+    return sifted(call, partial(_sift, decode=_decoded(payload, subscription)), subscription)
 
 
 def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:

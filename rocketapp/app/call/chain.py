@@ -19,6 +19,7 @@ from rocketapp.app.places import is_async, is_generator, name_of_function, place
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Predicate, Wrapper, Write
 from rocketapp.hooks.manager import HookResult, Plugins, code_of, raised_by
+from rocketapp.hooks.outcomes import outcome_of
 from rocketapp.model.outcome import (
     FILTERED,
     Outcome,
@@ -352,7 +353,7 @@ def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Sub
     async def one_async(message: Any) -> Any:
         return await call(message) if wanted(message) else refused()
 
-    def parted(messages: list[Any]) -> tuple[list[Any], Outcomes]:
+    def sift(messages: list[Any]) -> Sifted:
         left, others = list[Any](), Outcomes()
         for message in messages:
             try:
@@ -362,19 +363,74 @@ def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Sub
                     others[message] = refused()
             except Exception as error:
                 others[message] = _failed_filter(error, predicates)
-        return left, others
-
-    def many(messages: list[Any]) -> Any:
-        left, others = parted(messages)
-        return _joined(call(left) if left else None, left, others)
-
-    async def many_async(messages: list[Any]) -> Any:
-        left, others = parted(messages)
-        return _joined(await call(left) if left else None, left, others)
+        return Sifted(left, [*left], others)  # the list is the handler's own
 
     if subscription.batch is None:
         return one_async if subscription.is_async else one
+    return sifted(call, sift, subscription)
+
+
+class Sifted(NamedTuple):
+    """What of a batch goes on, and what is known of the others."""
+
+    given: Any
+    """What the next callable is called with."""
+    messages: list[Any]
+    """Those that it is about."""
+    others: Outcomes
+
+
+def sifted(call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscription) -> Call:
+    """A callable for all messages of a batch, made of one for those that `sift` lets through."""
+
+    async def many_async(messages: list[Any]) -> Any:
+        found = sift(messages)
+        if not found.others:
+            return await call(found.given)
+        if not found.messages:
+            return found.others
+        try:
+            said = await call(found.given)
+        except Exception as error:
+            said = _in_place_of(error, subscription)
+        return _of_all(said, found, subscription)
+
+    def many(messages: list[Any]) -> Any:
+        found = sift(messages)
+        if not found.others:
+            return call(found.given)
+        if not found.messages:
+            return found.others
+        try:
+            said = call(found.given)
+        except Exception as error:
+            said = _in_place_of(error, subscription)
+        return _of_all(said, found, subscription)
+
     return many_async if subscription.is_async else many
+
+
+def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
+    """The outcome that an exception comes to: raised, it would be that of the others as well."""
+    if isinstance(error, Outcome):
+        return error
+    outcome = outcome_of(error, subscription, raised=True) or Skip(error)
+    outcome.__cause__ = error
+    return outcome
+
+
+def _of_all(said: Any, sifted: Sifted, subscription: Subscription) -> Any:
+    """The outcome of the whole batch. `said`: of those that went on."""
+    if is_unawaited(said):
+        return said
+    single = None
+    try:
+        single = outcomes_by_message(said, sifted.messages)
+    except TypeError as error:
+        said = _in_place_of(error, subscription)
+    if single is None:
+        single = dict.fromkeys(sifted.messages, said) if is_outcome(said) else {}
+    return Outcomes({**single, **sifted.others})
 
 
 def _all_of(predicates: Sequence[Predicate]) -> Predicate:
@@ -394,13 +450,3 @@ def _failed_filter(error: Exception, predicates: Mapping[str, Predicate]) -> Out
     if plugin not in ("", _OWN_FILTER):
         retry.__cause__ = PluginError(plugin, f"{type(error).__name__}: {error}", "message_filter")
     return retry
-
-
-def _joined(said: Any, left: Sequence[Any], others: Outcomes) -> Any:
-    """The outcome of a whole batch. `said`: by the handler, of those that were `left` to it."""
-    if not others or is_unawaited(said):
-        return said
-    single = outcomes_by_message(said, left)
-    if single is None:
-        single = dict.fromkeys(left, said) if is_outcome(said) else {}
-    return Outcomes({**single, **others})

@@ -10,7 +10,7 @@ import msgspec
 import pydantic
 import pytest
 
-from rocketapp import Context, DeadLetter, Message, Outcomes, Retry, RocketApp, SetupError, Skip
+from rocketapp import Context, DeadLetter, Message, Outcomes, Policy, Retry, RocketApp, SetupError, Skip
 from tests.unit.app.given import QUEUE, bound, call_of, line_of, message
 
 if TYPE_CHECKING:
@@ -386,6 +386,29 @@ async def test_an_undecodable_message_spoils_only_itself(is_async: bool, answer:
     assert isinstance(outcome, Outcomes)
     assert isinstance(outcome[bad], DeadLetter)
     assert type(outcome.get(good)) is (expected or type(None))
+
+
+def test_a_policy_says_what_an_exception_means_for_the_rest_of_a_batch() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", batch=10, retry=Policy(on={KeyError: DeadLetter, ValueError: Skip}))
+    def count(moves: list[Move]) -> None:
+        raise {"lost": KeyError, "old": ValueError}[moves[0].item]("no room")
+
+    for item, kind in (("lost", DeadLetter), ("old", Skip)):
+        good, bad = message(b'{"item": "%s"}' % item.encode()), message(b"broken")
+        outcome = call_of(app)([good, bad])
+        assert (type(outcome[good]), type(outcome[bad])) == (kind, DeadLetter)
+
+
+async def test_work_that_may_not_be_done_fails_the_whole_batch_beside_an_undecodable_message() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", batch=10)
+    async def count(moves: list[Move]) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+    assert isinstance(await call_of(app)([message(b'{"item": "a"}'), message(b"broken")]), asyncio.Future)
 
 
 def test_a_failure_of_the_rest_of_a_batch_keeps_its_cause() -> None:

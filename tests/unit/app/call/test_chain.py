@@ -278,6 +278,19 @@ def test_of_a_batch_only_the_message_fails_whose_filter_raised_and_the_error_nam
         assert t.filtered == 1
 
 
+def test_a_handler_that_empties_its_list_fails_all_of_it_beside_filtered_messages() -> None:
+    app = RocketApp("shop")
+
+    def handle(messages: list[Message]) -> None:
+        messages.clear()
+        raise ValueError("no room")
+
+    app.subscribe("orders", batch=10)(handle)
+    batch = [message(offset=offset) for offset in (1, 2, 3)]
+    outcomes = folded(app, plugins_of(Only(1, 3)))(batch)
+    assert [type(outcomes[one]) for one in batch] == [Retry, Skip, Retry]
+
+
 class Awaits:
     """A filter that nothing awaits."""
 
