@@ -20,6 +20,7 @@ from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.halves import HalfMessages
+from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.lock_writer import LockWriter
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.long_poll import HeldPulls
@@ -46,6 +47,7 @@ from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.timers import TimerService
 from rocketapp.broker.topics import READ_WRITE, TopicTable
@@ -76,6 +78,8 @@ class Pace:
     """Scans of the delayed messages that wait, at most, so that a jump of the wall clock is noticed."""
     timers: float = 2.0
     """Writes of the position of the timers: a crash repeats what was delivered since."""
+    index: float = 1.0
+    """Rounds in which the key index takes in what is new."""
     delay_offsets: float = 10.0
     """Writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
 
@@ -92,6 +96,7 @@ class Broker:
         core: Core,
         pops: Pops,
         files: Files,
+        index: KeyIndex,
         saving: Saving,
         lock_writer: LockWriter,
         observe: Observe,
@@ -101,8 +106,12 @@ class Broker:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
         self._pace = pace
         self._flusher = Flusher(core.store, in_thread=in_thread)
+        run = self._flusher.run
+        self._indexing = Indexing(
+            core.store, index, clock=core.clock, observe=observe, run=run, log_first=self._flusher.log_first
+        )
         self._retention = Retention(
-            core.store, files, core.config, clock=core.clock, observe=observe, run=self._flusher.run
+            core.store, self._indexing, files, core.config, clock=core.clock, observe=observe, run=run
         )
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -144,6 +153,7 @@ class Broker:
             core, pops, saving, lock_writer = _recover(
                 store, files, config=config, clock=clock, random=random, observe=observe, in_thread=in_thread
             )
+            index = KeyIndex(files, slots=config.index_slots, items=config.index_items)
         except BaseException:
             store.close()
             raise
@@ -151,6 +161,7 @@ class Broker:
             core=core,
             pops=pops,
             files=files,
+            index=index,
             saving=saving,
             lock_writer=lock_writer,
             observe=observe,
@@ -170,7 +181,7 @@ class Broker:
             **self._held_pops.table(),
             **AssignmentProcessor(core, self._saving.modes).table(),
             **OffsetProcessor(core, self._pulls.offsets_reset).table(),
-            **QueryProcessor(core).table(),
+            **QueryProcessor(core, self._indexing).table(),
             **self._clients.table(),
             **self._transactions.table(),
             **RecallProcessor(core).table(),
@@ -230,6 +241,8 @@ class Broker:
         self._every(config.flush_interval, "flush", self._flusher.flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
         self._every(config.clean_interval, "retention", self._retention.clean)
+        self._every(self._pace.index, "index", self._indexing.follow)
+        self._tasks.start(self._indexing.answer(), "broker questions")
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(config.transaction_check_interval, "transactions", self._transactions.check)
         self._every(self._pace.traffic, "traffic", self._sample)
@@ -256,6 +269,7 @@ class Broker:
             popped = self._pops.progress()
             self._observe(LoopFailed("pops", str(error)))
         self._core.store.flush()
+        self._indexing.close()
         if self._core.store.problem is None:
             self._core.offsets.transactions_done(*self._core.halves.progress())
             self._pops.note_progress(popped)

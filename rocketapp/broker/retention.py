@@ -1,4 +1,4 @@
-"""Old messages leave: whole segments from the front of the log, and what of the consume queues points to them.
+"""Old messages leave: whole segments from the front of the log, and what of queues and index points to them.
 
 A segment is as old as the first record behind it. It leaves when it is old and the hour has come, or the disk fills;
 when the disk is nearly full, whatever its age. Before nothing is left the broker refuses messages, and says so earlier.
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 
+from rocketapp.broker.indexing import Indexing, Run
 from rocketapp.broker.store.files import Files, directory_of
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.clock import Clock
@@ -26,17 +26,22 @@ from rocketapp.model.event import LoopFailed, Observe
 _SLICE = 64
 """Queues whose first offset is looked for in one turn of the loop."""
 
-Run = Callable[[Callable[[], None]], Awaitable[None]]
-"""Runs work where the event loop does not wait for the disk."""
-
 
 class Retention:
     """Decides what is old, and removes it. The owner of the timer calls `clean`."""
 
     def __init__(
-        self, store: MessageStore, files: Files, config: BrokerConfig, *, clock: Clock, observe: Observe, run: Run
+        self,
+        store: MessageStore,
+        index: Indexing,
+        files: Files,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        observe: Observe,
+        run: Run,
     ) -> None:
-        self._store, self._files, self._config, self._clock = store, files, config, clock
+        self._store, self._index, self._files, self._config, self._clock = store, index, files, config, clock
         self._observe, self._run = observe, run
         self._hours = _hours(config.delete_when)
         self._doomed: list[str] = []
@@ -58,7 +63,7 @@ class Retention:
                 for queue in queues[first : first + _SLICE]:
                     self._doomed += self._store.begin_queue(queue, position)
                 await asyncio.sleep(0)
-            self._doomed += self._store.begin_log(position)
+            self._doomed += self._index.begin_at(position) + self._store.begin_log(position)
         if self._doomed:
             await self._run(self._remove)
 

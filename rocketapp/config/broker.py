@@ -30,6 +30,12 @@ class BrokerConfig:
         java="mappedFileSizeCommitLog",
         least=65_536,
     )
+    index_slots: int = option(
+        5_000_000, "Slots of a file of the key index.", java="maxHashSlotNum", least=1, most=500_000_000
+    )
+    index_items: int = option(
+        20_000_000, "Keys of a file of the key index, sparse.", java="maxIndexNum", least=4, most=2_000_000_000
+    )
     max_message_bytes: int = option(4_194_304, "Largest body that is stored.", java="maxMessageSize", least=1)
     flush: str = option(
         "async",

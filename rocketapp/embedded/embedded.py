@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
@@ -50,6 +51,8 @@ class EmbeddedBroker:
         """`memory`: keep the store in memory. `files`: use these instead of the directory (tests with faults)."""
         self._config, self._clock, self._random, self._observe = config, clock, random, observe
         self._memory, self._files, self._pace = memory, files, pace
+        if memory:
+            self._config = replace(config, index_slots=1009, index_items=8192)  # memory has no holes
         self._broker: Broker | None = None
         self._listening: Listening | None = None
         self._listener: Listener | None = None

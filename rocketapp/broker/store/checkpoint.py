@@ -37,7 +37,9 @@ class Checkpoint:
         if self._file.size() != CHECKPOINT_BYTES:
             self._file.truncate(CHECKPOINT_BYTES)
         data = self._file.read(CHECKPOINT_BYTES, 0)
-        self._log_ms, _, self._index_ms, self._master_flushed, _ = _APACHE.unpack_from(data)
+        self._log_ms, _, index_ms, self._master_flushed, _ = _APACHE.unpack_from(data)
+        self.index_ms: int = index_ms
+        """Store time of the last message in the key index."""
         self.flushed = _read_own(data)
         """The log was synced up to this position; None when that is unknown, or Apache RocketMQ has written since."""
         self.queues_flushed_ms: int = 0
@@ -49,7 +51,7 @@ class Checkpoint:
         """Write the store times of the newest record in the synced log and queues, and the log's synced end."""
         self._log_ms = log_ms
         data = bytearray(_OWN_AT)
-        _APACHE.pack_into(data, 0, log_ms, queues_ms, self._index_ms, self._master_flushed, flushed)
+        _APACHE.pack_into(data, 0, log_ms, queues_ms, self.index_ms, self._master_flushed, flushed)
         self._file.write(data + self._own(flushed), 0)
         self.flushed = flushed
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint
@@ -23,9 +23,9 @@ from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.rebuild import Queues
-from rocketapp.broker.store.recovery import recover
+from rocketapp.broker.store.recovery import Scan, recover
 from rocketapp.broker.store.repair import Repair
-from rocketapp.broker.store.stored import TagsCodes, is_queued
+from rocketapp.broker.store.stored import Stored, TagsCodes, is_queued
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ProtocolError, StoreError
@@ -440,6 +440,14 @@ class MessageStore:
         first offset, or 0.
         """
         return offset_by_time(self._log, self._queues.get((topic, queue_id)), timestamp_ms, boundary)
+
+    def records(self, position: int, limit: int) -> Iterator[Stored]:
+        """The records of this part of the log, which is durable. Damaged ones are left out."""
+        return Scan(self._log, limit, unobserved, ends_at_damage=False, limit=limit).records(position)
+
+    def indexed(self, last_ms: int) -> None:
+        """The key index has the messages up to this store time, durably: Apache RocketMQ wants to read that."""
+        self._checkpoint.index_ms = last_ms
 
     # Retention
 

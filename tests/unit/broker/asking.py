@@ -90,6 +90,9 @@ class Client:
         return sum(command.code == code for command in self.asked)
 
 
+SMALL_INDEX = {"index_slots": 101, "index_items": 512}
+
+
 class Running:
     """A broker that can be stopped, killed and started again on the same files."""
 
@@ -99,7 +102,7 @@ class Running:
         self.files = files or MemoryFiles()
         self.network = MemoryNetwork()
         self.events: list[Event] = []
-        self.config = BrokerConfig(listen="127.0.0.1:9876", segment_bytes=1 << 20, **options)
+        self.config = BrokerConfig(listen="127.0.0.1:9876", segment_bytes=1 << 20, **{**SMALL_INDEX, **options})
         self.broker = self._new(self.files)
         self.address = ""
 

@@ -1,7 +1,8 @@
-"""Messages by their ids and keys: a broker without an index looks through its newest ones."""
+"""Messages by their ids and keys."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def bodies(answer: Command) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_every_queue_is_looked_through_for_a_key() -> None:
+async def test_a_key_is_found_in_every_queue() -> None:
     async with running() as broker:
         client = await broker.client()
         for number in range(100):
@@ -53,15 +54,20 @@ async def test_part_of_a_key_and_what_is_in_a_body_are_not_the_key() -> None:
 
 
 @in_virtual_time
-async def test_of_a_long_topic_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "MOST_LOOKED_AT", 500)
-    async with running() as broker:
-        client = await broker.client()
-        most = 500
-        for number in range(most + 10):
-            await send(client, number, keys="k")
-        assert (await query(client, "ID9", unique=True)).code == ResponseCode.QUERY_NOT_FOUND
-        assert bodies(await query(client, "ID10", unique=True)) == [b"10"]
+async def test_the_oldest_of_many_is_found_after_a_restart_and_after_a_kill() -> None:
+    for killed in (False, True):
+        async with running() as broker:
+            client = await broker.client()
+            for number in range(2500):
+                await send(client, number, keys="k")
+            await asyncio.sleep(3)
+            await broker.restart(killed=killed)
+            client = await broker.client()
+            assert bodies(await query(client, "ID9", unique=True)) == [b"9"]
+            await send(client, 2500, keys="k")
+            assert bodies(await query(client, "ID2500", unique=True)) == [b"2500"]
+            assert bodies(await query(client, "k", most=3)) == [b"2498", b"2499", b"2500"]
+            assert len(broker.files.names("index")) == 5000 // 511 + 1
 
 
 @in_virtual_time
@@ -76,15 +82,3 @@ async def test_an_answer_has_as_many_of_the_newest_as_a_frame_has_room_for(monke
         assert bodies(answer)[-1] == b"63"
         monkeypatch.setattr(queries, "MOST_FOUND_BYTES", 10)
         assert bodies(await query(client, "all")) == [b"63"]
-
-
-@in_virtual_time
-async def test_of_large_messages_only_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queries, "MOST_LOOKED_AT_BYTES", 100_000)
-    async with running() as broker:
-        client = await broker.client()
-        for number in range(200):
-            properties = names.encode({names.UNIQ_KEY: f"ID{number}"}).decode()
-            await client.send("orders", bytes(1000), properties, queue_id=0)
-        assert (await query(client, "ID9", unique=True)).code == ResponseCode.QUERY_NOT_FOUND
-        assert (await query(client, "ID150", unique=True)).code == ResponseCode.SUCCESS

@@ -9,8 +9,10 @@ from random import Random
 
 import pytest
 
+from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import LoopFailed
@@ -170,11 +172,16 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
         work()
 
     every_hour = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
-    retention = Retention(store, disk, every_hour, clock=clock, observe=Events(), run=run)
+
+    async def log_first() -> bool:
+        return True
+
+    index = KeyIndex(disk, slots=11, items=100)
+    indexing = Indexing(store, index, clock=clock, observe=Events(), run=run, log_first=log_first)
+    retention = Retention(store, indexing, disk, every_hour, clock=clock, observe=Events(), run=run)
     with contextlib.suppress(Stopped):
+        asyncio.run(indexing.follow())
         asyncio.run(retention.clean())
-        asyncio.run(retention.clean())
-    assert len(bodies(store)) < 400
     for files in (disk.killed(), disk.without_power(Random(number))):
         again = open_store(files, clock=clock)
         first = again.min_offset("T", 0)

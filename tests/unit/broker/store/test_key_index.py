@@ -1,0 +1,128 @@
+"""The index files: what Apache RocketMQ reads in them, and what a crash leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketapp.broker.store.files import MemoryFiles, read_whole
+from rocketapp.broker.store.key_index import IndexFile, KeyHash, KeyIndex
+from rocketapp.broker.store.stored import Stored
+from rocketapp.wire.java import string_hash
+from rocketapp.wire.record import TRANSACTION_ROLLBACK
+from tests.unit.broker.store.disk import Disk, Stopped, disk_of
+
+LATEST = 2**63 - 1
+NOW = 1_700_000_000.0
+
+
+def stored(number: int, keys: str = "", *, unique: bool = True, sys_flag: int = 0) -> Stored:
+    raw = (f"UNIQ_KEY\x01ID{number}\x02" if unique else "") + (f"KEYS\x01{keys}\x02" if keys else "")
+    return Stored(number * 100, 100, "T", 0, number, sys_flag, int(NOW * 1000) + number * 1000, raw.encode())
+
+
+def index_of(files: MemoryFiles | Disk, *, slots: int = 7, items: int = 10) -> KeyIndex:
+    return KeyIndex(files, slots=slots, items=items)
+
+
+def numbers(index: KeyIndex, key: str, begin_ms: int = 0, end_ms: int = LATEST) -> list[int]:
+    return [physical // 100 for physical in index.find("T", key, begin_ms, end_ms)]
+
+
+def save(index: KeyIndex) -> None:
+    taken = index.to_sync()
+    index.sync(taken)
+    index.synced(taken)
+
+
+@given(st.text(min_size=1, max_size=20), st.text(max_size=200))
+def test_the_hash_is_java_s(topic: str, key: str) -> None:
+    hashes = KeyHash()
+    expected = abs(string_hash(f"{topic}#{key}"))
+    for _ in range(2):
+        assert hashes.of(topic, key.encode("utf-8", "replace")) == expected or "?" in key or expected == 1 << 31
+
+
+def test_a_file_is_what_apache_writes() -> None:
+    files = MemoryFiles()
+    index = index_of(files)
+    index.add([stored(3, "a", unique=False), stored(5, "a", unique=False)], NOW)
+    save(index)
+    (name,) = files.names("index")
+    assert (len(name), name[:4]) == (17, "2023")
+    data = read_whole(files, f"index/{name}")
+    assert data is not None
+    assert len(data) == IndexFile.size_of(7, 10) == 40 + 7 * 4 + 10 * 20
+    ms = int(NOW * 1000)
+    assert struct.unpack_from(">qqqqii", data) == (ms + 3000, ms + 5000, 300, 500, 1, 3)
+    key_hash = abs(string_hash("T#a"))
+    slots = struct.unpack_from(">7i", data, 40)
+    assert slots == tuple(2 if slot == key_hash % 7 else 0 for slot in range(7))
+    items = [struct.unpack_from(">iqii", data, 68 + 20 * number) for number in (1, 2)]
+    assert items == [(key_hash, 300, 0, 0), (key_hash, 500, 2, 1)]
+
+
+def test_every_key_leads_to_its_messages_the_newest_first() -> None:
+    index = index_of(MemoryFiles())
+    index.add([stored(number, f"all k{number % 3}") for number in range(50)], NOW)
+    assert numbers(index, "all") == list(range(49, -1, -1))
+    assert numbers(index, "k2") == list(range(47, -1, -3))
+    assert numbers(index, "ID7") == [7]
+    ms = int(NOW * 1000)
+    assert numbers(index, "all", ms + 10_000, ms + 12_000) == [12, 11, 10]
+
+
+def test_what_was_rolled_back_has_no_key() -> None:
+    index = index_of(MemoryFiles())
+    index.add([stored(1, "a", sys_flag=TRANSACTION_ROLLBACK)], NOW)
+    assert numbers(index, "a") == []
+    assert index.position == 200
+
+
+def test_files_that_lead_below_the_log_go_and_the_newest_stays() -> None:
+    files = MemoryFiles()
+    index = index_of(files)
+    index.add([stored(number) for number in range(20)], NOW)
+    save(index)
+    before = files.names("index")
+    assert index.begin_at(1200) == [f"index/{before[0]}"]
+    assert len(index.begin_at(1 << 40)) == 1
+    assert numbers(index, "ID19") == [19]
+
+
+@pytest.mark.parametrize("damage", [b"\xff" * 40, b"\0" * 36 + b"\x7f\0\0\0"])
+def test_a_damaged_file_is_left_alone_and_what_it_held_is_taken_in_again(damage: bytes) -> None:
+    files = MemoryFiles()
+    index = index_of(files)
+    index.add([stored(number) for number in range(12)], NOW)
+    save(index)
+    files.open(f"index/{files.names('index')[-1]}").write(damage, 0)
+    again = index_of(files)
+    assert again.position == 800  # the last that the file before it leads to
+    again.add([stored(number) for number in range(8, 12)], NOW)
+    assert [numbers(again, f"ID{number}")[0] for number in range(12)] == list(range(12))
+
+
+@given(st.integers(1, 60), st.integers(0, 1000), st.booleans())
+def test_a_crash_at_any_file_call_loses_no_key(stop_at: int, seed: int, has_power: bool) -> None:
+    def stop(number: int, name: str, path: str) -> None:
+        if number >= stop_at:
+            raise Stopped
+
+    disk = disk_of(MemoryFiles())
+    disk.on_call = stop
+    with contextlib.suppress(Stopped):
+        index = index_of(disk)
+        for begin in range(0, 30, 3):
+            index.add([stored(number, "all") for number in range(begin, begin + 3)], NOW)
+            save(index)
+    files = disk.killed() if has_power else disk.without_power(Random(seed))
+    again = index_of(files)
+    again.add([stored(number, "all") for number in range(again.position // 100, 30)], NOW)
+    assert all(number in numbers(again, f"ID{number}") for number in range(30))
+    assert set(numbers(again, "all")) == set(range(30))
