@@ -28,6 +28,7 @@ from rocketapp.wire.requests.admin import (
     encode_group_list,
     encode_topic_config,
 )
+from rocketapp.wire.requests.pop import OF_RETRY, pop_retry_topic
 from rocketapp.wire.requests.routes import encode_topic_list
 from rocketapp.wire.requests.statistics import TopicOffset, encode_topic_stats
 
@@ -87,16 +88,21 @@ class TopicProcessor:
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_stats(offsets))
 
     def delete(self, connection: Connection, command: Command) -> Command:
+        """Delete a topic, and what groups have popped of it and not acknowledged."""
         core = self._core
         name = TopicRequest.from_fields(command.fields).topic
         if core.topics.is_system(name):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
         if core.topics.get(name) is not None:
+            retries = [pop_retry_topic(group, name, OF_RETRY) for group in core.offsets.groups_of(name)]
+            doomed = [name, *(retry for retry in retries if core.topics.get(retry) is not None)]
             with core.changing():
-                core.topics.delete(name)
-            core.offsets.delete_topic(name)
-            core.store.delete_topic(name)
-            self._topic_gone(name)
+                for each in doomed:
+                    core.topics.delete(each)
+            for each in doomed:
+                core.offsets.delete_topic(each)
+                core.store.delete_topic(each)
+                self._topic_gone(each)
         return Command.response(command, ResponseCode.SUCCESS, fields={})
 
     def groups_of(self, connection: Connection, command: Command) -> Command:

@@ -339,9 +339,11 @@ async def test_a_start_reads_no_more_than_a_bounded_part_of_the_log(monkeypatch:
 @in_virtual_time
 async def test_what_was_popped_of_a_deleted_topic_does_not_come_again() -> None:
     async with running() as broker:
-        one = await member(broker, "a")
+        one = await member(broker, "a", "b")
         await one.pop()
-        waiting = one.ask(poll=60.0)
+        await asyncio.sleep(INVISIBLE + 0.1)
+        await one.pop(max_messages=1)  # one came again and is hidden, one waits in the retry topic
+        waiting = one.ask(poll=60.0, expression="other")
         await asyncio.sleep(1)
         assert (await one.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})).code == 0
         await asyncio.sleep(1)
