@@ -26,6 +26,7 @@ from rocketapp.broker.locks import LockTable
 from rocketapp.broker.long_poll import HeldPulls
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop import Pops
+from rocketapp.broker.pop_log import ReviveLog
 from rocketapp.broker.pop_modes import RequestModes
 from rocketapp.broker.pop_order import PopOrder
 from rocketapp.broker.processors.assignment import AssignmentProcessor
@@ -264,17 +265,17 @@ class Broker:
         await self._lock_writer.close()
         self._flusher.close()
         try:
-            popped = self._pops.write_open(self._now_ms())
+            popped = self._pops.log.write_open(self._now_ms())
         except StoreError as error:
-            popped = self._pops.progress()
+            popped = self._pops.log.progress()
             self._observe(LoopFailed("pops", str(error)))
         self._core.store.flush()
         self._indexing.close()
         if self._core.store.problem is None:
             self._core.offsets.transactions_done(*self._core.halves.progress())
-            self._pops.note_progress(popped)
-        self._pops.note_seen()
-        self._core.offsets.dirty = self._core.offsets.dirty and self._pops.are_durable
+            self._pops.log.note_progress(popped)
+        self._pops.log.note_seen()
+        self._core.offsets.dirty = self._core.offsets.dirty and self._pops.log.is_durable
         self._saving.save_all()
         self._core.delays.close()
         if self._core.store.problem is None:
@@ -308,15 +309,15 @@ class Broker:
         self._saving.save_names()  # what could not be written when it changed
         if self._core.locks.dirty:
             self._lock_writer.save()
-        progress, popped = self._core.halves.progress(), self._pops.progress()
+        progress, popped = self._core.halves.progress(), self._pops.log.progress()
         if await self._flusher.log_first():
             self._core.offsets.transactions_done(*progress)
-            self._pops.note_progress(popped)
-        self._pops.note_seen()
+            self._pops.log.note_progress(popped)
+        self._pops.log.note_seen()
         save = self._saving.offsets_to_save()
         if save is not None:
             # What was handed out counts as done: without its checkpoint it would be lost.
-            if await self._flusher.log_first() or self._pops.are_durable:
+            if await self._flusher.log_first() or self._pops.log.is_durable:
                 await self._flusher.run(save)
             else:
                 self._core.offsets.dirty = True
@@ -456,6 +457,6 @@ def _recover(
         save_locks=lock_writer.save,
         unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
     )
-    pops = Pops(core, order, observe)
+    pops = Pops(core, ReviveLog(core, observe), order)
     saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
     return core, pops, saving, lock_writer

@@ -1,12 +1,9 @@
 """Pop: hand messages out, hide them for a while, and store again what was not acknowledged in time.
 
 A checkpoint is appended to the revive log before its messages leave, then the group's offset moves behind them: see
-`pop_checkpoints`. What is due and not acknowledged is stored again in the retry topic of pop, with one attempt more,
+`pop_log`. What is due and not acknowledged is stored again in the retry topic of pop, with one attempt more,
 together with the record that acknowledges the first copy: one write, all or nothing. So a crash at any moment
 hands a message out again or not at all, and never forgets one.
-
-Apache RocketMQ sends these records through its timers, and they arrive when they are due. Those that it has left there
-when its directory comes here arrive while this broker runs.
 
 Time is an argument. Java: PopMessageProcessor, AckMessageProcessor, ChangeInvisibleTimeProcessor, PopReviveService.
 """
@@ -14,34 +11,21 @@ Time is an argument. Java: PopMessageProcessor, AckMessageProcessor, ChangeInvis
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core, Host
 from rocketapp.broker.filtering import Filter, read_filtered
-from rocketapp.broker.pop_checkpoints import (
-    LATE_MS,
-    REVIVE_GROUP,
-    REVIVE_QUEUES,
-    Checkpoint,
-    Key,
-    OpenCheckpoints,
-    is_by_timer,
-    read,
-    revive_topic,
-)
+from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, Checkpoint, Key
+from rocketapp.broker.pop_log import ReviveLog
 from rocketapp.broker.pop_order import PopOrder
 from rocketapp.broker.pop_order import Popped as InOrder
-from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES, ReadResult, ReadStatus
-from rocketapp.broker.store.store import Appended
-from rocketapp.broker.timers import LONGEST_MS as LONGEST_TIMER_MS
-from rocketapp.broker.timers import slot_ms
-from rocketapp.errors import ProtocolError
-from rocketapp.model.event import Observe, RecordDamaged
+from rocketapp.broker.pop_order import Queue as InOrderKey
+from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
-from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Message, Record, decode_record, decode_records, encode_record
+from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record, decode_record, encode_record
 from rocketapp.wire.requests.pop import FROM_LAST, OF_RETRY, OF_TOPIC, ORDERLY, PopRequest, PopResponse, encode_handle
 from rocketapp.wire.requests.pop import pop_retry_topic as retry_topic_of
 
@@ -49,22 +33,12 @@ MOST_IN_FLIGHT = 10_000
 """Messages of one queue that a group may have in flight (Java: popInflightMessageThreshold)."""
 MOST_CHECKPOINTS = 262_144
 """Checkpoints that may be open in all. They are in memory."""
-MOST_EARLY = 16_384
-"""Checkpoints that have not arrived and of which messages are acknowledged."""
-FARTHEST_BACK = 16_384
-"""Records behind an open checkpoint after which it is written again, so that a start need not read so many."""
 _MOST_REVIVED, _MOST_REVIVED_BYTES = 64, 4_194_304
 """What one turn of the loop stores again: checkpoints, and about how many bytes."""
-_MOST_FOLLOWED = 1024
-"""Records of one revive queue that one turn reads."""
-_LONGEST_IN_FLIGHT_MS = 300_000
-"""For so long clients hide what they handle; what is hidden for longer is a retry, which nobody acknowledges before."""
 _MOST_READS, _MOST_MISSES = 2, 8
 """Reads of one queue for one request, and queues of which all that was read is left out by a filter."""
 _RETRIES_FIRST = 20
 """In so many of 100 pops retries come before the topic itself (Java: popFromRetryProbability)."""
-_SEEN_GROUP = "ROCKETAPP_POP_SEEN"
-"""Its offset in a revive queue, saved with all offsets: they count the checkpoints before it."""
 POP_CK, FIRST_POP_TIME = "POP_CK", "1ST_POP_TIME"
 
 _RECORD = struct.Struct(">i16xq")
@@ -126,50 +100,49 @@ class Popped(NamedTuple):
 class Pops:
     """What was handed out by one broker, and is to be handed out again."""
 
-    def __init__(self, core: Core, order: PopOrder, observe: Observe) -> None:
-        """Read what the last run, or Apache RocketMQ, has left open."""
-        self._core, self._order, self._observe = core, order, observe
-        self._topic = revive_topic(core.config.cluster)
-        self._open = OpenCheckpoints()
+    def __init__(self, core: Core, log: ReviveLog, order: PopOrder) -> None:
+        self._core, self._order = core, order
+        self.log: ReviveLog = log
         self._next_queue = 0
-        self._read_to = [0] * REVIVE_QUEUES
-        """Up to here the revive queues were read, or written here."""
-        self._end = 0
-        """The log up to here has every checkpoint."""
-        self._early: dict[Key, tuple[int, list[int]]] = {}
-        """Acknowledgements whose checkpoint may arrive by a timer, and until when."""
-        for revive_queue in range(REVIVE_QUEUES):
-            self._load(revive_queue)
-        self.note_seen()
 
     def __repr__(self) -> str:
-        return f"<Pops {len(self._open)} checkpoints are open>"
+        return f"<Pops {self.log!r}>"
 
     @property
     def is_full(self) -> bool:
-        return len(self._open) >= MOST_CHECKPOINTS
-
-    @property
-    def are_durable(self) -> bool:
-        """Whether a loss of power leaves all checkpoints, so that offsets that count them may be saved."""
-        return self._core.store.durable_position >= self._end
+        return len(self.log.open) >= MOST_CHECKPOINTS
 
     # Handing out.
 
     def pop(self, request: PopRequest, wanted: Filter, now_ms: int) -> Popped:
         """Hand messages out. Raises StoreError; then nothing was handed out."""
-        if request.order:
-            return self._pop_in_order(request, wanted, now_ms)
         found: list[_Found] = []
+        free: list[int] = []
         count = size = rest = misses = 0
         for queue in self._queues(request):
+            if request.order:
+                free_ms = self._order.free_ms(_in_order(request, queue), request.attempt_id)
+                if free_ms > now_ms:
+                    free.append(free_ms)
+                    continue
             most = request.max_messages - count if size < MOST_BYTES and misses < _MOST_MISSES else 0
             taken, left, goes_on = self._take(request, queue, most, wanted)
             rest, misses = rest + left, misses + goes_on
             if taken is not None:
                 found.append(taken)
                 count, size = count + len(taken.offsets), size + sum(map(len, taken.records))
-        return self._hand_out(request, found, rest, now_ms)._replace(is_more=misses > 0)
+        if request.order:
+            counts = self._note_order(request, found, now_ms)
+            answer = PopResponse(now_ms, request.invisible_ms, ORDERLY, rest, counts=counts)
+        else:
+            answer = self._hand_out(request, found, now_ms)._replace(rest=rest)
+        answer = answer._replace(
+            starts={(each.queue.kind, each.queue.queue_id): each.start for each in found},
+            offsets={(each.queue.kind, each.queue.queue_id): each.offsets for each in found},
+        )
+        self._core.traffic.got += count
+        body = b"".join(each.body(request.topic, answer, self._core.config.name) for each in found)
+        return Popped(answer, body, misses > 0, min(free, default=0))
 
     def _queues(self, request: PopRequest) -> list[_Queue]:
         """The queues to look at, in this order."""
@@ -191,7 +164,7 @@ class Pops:
         """
         core, group, (_, topic, queue_id) = self._core, request.group, queue
         start = self._position(request, topic, queue_id)
-        if not most or self._open.in_flight(group, topic, queue_id) >= MOST_IN_FLIGHT:
+        if not most or self.log.open.in_flight(group, topic, queue_id) >= MOST_IN_FLIGHT:
             return None, core.store.max_offset(topic, queue_id) - start, False
         for _ in range(_MOST_READS):
             place = topic, queue_id
@@ -219,10 +192,10 @@ class Pops:
         core.offsets.commit(request.group, topic, queue_id, start)
         return start
 
-    def _hand_out(self, request: PopRequest, found: list[_Found], rest: int, now_ms: int) -> Popped:
+    def _hand_out(self, request: PopRequest, found: list[_Found], now_ms: int) -> PopResponse:
         """Store the checkpoints, then move the offsets."""
-        core, group, popped_ms, revive_queue = self._core, request.group, now_ms, self._next_queue
-        while any(each.key(group, popped_ms) in self._open for each in found):
+        group, popped_ms, revive_queue = request.group, now_ms, self._next_queue
+        while any(each.key(group, popped_ms) in self.log.open for each in found):
             popped_ms += 1
         checkpoints = [
             Checkpoint(
@@ -232,61 +205,21 @@ class Pops:
         ]
         if checkpoints:
             self._next_queue = (revive_queue + 1) % REVIVE_QUEUES
-            self._store(checkpoints, now_ms)
-        starts, offsets = {}, {}
+            self.log.store(checkpoints, now_ms)
         for each in found:
-            kind, topic, queue_id = each.queue
-            core.offsets.commit(group, topic, queue_id, each.next_offset)
-            core.offsets.pulled(group, topic, queue_id, each.next_offset)
-            core.traffic.got += len(each.offsets)
-            starts[kind, queue_id], offsets[kind, queue_id] = each.start, each.offsets
-        answer = PopResponse(popped_ms, request.invisible_ms, revive_queue, rest, starts, offsets)
-        body = b"".join(each.body(request.topic, answer, core.config.name) for each in found)
-        return Popped(answer, body, False)
+            self._core.offsets.commit(group, each.queue.topic, each.queue.queue_id, each.next_offset)
+            self._core.offsets.pulled(group, each.queue.topic, each.queue.queue_id, each.next_offset)
+        return PopResponse(popped_ms, request.invisible_ms, revive_queue, 0)
 
-    def _pop_in_order(self, request: PopRequest, wanted: Filter, now_ms: int) -> Popped:
-        """Hand messages out of the queues of which none is hidden. The group's offsets stay where they are."""
-        found: list[_Found] = []
-        free: list[int] = []
-        count = size = rest = misses = 0
-        for queue in self._queues(request):
-            free_ms = self._order.free_ms((queue.topic, request.group, queue.queue_id), request.attempt_id)
-            if free_ms > now_ms:
-                free.append(free_ms)
-                continue
-            most = request.max_messages - count if size < MOST_BYTES and misses < _MOST_MISSES else 0
-            taken, left, goes_on = self._take(request, queue, most, wanted)
-            rest, misses = rest + left, misses + goes_on
-            if taken is not None:
-                found.append(taken)
-                count, size = count + len(taken.offsets), size + sum(map(len, taken.records))
-        counts = {}
-        for each in found:
-            in_order = InOrder(each.offsets, now_ms, request.invisible_ms, request.attempt_id)
-            queue_id = each.queue.queue_id
-            counts[queue_id] = self._order.popped((each.queue.topic, request.group, queue_id), in_order)
-            self._core.traffic.got += len(each.offsets)
-        starts = {(OF_TOPIC, each.queue.queue_id): each.start for each in found}
-        offsets = {(OF_TOPIC, each.queue.queue_id): each.offsets for each in found}
-        answer = PopResponse(now_ms, request.invisible_ms, ORDERLY, rest, starts, offsets, counts)
-        body = b"".join(data for each in found for data in each.records)
-        return Popped(answer, body, misses > 0, min(free, default=0))
-
-    def _store(self, checkpoints: Sequence[Checkpoint], now_ms: int, more: Sequence[Record] = ()) -> None:
-        """Append checkpoints, and other records behind them."""
-        broker_name = self._core.config.name
-        records = [checkpoint.record(self._topic, broker_name, now_ms) for checkpoint in checkpoints]
-        stored = self._append([*records, *more])
-        for checkpoint, appended in zip(checkpoints, stored, strict=False):
-            self._open.put(checkpoint, appended.queue_offset)
-
-    def _append(self, records: Sequence[Record]) -> list[Appended]:
-        stored = self._core.store.append_batch(records)
-        self._end = self._core.store.end_position if records else self._end
-        for record, appended in zip(records, stored, strict=True):
-            if record.topic == self._topic and self._read_to[record.queue_id] == appended.queue_offset:
-                self._read_to[record.queue_id] += 1
-        return stored
+    def _note_order(self, request: PopRequest, found: list[_Found], now_ms: int) -> dict[int, Mapping[int, int]]:
+        """The group's offsets stay where they are. Returns by queue id how often messages were handed out before."""
+        return {
+            each.queue.queue_id: self._order.popped(
+                _in_order(request, each.queue),
+                InOrder(each.offsets, now_ms, request.invisible_ms, request.attempt_id),
+            )
+            for each in found
+        }
 
     # Acknowledging.
 
@@ -294,46 +227,32 @@ class Pops:
         """Messages are done. What is not hidden any more, or never was, is ignored. Raises StoreError."""
         found: list[tuple[Checkpoint, list[int]]] = []
         for key, (handle, offsets) in acks:
-            checkpoint = self._open.get(key)
-            if checkpoint is None:
-                checkpoint = self._not_here_yet(key, handle, offsets, now_ms)
+            checkpoint = self.log.open.get(key) or self.log.not_here_yet(key, handle, offsets, now_ms)
             done = [] if checkpoint is None else sorted(set(offsets).intersection(checkpoint.left()))
             if checkpoint is not None and done:
                 found.append((checkpoint, done))
-        self._append([self._ack_record(checkpoint, done, now_ms) for checkpoint, done in found])
+        self.log.append([self.log.ack_record(checkpoint, done, now_ms) for checkpoint, done in found])
         for checkpoint, done in found:
-            self._open.ack(checkpoint.key, done)
+            self.log.open.ack(checkpoint.key, done)
 
-    def _not_here_yet(self, key: Key, handle: Handle, offsets: Sequence[int], now_ms: int) -> Checkpoint | None:
-        """A checkpoint that may still arrive, and what is done of it; None if it is over."""
-        until_ms = handle.popped_ms + handle.invisible_ms + LATE_MS
-        if until_ms <= now_ms or not 0 <= handle.revive_queue < REVIVE_QUEUES or len(self._early) >= MOST_EARLY:
-            return None
-        done = sorted({*offsets, *self._early.get(key, (0, []))[1]})[:MOST_MESSAGES]
-        self._early[key] = until_ms, done
-        return Checkpoint(key, done, invisible_ms=handle.invisible_ms, revive_queue=handle.revive_queue)
-
-    def hide(self, key: Key, offset: int, *, invisible_ms: int, suspend: bool, now_ms: int) -> int:
+    def hide(self, key: Key, handle: Handle, *, invisible_ms: int, suspend: bool, now_ms: int) -> int:
         """Hide a message from now on for so long; return when it counts as handed out. Raises StoreError.
 
         One that is not hidden any more has come again already: it has no other time then.
         """
-        popped_ms = max(now_ms, key.popped_ms + 1)
-        before = self._open.get(key)
-        if before is not None and offset in before.left():
+        popped_ms, log, offsets = max(now_ms, key.popped_ms + 1), self.log, [handle.offset]
+        before = log.open.get(key) or log.not_here_yet(key, handle, offsets, now_ms)
+        if before is not None and handle.offset in before.left():
             own = Checkpoint(
-                key._replace(start=offset, popped_ms=popped_ms),
-                [offset],
+                key._replace(start=handle.offset, popped_ms=popped_ms),
+                offsets,
                 invisible_ms=invisible_ms,
                 revive_queue=before.revive_queue,
                 suspend=suspend,
             )
-            self._store([own], now_ms, [self._ack_record(before, [offset], now_ms)])
-            self._open.ack(key, [offset])
+            log.store([own], now_ms, [log.ack_record(before, offsets, now_ms)])
+            log.open.ack(key, offsets)
         return popped_ms
-
-    def _ack_record(self, checkpoint: Checkpoint, offsets: Sequence[int], now_ms: int) -> Record:
-        return checkpoint.ack_record(self._topic, self._core.config.name, offsets, now_ms)
 
     def ack_in_order(self, key: Key, offset: int) -> None:
         """A message that was popped in order is done. Raises ValueError for one that was not popped."""
@@ -354,7 +273,7 @@ class Pops:
     @property
     def next_due_ms(self) -> int | None:
         """When the next messages come again, in milliseconds since 1970; None when none are hidden."""
-        first = self._open.first_due
+        first = self.log.open.first_due
         return None if first is None else first.due_ms
 
     def revive_due(self, now_ms: int) -> set[tuple[str, str]]:
@@ -362,22 +281,19 @@ class Pops:
 
         Returns the groups for which messages come again, and in which topics.
         """
-        revived, size = set[tuple[str, str]](), 0
-        self._early = {key: early for key, early in self._early.items() if early[0] > now_ms}
-        due_ms = self._core.timers.next_due_ms()
-        if not self._follow() or (due_ms is not None and due_ms <= now_ms):
+        revived, size, log = set[tuple[str, str]](), 0, self.log
+        if not log.follow(now_ms):
             return revived  # acknowledgements may be among what arrives next
         for _ in range(_MOST_REVIVED):
-            first = self._open.first_due
+            first = log.open.first_due
             if first is None or first.due_ms > now_ms or size >= _MOST_REVIVED_BYTES:
                 break
             again = self._again(first)
-            acks = [self._ack_record(first, first.left(), now_ms)]
-            self._append([*again, *acks])
-            self._open.close(first)
+            log.append([*again, log.ack_record(first, first.left(), now_ms)])
+            log.open.close(first)
             size += sum(len(record.body) for record in again)
             revived.update((first.key.group, record.topic) for record in again)
-        self._write_far_ones(now_ms)
+        log.write_far_ones(now_ms)
         return revived
 
     def _again(self, checkpoint: Checkpoint) -> list[Record]:
@@ -415,113 +331,13 @@ class Pops:
 
     def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
         """A topic or group was deleted: nothing of it comes again."""
-        self._open.drop(topic=topic, group=group)
+        self.log.open.drop(topic=topic, group=group)
         if topic is not None:
             self._order.drop(topic)
 
-    # What outlives the process.
 
-    def note_seen(self) -> None:
-        """Together with the offsets is saved which checkpoints they count: a start counts only those behind."""
-        for queue in range(REVIVE_QUEUES):
-            end = self._core.store.max_offset(self._topic, queue)
-            if end:
-                self._core.offsets.commit(_SEEN_GROUP, self._topic, queue, end)
-
-    def progress(self) -> list[int]:
-        """Per revive queue the last record that need not be read again."""
-        end_of = self._core.store.max_offset
-        firsts = map(self._open.first_stored, range(REVIVE_QUEUES))
-        return [(end_of(self._topic, at) if first is None else first.place) - 1 for at, first in enumerate(firsts)]
-
-    def note_progress(self, progress: Sequence[int]) -> None:
-        """The log is durable up to these records: the next start begins behind them."""
-        for queue, last in enumerate(progress):
-            if last >= 0:
-                self._core.offsets.commit(REVIVE_GROUP, self._topic, queue, last)
-
-    def write_open(self, now_ms: int) -> list[int]:
-        """Before a stop: write again what is open, in the order in which it is due; return the progress before it.
-
-        The next start reads nothing else. Apache RocketMQ goes through them in their order, so retries that are far
-        away become timers: what is popped later need not wait for them. Raises StoreError.
-        """
-        core = self._core
-        ends = [core.store.max_offset(self._topic, queue) - 1 for queue in range(REVIVE_QUEUES)]
-        for checkpoint in self._open.by_due():
-            far_ms = checkpoint.key.popped_ms + checkpoint.invisible_ms - 1000  # as Apache RocketMQ has it
-            if _LONGEST_IN_FLIGHT_MS < far_ms - now_ms < LONGEST_TIMER_MS:
-                record = checkpoint.record(self._topic, core.config.name, far_ms)
-                core.timers.schedule(record, slot_ms(far_ms, now_ms))
-            else:
-                self._store([checkpoint], now_ms)
-        return ends
-
-    def _write_far_ones(self, now_ms: int) -> None:
-        for queue in range(REVIVE_QUEUES):
-            end = self._core.store.max_offset(self._topic, queue)
-            for _ in range(_MOST_REVIVED):
-                first = self._open.first_stored(queue)
-                if first is None or first.place >= end - FARTHEST_BACK:
-                    break
-                self._store([first], now_ms)
-
-    def _load(self, revive_queue: int) -> None:
-        """Read what one revive queue says of messages that may be left."""
-        core, topic = self._core, self._topic
-        last = core.offsets.committed(REVIVE_GROUP, topic, revive_queue)
-        seen = core.offsets.committed(_SEEN_GROUP, topic, revive_queue)
-        if last is None and seen is None:
-            seen = 0
-        end = core.store.max_offset(topic, revive_queue)
-        self._read_to[revive_queue] = min(core.store.min_offset(topic, revive_queue) if last is None else last + 1, end)
-        while self._read_to[revive_queue] < end:
-            for message in self._records(revive_queue):
-                found = self._note(message, revive_queue)
-                if found is not None and seen is not None and message.offset >= seen:
-                    self._count(found)
-
-    def _follow(self) -> bool:
-        """Read what has arrived by timers, a bounded part of it; whether that was all."""
-        for queue in range(REVIVE_QUEUES):
-            stop = self._read_to[queue] + _MOST_FOLLOWED
-            while self._read_to[queue] < self._core.store.max_offset(self._topic, queue):
-                if self._read_to[queue] >= stop:
-                    return False
-                for message in self._records(queue):
-                    if is_by_timer(message.raw_properties):
-                        self._note(message, queue)
-        return True
-
-    def _records(self, queue: int) -> list[Message]:
-        """The next records of a revive queue."""
-        at = self._read_to[queue]
-        several = self._core.store.read(self._topic, queue, at, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
-        self._read_to[queue] = max(several.next_offset, at + 1)
-        return decode_records(several.body, None)
-
-    def _note(self, message: Message, queue: int) -> Checkpoint | None:
-        """Carry out what a record says; a checkpoint is returned."""
-        try:
-            found = read(message.raw_properties, message.stored_body, queue)
-        except ProtocolError:
-            self._observe(RecordDamaged(self._topic, queue, message.offset, message.physical_offset))
-            return None
-        if isinstance(found, Checkpoint):
-            found.ack(self._early.pop(found.key, (0, []))[1])
-            self._open.put(found, message.offset)
-            return found
-        if found is not None:
-            self._open.ack(found.key, found.offsets)
-        return None
-
-    def _count(self, checkpoint: Checkpoint) -> None:
-        """The last run has handed it out after it saved its offsets."""
-        group, topic, queue_id, _, _ = checkpoint.key
-        end = checkpoint.offsets[-1] + 1
-        committed = self._core.offsets.committed(group, topic, queue_id)
-        if len(checkpoint.offsets) > 0 and (committed is None or committed < end):
-            self._core.offsets.commit(group, topic, queue_id, end)
+def _in_order(request: PopRequest, queue: _Queue) -> InOrderKey:
+    return queue.topic, request.group, queue.queue_id
 
 
 def with_property(raw: bytes, name: str, value: str) -> bytes:

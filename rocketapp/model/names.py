@@ -19,6 +19,8 @@ CHECKS_OVER_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 """Messages of transactions that were asked about in vain too often."""
 
 MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
+MAX_RETRY_TOPIC_LENGTH = 255
+"""Those of pop have the name of a group and of a topic."""
 FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
@@ -50,7 +52,7 @@ def is_retry_topic(topic: str) -> bool:
 
 def topic_problem(topic: str) -> str | None:
     """Why this topic name is illegal; None when it is legal."""
-    return _problem("topic", topic, MAX_TOPIC_LENGTH)
+    return _problem("topic", topic, MAX_RETRY_TOPIC_LENGTH if is_retry_topic(topic) else MAX_TOPIC_LENGTH)
 
 
 def group_problem(group: str) -> str | None:

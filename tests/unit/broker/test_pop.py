@@ -317,7 +317,7 @@ async def test_messages_in_flight_of_one_queue_are_bounded(monkeypatch: pytest.M
 
 @in_virtual_time
 async def test_a_start_reads_no_more_than_a_bounded_part_of_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketapp.broker.pop.FARTHEST_BACK", 20)
+    monkeypatch.setattr("rocketapp.broker.pop_log.FARTHEST_BACK", 20)
     async with running() as broker:
         one = await member(broker, "old")
         (old,) = await one.pop(invisible_ms=3_600_000)
@@ -523,3 +523,18 @@ async def test_a_retry_that_is_far_away_waits_in_the_timers_over_a_stop() -> Non
         await asyncio.sleep(30)
         (again,) = await one.pop()
         assert again.message.reconsume_times == 1
+
+
+@in_virtual_time
+async def test_names_of_group_and_topic_may_be_as_long_as_each_may_be() -> None:
+    async with running() as broker:
+        one = Member(await broker.client(), "g" * 120)
+        topic = "t" * 127
+        await one.client.send(topic, b"a", queue_id=0)
+        assert texts(await one.pop(topic)) == ["a"]
+        await broker.restart(killed=True)
+        one = Member(await broker.client(), "g" * 120)
+        await asyncio.sleep(INVISIBLE + 0.1)
+        (again,) = await one.pop(topic)
+        assert again.message.reconsume_times == 1
+        assert await one.ack(again, topic=topic) == 0

@@ -1,0 +1,212 @@
+"""The revive log: where the checkpoints of popped messages and their acknowledgements are kept.
+
+Eight queues of one topic that no client reads. Which checkpoints are open is in memory, and is read from the log at a
+start: from the first open one on, as `progress` says. What counts them is saved together with the offsets of groups.
+
+Apache RocketMQ sends these records through its timers, and they arrive when they are due. Those that it has left there
+when its directory comes here arrive while this broker runs.
+
+Time is an argument. Java: PopBufferMergeService, PopReviveService.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.pop_checkpoints import (
+    LATE_MS,
+    REVIVE_GROUP,
+    REVIVE_QUEUES,
+    Checkpoint,
+    Key,
+    OpenCheckpoints,
+    is_by_timer,
+    read,
+    revive_topic,
+)
+from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
+from rocketapp.broker.store.store import Appended
+from rocketapp.broker.timers import LONGEST_MS as LONGEST_TIMER_MS
+from rocketapp.broker.timers import slot_ms
+from rocketapp.errors import ProtocolError
+from rocketapp.model.event import Observe, RecordDamaged
+from rocketapp.model.pulled import Handle
+from rocketapp.wire.record import Message, Record, decode_records
+
+MOST_EARLY = 16_384
+"""Checkpoints that have not arrived and of which messages are acknowledged."""
+FARTHEST_BACK = 16_384
+"""Records behind an open checkpoint after which it is written again, so that a start need not read so many."""
+_MOST_WRITTEN, _MOST_FOLLOWED = 64, 1024
+"""Checkpoints of one revive queue that one turn writes again, and records that it reads."""
+_LONGEST_IN_FLIGHT_MS = 300_000
+"""For so long clients hide what they handle; what is hidden for longer is a retry, which nobody acknowledges before."""
+_SEEN_GROUP = "ROCKETAPP_POP_SEEN"
+"""Its offset in a revive queue, saved with all offsets: they count the checkpoints before it."""
+
+
+class ReviveLog:
+    """What is handed out and not acknowledged, in the log and in memory."""
+
+    def __init__(self, core: Core, observe: Observe) -> None:
+        """Read what the last run, or Apache RocketMQ, has left open."""
+        self._core, self._observe = core, observe
+        self._topic = revive_topic(core.config.cluster)
+        self.open: OpenCheckpoints = OpenCheckpoints()
+        self._read_to = [0] * REVIVE_QUEUES
+        """Up to here the queues were read, or written here."""
+        self._end = 0
+        """The log of the broker has every checkpoint up to here."""
+        self._early: dict[Key, tuple[int, list[int]]] = {}
+        """Acknowledgements whose checkpoint may arrive by a timer, and until when."""
+        for queue in range(REVIVE_QUEUES):
+            self._load(queue)
+        self.note_seen()
+
+    def __repr__(self) -> str:
+        return f"<ReviveLog {len(self.open)} checkpoints are open>"
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a loss of power leaves all checkpoints, so that offsets that count them may be saved."""
+        return self._core.store.durable_position >= self._end
+
+    # Writing.
+
+    def store(self, checkpoints: Sequence[Checkpoint], now_ms: int, more: Sequence[Record] = ()) -> None:
+        """Append checkpoints, and other records behind them. Raises StoreError; then none of them is stored."""
+        broker_name = self._core.config.name
+        records = [checkpoint.record(self._topic, broker_name, now_ms) for checkpoint in checkpoints]
+        stored = self.append([*records, *more])
+        for checkpoint, appended in zip(checkpoints, stored, strict=False):
+            self.open.put(checkpoint, appended.queue_offset)
+
+    def append(self, records: Sequence[Record]) -> list[Appended]:
+        """Append records of this log, and perhaps others, with one write. Raises StoreError."""
+        stored = self._core.store.append_batch(records)
+        self._end = self._core.store.end_position if records else self._end
+        for record, appended in zip(records, stored, strict=True):
+            if record.topic == self._topic and self._read_to[record.queue_id] == appended.queue_offset:
+                self._read_to[record.queue_id] += 1
+        return stored
+
+    def ack_record(self, checkpoint: Checkpoint, offsets: Sequence[int], now_ms: int) -> Record:
+        return checkpoint.ack_record(self._topic, self._core.config.name, offsets, now_ms)
+
+    def not_here_yet(self, key: Key, handle: Handle, offsets: Sequence[int], now_ms: int) -> Checkpoint | None:
+        """For messages that are done, and of no open checkpoint: the one that may still arrive; None if it is over."""
+        until_ms = handle.popped_ms + handle.invisible_ms + LATE_MS
+        if until_ms <= now_ms or not 0 <= handle.revive_queue < REVIVE_QUEUES or len(self._early) >= MOST_EARLY:
+            return None
+        done = sorted({*offsets, *self._early.get(key, (0, []))[1]})[:MOST_MESSAGES]
+        self._early[key] = until_ms, done
+        return Checkpoint(key, done, invisible_ms=handle.invisible_ms, revive_queue=handle.revive_queue)
+
+    # Reading.
+
+    def follow(self, now_ms: int) -> bool:
+        """Read what has arrived by timers, a bounded part of it; whether that was all which has been due until now."""
+        self._early = {key: early for key, early in self._early.items() if early[0] > now_ms}
+        for queue in range(REVIVE_QUEUES):
+            stop = self._read_to[queue] + _MOST_FOLLOWED
+            while self._read_to[queue] < self._core.store.max_offset(self._topic, queue):
+                if self._read_to[queue] >= stop:
+                    return False
+                for message in self._records(queue):
+                    if is_by_timer(message.raw_properties):
+                        self._note(message, queue)
+        due_ms = self._core.timers.next_due_ms()
+        return due_ms is None or due_ms > now_ms
+
+    def _load(self, queue: int) -> None:
+        """Read what one queue says of messages that may be left."""
+        core, topic = self._core, self._topic
+        last = core.offsets.committed(REVIVE_GROUP, topic, queue)
+        seen = core.offsets.committed(_SEEN_GROUP, topic, queue)
+        if last is None and seen is None:
+            seen = 0
+        end = core.store.max_offset(topic, queue)
+        self._read_to[queue] = min(core.store.min_offset(topic, queue) if last is None else last + 1, end)
+        while self._read_to[queue] < end:
+            for message in self._records(queue):
+                found = self._note(message, queue)
+                if found is not None and seen is not None and message.offset >= seen:
+                    self._count(found)
+
+    def _records(self, queue: int) -> list[Message]:
+        """The next records of a queue."""
+        at = self._read_to[queue]
+        several = self._core.store.read(self._topic, queue, at, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
+        self._read_to[queue] = max(several.next_offset, at + 1)
+        return decode_records(several.body, None)
+
+    def _note(self, message: Message, queue: int) -> Checkpoint | None:
+        """Carry out what a record says; a checkpoint is returned."""
+        try:
+            found = read(message.raw_properties, message.stored_body, queue)
+        except ProtocolError:
+            self._observe(RecordDamaged(self._topic, queue, message.offset, message.physical_offset))
+            return None
+        if isinstance(found, Checkpoint):
+            found.ack(self._early.pop(found.key, (0, []))[1])
+            self.open.put(found, message.offset)
+            return found
+        if found is not None:
+            self.open.ack(found.key, found.offsets)
+        return None
+
+    def _count(self, checkpoint: Checkpoint) -> None:
+        """The last run has handed it out after it saved its offsets."""
+        group, topic, queue_id, _, _ = checkpoint.key
+        end = max(checkpoint.offsets, default=-1) + 1
+        if end > (self._core.offsets.committed(group, topic, queue_id) or 0):
+            self._core.offsets.commit(group, topic, queue_id, end)
+
+    # What outlives the process.
+
+    def note_seen(self) -> None:
+        """Together with the offsets is saved which checkpoints they count: a start counts only those behind."""
+        for queue in range(REVIVE_QUEUES):
+            end = self._core.store.max_offset(self._topic, queue)
+            if end:
+                self._core.offsets.commit(_SEEN_GROUP, self._topic, queue, end)
+
+    def progress(self) -> list[int]:
+        """Per queue the last record that need not be read again."""
+        firsts = map(self.open.first_stored, range(REVIVE_QUEUES))
+        return [
+            (read_to if first is None else min(first.place, read_to)) - 1
+            for first, read_to in zip(firsts, self._read_to, strict=True)
+        ]
+
+    def note_progress(self, progress: Sequence[int]) -> None:
+        """The log is durable up to these records: the next start begins behind them."""
+        for queue, last in enumerate(progress):
+            if last >= 0:
+                self._core.offsets.commit(REVIVE_GROUP, self._topic, queue, last)
+
+    def write_open(self, now_ms: int) -> list[int]:
+        """Before a stop: write again what is open, in the order in which it is due; return the progress before it.
+
+        The next start reads nothing else. Apache RocketMQ goes through them in their order, so retries that are far
+        away become timers: what is popped later need not wait for them. Raises StoreError.
+        """
+        core, before = self._core, list(self._read_to)
+        for checkpoint in self.open.by_due():
+            far_ms = checkpoint.key.popped_ms + checkpoint.invisible_ms - 1000  # as Apache RocketMQ has it
+            if _LONGEST_IN_FLIGHT_MS < far_ms - now_ms < LONGEST_TIMER_MS:
+                record = checkpoint.record(self._topic, core.config.name, far_ms)
+                core.timers.schedule(record, slot_ms(far_ms, now_ms))
+            else:
+                self.store([checkpoint], now_ms)
+        return [read_to - 1 for read_to in before]
+
+    def write_far_ones(self, now_ms: int) -> None:
+        """Write open checkpoints again that have fallen far behind the end of the log. Raises StoreError."""
+        for queue, read_to in enumerate(self._read_to):
+            for _ in range(_MOST_WRITTEN):
+                first = self.open.first_stored(queue)
+                if first is None or first.place >= read_to - FARTHEST_BACK:
+                    break
+                self.store([first], now_ms)
