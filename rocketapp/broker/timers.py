@@ -185,9 +185,8 @@ class TimerService:
         second = int(due) // 1000
         if offset < self._begun.read_to and second * 1000 < self._begun.done_ms:
             return
-        recalled = properties.get(names.TIMER_DEL_UNIQKEY)
-        if recalled is not None:
-            self._recalled.setdefault(second, {})[recalled] = offset
+        if names.TIMER_DEL_UNIQKEY in properties:
+            self._recalled.setdefault(second, {})[_key(properties)] = offset
         elif names.TIMER_ROLL_TIMES in properties:
             self._rolled.setdefault(second, {})[_key(properties)] = offset
         if second not in self._seconds:
@@ -229,10 +228,8 @@ class TimerService:
             return None
         waiting = decode_record(data)
         properties = names.decode(waiting.raw_properties)
-        key, recalled = _key(properties), self._recalled.get(second, {})
-        unique_key = properties.get(names.UNIQ_KEY)
-        # The second form is that of Apache RocketMQ before 5.3.
-        if names.TIMER_DEL_UNIQKEY in properties or key in recalled or unique_key in recalled:
+        key = _key(properties)
+        if key in self._recalled.get(second, ()):  # as the recall itself is
             return None
         if self._rolled.get(second, {}).get(key, offset) != offset:
             return None
@@ -312,5 +309,5 @@ class TimerService:
 
 
 def _key(properties: dict[str, str]) -> str:
-    """How a recall names a message."""
-    return f"{properties.get(names.REAL_TOPIC, '')}+{properties.get(names.UNIQ_KEY, '')}"
+    """What a message and its recall have in common."""
+    return f"{properties.get(names.REAL_TOPIC, '')} {properties.get(names.UNIQ_KEY, '')}"

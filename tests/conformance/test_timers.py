@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from rocketapp import Client, NotRecalled
 from rocketapp.clock import SystemClock
-from tests.peers.clusters import Cluster
+from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import JavaClient, Peer
 
 DELAYS = [0.4, 1.5, 2.0, 2.9, 3.3, 4.7]
@@ -59,3 +60,45 @@ def test_what_one_side_has_sent_the_other_takes_back(cluster: Cluster, peer: Pee
             return sorted(found)
 
     assert asyncio.run(story()) == ["java's kept", "ours kept"]
+
+
+def _publish(name_server: str, topic: str, **delays: float) -> None:
+    """A message for each name; those whose name begins with `gone` are taken back."""
+
+    async def story() -> None:
+        async with Client(name_server) as client:
+            for name, seconds in delays.items():
+                sent = await client.publish(topic, name, delay=seconds, recallable=True)
+                if name.startswith("gone"):
+                    await client.recall(topic, sent.recall_handle or "")
+
+    asyncio.run(story())
+
+
+def _found(name_server: str, topic: str, idle: float) -> list[str]:
+    """All that the topic has, until nothing more comes for so long."""
+
+    async def story() -> list[str]:
+        async with Client(name_server) as client:
+            return sorted([message.text() async for message in client.messages(topic, start="first", idle=idle)])
+
+    return asyncio.run(story())
+
+
+def test_what_waits_is_handed_over_to_apaches_broker_and_back(java_classes: Path, tmp_path: Path, topic: str) -> None:
+    ours = Embedded(tmp_path / "ours")
+    try:
+        _publish(ours.name_server, topic, long=3600, now=0.3, soon=25, gone_soon=25, later=60, gone_later=60)
+        assert _found(ours.name_server, topic, 2.5) == ["now"]
+        ours.stop()
+        apache = Apache(tmp_path / "apache", store=ours.store, conf=("timerFlushIntervalMs=500",))
+        try:
+            assert _found(apache.name_server, topic, 26) == ["now", "soon"]
+            _publish(apache.name_server, topic, apaches=20, apaches_first=1, gone_apaches=20)
+            assert _found(apache.name_server, topic, 3) == ["apaches_first", "now", "soon"]
+        finally:
+            apache.stop()
+        ours.start_again()
+        assert _found(ours.name_server, topic, 30) == ["apaches", "apaches_first", "later", "now", "soon"]
+    finally:
+        ours.stop()

@@ -55,7 +55,7 @@ class RecallProcessor:
         born, here = self._core.hosts(connection)
         properties = {
             names.TAGS: "_RECALL_TAG_",
-            names.TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.message_id}",
+            names.TIMER_DEL_UNIQKEY: handle.message_id,
             names.UNIQ_KEY: handle.message_id,
             names.TIMER_DELIVER_MS: str(handle.due_ms),
             names.PGROUP: request.group or None,

@@ -43,7 +43,7 @@ class Timers:
             self.timers.schedule(record(f"{delay:g}".encode(), more=own), due)
 
     def recall(self, delay: float) -> None:
-        own = names.encode({names.TIMER_DEL_UNIQKEY: f"T+{delay:g}"})
+        own = names.encode({"UNIQ_KEY": f"{delay:g}", names.TIMER_DEL_UNIQKEY: f"{delay:g}"})
         self.timers.schedule(record(b"0", more=own), slot_ms(START_MS + int(delay * 1000), START_MS))
 
     def at(self, seconds: float) -> int:
