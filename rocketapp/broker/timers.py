@@ -98,12 +98,7 @@ class TimerService:
         self._waiting = 0
         self._begun = self._load()
         self._read_to = self._begun.first
-        self._is_dirty = False
-        try:
-            self._save(self._begun)
-        except OSError as error:  # a full disk keeps no broker from serving what it has
-            self._is_dirty = True
-            observe(LoopFailed("timers", f"{files.place(CHECKPOINT)} cannot be written: {error}"))
+        self._is_dirty = not self._is_saved(self._begun)
 
     def __repr__(self) -> str:
         return f"<TimerService {self._waiting} messages wait>"
@@ -156,8 +151,7 @@ class TimerService:
             continue
         end = self._store.max_offset(TIMER_TOPIC, 0)
         position = self._position()
-        size = self._write_log(position, end) if end else 0
-        self._save(position, log_bytes=size)
+        self._is_saved(position, end)
 
     # The queue of the topic.
 
@@ -257,6 +251,15 @@ class TimerService:
             if checksum == zlib.crc32(data[_OURS_AT : _OURS_AT + _OURS.size - 4]):
                 first = max(first, waits)  # also if Apache RocketMQ has gone on since then
         return Position(min(first, end), min(read_to, end), done_ms)
+
+    def _is_saved(self, position: Position, log_to: int = 0) -> bool:
+        """Save it, with the log of what waits below that offset. A full disk stops no start and no stop."""
+        try:
+            self._save(position, log_bytes=self._write_log(position, log_to) if log_to else 0)
+        except OSError as error:
+            self._observe(LoopFailed("timers", f"{self._files.place(CHECKPOINT)} cannot be written: {error}"))
+            return False
+        return True
 
     def _save(self, position: Position, *, log_bytes: int = 0) -> None:
         # Without its log, Apache RocketMQ begins at the lesser one of the two offsets.

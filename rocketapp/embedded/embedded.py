@@ -16,11 +16,13 @@ from random import Random
 from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
 from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.request_dispatch import RequestDispatch
+from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe
+from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.transport.connection import Listener
 from rocketapp.transport.memory import MemoryNetwork
@@ -86,7 +88,8 @@ class EmbeddedBroker:
             raise
         self._broker = broker
         try:
-            self._listener = self._new_listener(broker)
+            texts = KvConfig(ConfigFile(files, "config/kvConfig.json", self._observe))
+            self._listener = self._new_listener(broker, texts)
             self._listening = await self._listen(listen, self._listener)
         except BaseException:
             await broker.stop()
@@ -134,8 +137,8 @@ class EmbeddedBroker:
             self._broker.halves.on_committed = committed
 
     @staticmethod
-    def _new_listener(broker: Broker) -> Listener:
-        dispatch = RequestDispatch(broker.table(), NameServer(broker).table())
+    def _new_listener(broker: Broker, texts: KvConfig) -> Listener:
+        dispatch = RequestDispatch(broker.table(), NameServer(broker).table(), texts.table())
         return Listener(
             serve=dispatch.serve,
             max_frame_bytes=MAX_FRAME_BYTES,

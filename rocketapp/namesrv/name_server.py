@@ -1,8 +1,9 @@
 """The name server of an embedded cluster: it answers which broker holds a topic.
 
 Codes GET_ROUTEINFO_BY_TOPIC 105, GET_BROKER_CLUSTER_INFO 106, GET_ALL_TOPIC_LIST_FROM_NAMESERVER 206,
-DELETE_TOPIC_IN_NAMESRV 216, GET_TOPICS_BY_CLUSTER 224, GET_SYSTEM_TOPIC_LIST_FROM_NS 304 (Java: namesrv's
-ClientRequestProcessor, DefaultRequestProcessor).
+DELETE_TOPIC_IN_NAMESRV 216, GET_TOPICS_BY_CLUSTER 224, GET_SYSTEM_TOPIC_LIST_FROM_NS 304, GET_NAMESRV_CONFIG 319,
+WIPE_WRITE_PERM_OF_BROKER 205, ADD_WRITE_PERM_OF_BROKER 327 (Java: namesrv's ClientRequestProcessor,
+DefaultRequestProcessor).
 
 It has no table of its own: it asks the broker in the same process each time, so a route is always
 current and brokers need not register (103, 104, 322 and 904 are refused).
@@ -10,11 +11,12 @@ current and brokers need not register (103, 104, 322 and 904 are refused).
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from rocketapp.errors import BrokerError
-from rocketapp.model.route import BrokerData, TopicRoute
+from rocketapp.model.route import PERM_WRITE, BrokerData, TopicRoute
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -39,6 +41,8 @@ class NameServer:
 
     def __init__(self, source: RouteSource) -> None:
         self._source = source
+        self._is_wiped = False
+        """Whether routes say that nothing may be written, as an administrator wants it before the broker stops."""
 
     def __repr__(self) -> str:
         return f"<NameServer of {len(self._source.topics())} topics>"
@@ -51,6 +55,9 @@ class NameServer:
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
             RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            RequestCode.GET_NAMESRV_CONFIG: self.config,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
         }
 
     def route(self, connection: Connection, command: Command) -> Command:
@@ -62,6 +69,9 @@ class NameServer:
                 f"No topic route info in name server for the topic: {topic}\n"
                 "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
             )
+        if self._is_wiped:
+            queues = tuple(dataclasses.replace(queue, perm=queue.perm & ~PERM_WRITE) for queue in route.queues)
+            route = TopicRoute(queues, route.brokers, route.order_conf)
         return Command.response(command, ResponseCode.SUCCESS, body=encode_route(route))
 
     def cluster_info(self, connection: Connection, command: Command) -> Command:
@@ -81,6 +91,27 @@ class NameServer:
         clusters = {broker.cluster for broker in self._source.brokers(connection.local)}
         topics = self._source.topics() if cluster in clusters else []
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(topics))
+
+    def config(self, connection: Connection, command: Command) -> Command:
+        """What Apache's admin tool shows; there is nothing to set."""
+        host, _, port = connection.local.rpartition(":")
+        body = f"bindAddress={host.strip('[]')}\nlistenPort={port}\norderMessageEnable=false\n"
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body.encode())
+
+    def wipe_write_perm(self, connection: Connection, command: Command) -> Command:
+        """From now on routes say that nothing may be written, until `add_write_perm` or a restart."""
+        return self._set_wiped(connection, command, True, "wipeTopicCount")
+
+    def add_write_perm(self, connection: Connection, command: Command) -> Command:
+        return self._set_wiped(connection, command, False, "addTopicCount")
+
+    def _set_wiped(self, connection: Connection, command: Command, is_wiped: bool, count: str) -> Command:
+        name = read.text(command.fields, "brokerName")
+        is_ours = any(broker.broker_name == name for broker in self._source.brokers(connection.local))
+        if is_ours:
+            self._is_wiped = is_wiped
+        topics = len(self._source.topics()) if is_ours else 0
+        return Command.response(command, ResponseCode.SUCCESS, fields={count: str(topics)})
 
     def system_topics(self, connection: Connection, command: Command) -> Command:
         """The names of clusters and brokers, which are system topics."""

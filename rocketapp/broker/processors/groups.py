@@ -2,7 +2,7 @@
 
 Codes UPDATE_AND_CREATE_SUBSCRIPTIONGROUP 200, GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201, GET_CONSUMER_CONNECTION_LIST
 203, GET_PRODUCER_CONNECTION_LIST 204, DELETE_SUBSCRIPTIONGROUP 207, GET_CONSUME_STATS 208,
-GET_CONSUMER_RUNNING_INFO 307, CONSUME_MESSAGE_DIRECTLY 309, QUERY_TOPICS_BY_CONSUMER 343,
+GET_BROKER_CONSUME_STATS 317, GET_CONSUMER_RUNNING_INFO 307, CONSUME_MESSAGE_DIRECTLY 309, QUERY_TOPICS_BY_CONSUMER 343,
 GET_SUBSCRIPTIONGROUP_CONFIG 352 (Java: AdminBrokerProcessor).
 """
 
@@ -29,10 +29,18 @@ from rocketapp.wire.requests import statistics
 from rocketapp.wire.requests.admin import ConsumerGroupRequest, ProducerGroupRequest, RunningInfoRequest
 from rocketapp.wire.requests.direct import DirectRequest
 from rocketapp.wire.requests.routes import encode_topic_list
-from rocketapp.wire.requests.statistics import ConsumedOffset, ConsumerConnection, encode_consume_stats
+from rocketapp.wire.requests.statistics import (
+    ConsumedOffset,
+    ConsumerConnection,
+    encode_broker_consume_stats,
+    encode_consume_stats,
+)
 
 MEMBER_TIMEOUT = 10.0
 """Seconds within which a member has to answer a request that is forwarded to it."""
+
+MOST_QUEUES_SHOWN = 4096
+"""Queues that one answer about all groups looks into; other requests wait meanwhile."""
 
 
 class GroupProcessor:
@@ -49,6 +57,7 @@ class GroupProcessor:
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producers,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
@@ -123,12 +132,32 @@ class GroupProcessor:
             topics = core.offsets.topics_of(request.group) | set(group.subscriptions if group is not None else ())
         offsets: dict[MessageQueue, ConsumedOffset] = {}
         for topic in sorted(topics):
-            config = core.topics.get(topic)
-            for queue_id in range(config.read_queues if config is not None else 0):
-                offsets[MessageQueue(topic, core.config.name, queue_id)] = self._consumed(
-                    request.group, topic, queue_id
-                )
+            offsets |= self._consumed_of(request.group, topic)
         return Command.response(command, ResponseCode.SUCCESS, fields={}, body=encode_consume_stats(offsets))
+
+    def all_consume_stats(self, connection: Connection, command: Command) -> Command:
+        """The offsets of every group in every topic of which it has some."""
+        core = self._core
+        groups: dict[str, list[dict[MessageQueue, ConsumedOffset]]] = {}
+        queues = 0
+        for group, topic in sorted((one, topic) for one, of in core.offsets.topics_by_group().items() for topic in of):
+            config = core.topics.get(topic)
+            if config is None or (read.boolean(command.fields, "isOrder") and not config.order):
+                continue
+            queues += config.read_queues
+            if queues > MOST_QUEUES_SHOWN:
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR, f"groups read more than {MOST_QUEUES_SHOWN} queues: ask for one group"
+                )
+            groups.setdefault(group, []).append(self._consumed_of(group, topic))
+        body = encode_broker_consume_stats(core.address_for(connection.local), groups)
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    def _consumed_of(self, group: str, topic: str) -> dict[MessageQueue, ConsumedOffset]:
+        """The group's offsets in every queue of a topic."""
+        config, name = self._core.topics.get(topic), self._core.config.name
+        queues = range(config.read_queues if config is not None else 0)
+        return {MessageQueue(topic, name, queue_id): self._consumed(group, topic, queue_id) for queue_id in queues}
 
     def _consumed(self, group: str, topic: str, queue_id: int) -> ConsumedOffset:
         core = self._core

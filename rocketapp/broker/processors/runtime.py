@@ -1,8 +1,8 @@
 """Statistics of the broker, single messages by position, and all offsets.
 
-Codes GET_BROKER_RUNTIME_INFO 28, VIEW_MESSAGE_BY_ID 33, GET_ALL_CONSUMER_OFFSET 43 (Java: AdminBrokerProcessor,
-QueryMessageProcessor). The requests to change the broker's configuration (25) and to read it, with its paths (26), are
-refused on purpose.
+Codes GET_BROKER_CONFIG 26, GET_BROKER_RUNTIME_INFO 28, VIEW_MESSAGE_BY_ID 33, GET_ALL_CONSUMER_OFFSET 43 (Java:
+AdminBrokerProcessor, QueryMessageProcessor). The configuration is shown without the paths on this machine; the request
+to change it (25) is refused on purpose.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from rocketapp.broker.core import Core
+from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.request_dispatch import Process
+from rocketapp.broker.timers import LONGEST_MS
+from rocketapp.config.properties import encode, to_java
 from rocketapp.errors import BrokerError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
@@ -18,19 +21,43 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION, VERSION_NAME, Command
 from rocketapp.wire.requests.admin import encode_kv_table
 
+_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""DELAY_SECONDS, as Apache RocketMQ writes them."""
+
 
 class RuntimeProcessor:
     """Answers requests for the broker's state."""
 
     def __init__(self, core: Core, started: float) -> None:
         self._core, self._started = core, started
+        self._version = DataVersion(core.clock.now())
 
     def table(self) -> dict[int, Process]:
         return {
+            RequestCode.GET_BROKER_CONFIG: self.config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
             RequestCode.VIEW_MESSAGE_BY_ID: self.message_at,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
         }
+
+    def config(self, connection: Connection, command: Command) -> Command:
+        """The options, and what is fixed here and an option there."""
+        host, _, port = self._core.address_for(connection.local).rpartition(":")
+        shown = {
+            **to_java(self._core.config),
+            "brokerId": "0",
+            "brokerIP1": host.strip("[]"),
+            "brokerRole": "ASYNC_MASTER",
+            "enablePropertyFilter": "true",
+            "listenPort": port,
+            "messageDelayLevel": _LEVELS,
+            "recallMessageEnable": "true",
+            "timerMaxDelaySec": str(LONGEST_MS // 1000),
+            "timerWheelEnable": "true",
+            "useServerSideResetOffset": "true",
+        }
+        version = msgspec.json.encode(self._version.to_json()).decode()
+        return Command.response(command, ResponseCode.SUCCESS, fields={"version": version}, body=encode(shown))
 
     def runtime_info(self, connection: Connection, command: Command) -> Command:
         core = self._core

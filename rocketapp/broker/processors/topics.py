@@ -1,8 +1,8 @@
 """Requests of administrators about topics.
 
 Codes UPDATE_AND_CREATE_TOPIC 17, GET_ALL_TOPIC_CONFIG 21, GET_TOPIC_STATS_INFO 202, DELETE_TOPIC_IN_BROKER 215,
-QUERY_TOPIC_CONSUME_BY_WHO 300, GET_SYSTEM_TOPIC_LIST_FROM_BROKER 305, GET_TOPIC_CONFIG 351 (Java:
-AdminBrokerProcessor).
+QUERY_TOPIC_CONSUME_BY_WHO 300, GET_SYSTEM_TOPIC_LIST_FROM_BROKER 305, CLEAN_EXPIRED_CONSUMEQUEUE 306,
+CLEAN_UNUSED_TOPIC 316, GET_TOPIC_CONFIG 351 (Java: AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class TopicProcessor:
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.nothing_expired,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
             RequestCode.GET_TOPIC_CONFIG: self.config,
         }
 
@@ -114,6 +116,18 @@ class TopicProcessor:
 
     def system_topics(self, connection: Connection, command: Command) -> Command:
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(self._core.topics.system_names))
+
+    def nothing_expired(self, connection: Connection, command: Command) -> Command:
+        """Queues whose messages are gone are found and removed at each start."""
+        return Command.response(command, ResponseCode.SUCCESS, fields={})
+
+    def clean_unused(self, connection: Connection, command: Command) -> Command:
+        """Delete the queues of topics that have no configuration any more."""
+        core = self._core
+        for topic in sorted(core.store.topics()):
+            if core.topics.get(topic) is None and not core.topics.is_system(topic):
+                core.store.delete_topic(topic)
+        return Command.response(command, ResponseCode.SUCCESS, fields={})
 
     def config(self, connection: Connection, command: Command) -> Command:
         topic = self._core.known_topic(read.text(command.fields, "topic"))

@@ -1,8 +1,8 @@
 """Answers to an admin tool: statistics of queues and groups, and connected clients.
 
 Codes: GET_TOPIC_STATS_INFO 202, GET_CONSUMER_CONNECTION_LIST 203,
-GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS 208; the requests are in `admin`. Java:
-TopicStatsTable, ConsumeStats, ConsumerConnection, ProducerConnection.
+GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS 208, GET_BROKER_CONSUME_STATS 317; the requests are in `admin`.
+Java: TopicStatsTable, ConsumeStats, ConsumerConnection, ProducerConnection.
 
 Maps by queue have objects as keys, which Java writes although standard JSON forbids it: see
 `wire.lenient_json`.
@@ -114,6 +114,26 @@ def decode_topic_stats(body: bytes) -> dict[MessageQueue, TopicOffset]:
 
 def encode_consume_stats(offsets: Mapping[MessageQueue, ConsumedOffset], consume_tps: float = 0.0) -> bytes:
     """ConsumeStats: the answer to 208."""
+    return _encode(_consume_stats(offsets, consume_tps))
+
+
+def encode_broker_consume_stats(
+    address: str, groups: Mapping[str, Iterable[Mapping[MessageQueue, ConsumedOffset]]]
+) -> bytes:
+    """ConsumeStatsList: the offsets of every group, by topic: the answer to 317."""
+    listed = [{group: [_consume_stats(offsets, 0.0) for offsets in topics]} for group, topics in groups.items()]
+    all_done = [done for topics in groups.values() for offsets in topics for done in offsets.values()]
+    return _encode(
+        {
+            "brokerAddr": address,
+            "consumeStatsList": listed,
+            "totalDiff": sum(done.broker_offset - done.consumer_offset for done in all_done),
+            "totalInflightDiff": sum(done.pull_offset - done.consumer_offset for done in all_done),
+        }
+    )
+
+
+def _consume_stats(offsets: Mapping[MessageQueue, ConsumedOffset], consume_tps: float) -> dict[str, Any]:
     table = {
         queue: {
             "brokerOffset": done.broker_offset,
@@ -123,7 +143,7 @@ def encode_consume_stats(offsets: Mapping[MessageQueue, ConsumedOffset], consume
         }
         for queue, done in offsets.items()
     }
-    return _encode({"consumeTps": consume_tps, "offsetTable": lenient_json.dump_queue_map(table)})
+    return {"consumeTps": consume_tps, "offsetTable": lenient_json.dump_queue_map(table)}
 
 
 def decode_consume_stats(body: bytes) -> dict[MessageQueue, ConsumedOffset]:

@@ -71,3 +71,25 @@ async def test_no_broker_registers_here() -> None:
     answer = ask(RequestCode.REGISTER_BROKER)
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert answer.remark == " request type 103 not supported"
+
+
+@in_virtual_time
+async def test_what_nobody_may_write_says_so_in_its_route_until_they_may_again() -> None:
+    connection = Connection(serve=None, max_frame_bytes=1024)
+    connection.local = "10.0.0.1:9876"
+    dispatch = RequestDispatch(NameServer(Source()).table())
+
+    def told(code: int, **fields: str) -> Command:
+        answer = dispatch.serve(connection, Command(code, fields))
+        assert answer is not None
+        return answer
+
+    def perm() -> int:
+        return decode_route(told(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders").body).queues[0].perm
+
+    assert told(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-b").fields == {"wipeTopicCount": "0"}
+    assert perm() == 6
+    assert told(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a").fields == {"wipeTopicCount": "1"}
+    assert perm() == 4
+    assert told(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a").fields == {"addTopicCount": "1"}
+    assert perm() == 6

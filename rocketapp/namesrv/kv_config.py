@@ -1,0 +1,91 @@
+"""Texts that administrators keep in the name server: by namespace and key.
+
+Codes PUT_KV_CONFIG 100, GET_KV_CONFIG 101, DELETE_KV_CONFIG 102, GET_KVLIST_BY_NAMESPACE 219 (Java: KVConfigManager).
+Each change is on disk before it is answered, in the form of Java's kvConfig.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from rocketapp.errors import BrokerError, StoreError
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import fields as read
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+
+MOST_BYTES = 1_048_576
+"""Of all namespaces, keys and values together: each change writes them all."""
+
+
+class KvFile(Protocol):
+    """Where the texts are kept."""
+
+    def load(self) -> dict[str, Any] | None: ...
+
+    def save(self, value: Mapping[str, Any]) -> None: ...
+
+
+class KvConfig:
+    """The namespaces with their keys and values."""
+
+    def __init__(self, file: KvFile) -> None:
+        self._file = file
+        saved = (file.load() or {}).get("configTable") or {}
+        self._table = {
+            str(space): {str(key): str(value) for key, value in keys.items()} for space, keys in saved.items()
+        }
+
+    def __repr__(self) -> str:
+        return f"<KvConfig of {len(self._table)} namespaces>"
+
+    def table(self) -> Mapping[int, Callable[[Connection, Command], Command]]:
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put,
+            RequestCode.GET_KV_CONFIG: self.get,
+            RequestCode.DELETE_KV_CONFIG: self.delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.all_of,
+        }
+
+    def put(self, connection: Connection, command: Command) -> Command:
+        space, key = _place(command)
+        value = read.text(command.fields, "value")
+        keys = {**self._table.get(space, {}), key: value}
+        return self._change(command, {**self._table, space: keys})
+
+    def get(self, connection: Connection, command: Command) -> Command:
+        space, key = _place(command)
+        value = self._table.get(space, {}).get(key)
+        if value is None:
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}")
+        return Command.response(command, ResponseCode.SUCCESS, fields={"value": value})
+
+    def delete(self, connection: Connection, command: Command) -> Command:
+        space, key = _place(command)
+        keys = {name: value for name, value in self._table.get(space, {}).items() if name != key}
+        table = {**self._table, space: keys}
+        return self._change(command, {name: keys for name, keys in table.items() if keys})
+
+    def all_of(self, connection: Connection, command: Command) -> Command:
+        space = read.text(command.fields, "namespace")
+        if space not in self._table:
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
+        body = msgspec.json.encode({"table": self._table[space]})
+        return Command.response(command, ResponseCode.SUCCESS, body=body)
+
+    def _change(self, command: Command, table: dict[str, dict[str, str]]) -> Command:
+        if len(msgspec.json.encode(table)) > MOST_BYTES:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the name server keeps {MOST_BYTES} bytes of such texts")
+        try:
+            self._file.save({"configTable": table})
+        except OSError as error:
+            raise StoreError(f"kvConfig.json cannot be written: {error}") from error
+        self._table = table
+        return Command.response(command, ResponseCode.SUCCESS)
+
+
+def _place(command: Command) -> tuple[str, str]:
+    return read.text(command.fields, "namespace"), read.text(command.fields, "key")

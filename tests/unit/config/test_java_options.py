@@ -1,0 +1,62 @@
+"""The broker's options in Apache RocketMQ's words."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.config.properties import encode, from_java, to_java
+from rocketapp.errors import ConfigError
+
+CONF = """
+# of production
+brokerName = broker-b
+brokerId=0
+listenPort=10911
+flushDiskType=SYNC_FLUSH
+transactionTimeOut=2500
+autoCreateTopicEnable=false
+defaultTopicQueueNums=4
+storePathRootDir=/var/store
+"""
+
+
+def test_a_file_of_apaches_sets_our_options() -> None:
+    found = from_java(CONF, "broker.conf")
+    assert found == {
+        "name": "broker-b",
+        "listen": "127.0.0.1:10911",
+        "flush": "sync",
+        "transaction_timeout": 2.5,
+        "auto_create_topics": False,
+        "topic_queues": 4,
+        "dir": "/var/store",
+    }
+    assert BrokerConfig(**found).flush == "sync"
+    assert from_java("bindAddress=::1", "broker.conf") == {"listen": "[::1]:9876"}
+    assert from_java("", "broker.conf") == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("flushDiskTyp=x", "the embedded broker has no option flushDiskTyp: did you mean flushDiskType?"),
+        ("xyzzy=1", "the embedded broker has no option xyzzy"),
+        ("brokerName", "'brokerName' is not name=value"),
+        ("transactionTimeOut=soon", "transactionTimeOut='soon' is not a value of it"),
+        ("flushDiskType=never", "flushDiskType='never' is not a value of it"),
+        ("autoCreateTopicEnable=maybe", "autoCreateTopicEnable='maybe' is not a value of it"),
+    ],
+)
+def test_a_line_that_is_none_is_named(line: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        from_java(f"# first\n{line}", "broker.conf")
+    assert (refused.value.place, refused.value.problem) == ("broker.conf:2", said)
+
+
+def test_what_is_shown_can_be_read_again() -> None:
+    config = BrokerConfig(name="broker-b", listen="[::1]:9999", flush="sync", client_expiry=30.5)
+    shown = to_java(config)
+    assert shown["channelExpiredTimeout"] == "30500"
+    assert "storePathRootDir" not in shown
+    assert BrokerConfig(**from_java(encode(shown).decode(), "shown")) == config
