@@ -20,7 +20,7 @@ VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 MODES = ("classic", "connect")
 LAKE, CONTRIB = (ROOT / "contrib" / name for name in ("rocketapp-lake", "rocketapp-pyspark"))
 SOURCE = ("source",)
-SINK = ("sink/test_start.py", "sink/test_written_by_spark.py", "sink/test_readers.py")
+SINK = ("sink/test_start.py", "sink/test_written_by_spark.py", "sink/test_readers.py", "sink/test_delta_by_spark.py")
 """With a session in the process of the app: these run in classic mode alone."""
 _FREE = ("pyspark", "py4j", "protobuf", "googleapis-common-protos", "opentelemetry-proto")
 """What each version of Spark chooses itself, against the project's constraints."""

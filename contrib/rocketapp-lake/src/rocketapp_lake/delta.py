@@ -4,6 +4,8 @@ Delta's library writes and commits. A commit of a sink carries its number as a t
 for ever, and the whole commit, with all positions, as user metadata. Its number is the fence: the library refuses a
 commit beside another one with the same identifier, and one whose table is not the same any more. It holds only for the
 object that has read where the sink stands: a table that is given by its path is looked up anew, and so is its number.
+Another writer, as Spark, has one identifier in a commit, and passes over a number that is there without a word: its
+commits are read back.
 
 RESTORE takes rows back and no identifier. So the number and the newest commit in the living history have to agree.
 """
@@ -32,7 +34,7 @@ from rocketapp_lake.lanes import Lane
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.staging import sync
 from rocketapp_lake.store import Compacted
-from rocketapp_lake.writing import arranged, partition_column
+from rocketapp_lake.writing import AppendToDelta, arranged, partition_column
 
 MOST_CONFLICTS = 100
 """Commits of others, of a kind that the library does not go behind, that one commit gives way to."""
@@ -60,11 +62,14 @@ class DeltaStore:
         sort_by: Sequence[str] = (),
         storage: Mapping[str, str] | None = None,
         declared: pa.Schema | None = None,
+        append: AppendToDelta | None = None,
         is_set_back: bool = False,
     ) -> None:
         """`place`: a directory or a URL. `storage`: the library's options for what is behind it, secrets among them.
 
         `declared`: columns that are known before there are rows: the first commit of a table may have none.
+
+        `append`: what writes rows in the place of the library. Commits without rows are the library's.
 
         `is_set_back`: a table that was restored to an older version is taken as it is, with the positions of its rows.
         """
@@ -74,6 +79,7 @@ class DeltaStore:
         self.sink, self._is_set_back = sink, is_set_back
         self._partition_by, self._sort_by, self._storage = partition_by, sort_by, dict(storage or {})
         self._partition_columns, self._declared = [partition_column(one) for one in partition_by], declared
+        self._append = append
         self._seen: tuple[Any, int, Commit | None] | None = None
         """Table, version, and the newest commit of the sink in its living history then."""
         self._written: DeltaTable | None = None
@@ -368,6 +374,14 @@ class DeltaStore:
         return pa.table(columns)
 
     def _write(self, table: DeltaTable, commit: Commit, rows: pa.Table | None) -> None:
+        metadata = to_json({RECORD: encode(commit)}).decode()
+        if self._append is not None and rows is not None:
+            said = {"txnAppId": transaction_of(self.sink), "txnVersion": str(commit.sequence), "userMetadata": metadata}
+            self._append(self.place, rows, said)
+            table.update_incremental()
+            if self._batch_at(table, commit.sequence) != commit.batch:
+                raise FencedError(f"{self.place}: another owner of sink {self.sink} has made commit {commit.sequence}")
+            return
         if rows is None:
             rows = pa.schema(table.schema().to_arrow()).empty_table()
         write_deltalake(
@@ -375,7 +389,7 @@ class DeltaStore:
             rows,
             mode="append",
             commit_properties=CommitProperties(
-                {"userMetadata": to_json({RECORD: encode(commit)}).decode()},
+                {"userMetadata": metadata},
                 max_commit_retries=RETRIES,
                 app_transactions=self._transactions(table, commit),
             ),

@@ -46,8 +46,6 @@ def parquet(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Sto
 def delta(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
     from rocketapp_lake.delta import DeltaStore
 
-    if writer is not None:
-        raise ValueError("written_by='spark': not with format='delta'")
     options = sink.options
     return DeltaStore(
         sink.directory,
@@ -56,6 +54,7 @@ def delta(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store
         declared=None if (columns := sink.columns()) is None else columns.schema,
         sort_by=options.sort_by or (),
         storage=storage_of(settings),
+        append=None if writer is None else writer.append_to_delta(),
     )
 
 

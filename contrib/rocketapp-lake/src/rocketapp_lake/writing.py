@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
@@ -89,6 +89,11 @@ GROUP = "rocketapp_lake.writers"
 """The entry points of batch writers, by the names that `written_by=` has."""
 
 
+AppendToDelta = Callable[[str, pa.Table, Mapping[str, str]], None]
+"""Appends rows to the Delta table in this place, by a commit with these of Delta's options: `txnAppId`, `txnVersion`,
+`userMetadata`. A version that is there already adds nothing, without a word, or raises FencedError."""
+
+
 class BatchWriter(Protocol):
     """Writes the files of tables in the place of Arrow: one for all sinks of a running app."""
 
@@ -98,6 +103,10 @@ class BatchWriter(Protocol):
 
     def write(self, partition_by: Sequence[str], sort_by: Sequence[str]) -> Write:
         """What writes the files of one table."""
+        ...
+
+    def append_to_delta(self) -> AppendToDelta:
+        """What writes Delta tables. Raises SinkError where it cannot."""
         ...
 
     def stop(self) -> None:

@@ -2,7 +2,7 @@
 
     python kills.py --kills 30                      at random moments, each after two commits, into a Delta table
     python kills.py --kills 30 --format parquet     into Parquet files; `iceberg`, `s3-iceberg`, `sql` (PostgreSQL)
-    python kills.py --kills 30 --written-by spark   by Spark
+    python kills.py --kills 30 --written-by spark   by Spark: Delta with PySpark 4.1, Parquet with any
     python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
     python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
     python kills.py --jvm-kills 3                   the JVM of Spark alone: the app goes on and starts another one
@@ -57,6 +57,8 @@ BROKER = BrokerConfig(lock_expiry=1.0, client_expiry=2.0)
 FREEZE = 4.0
 """Seconds: longer than that. A client trusts its locks for 30 s: the one that wakes believes to own its queues."""
 BEGAN = time.monotonic()
+JARS = ":".join(map(str, (Path(__file__).parents[4] / ".cache" / "spark-jars").glob("delta-*.jar")))
+"""What `make test` has fetched: that of Delta among them, for Spark 4.1."""
 PATIENCE = 300.0
 """Seconds for anything that is waited for."""
 
@@ -417,7 +419,7 @@ def main() -> int:
     os.environ["ROCKETAPP_CONSUMER__CRASH_DIR"] = ""
     os.environ["ROCKETAPP_CONSUMER__JOIN_TIMEOUT"] = "0"
     os.environ["ROCKETAPP_CLIENT__HEARTBEAT_INTERVAL"] = "0.5"
-    os.environ["ROCKETAPP_SPARK__CONF"] = "spark.driver.memory=1g"
+    os.environ["ROCKETAPP_SPARK__CONF"] = f"spark.driver.memory=1g,spark.driver.extraClassPath={JARS}"
     with (
         tempfile.TemporaryDirectory() as directory,
         serving(BROKER) as address,

@@ -29,6 +29,16 @@ QUIET: Mapping[str, str] = {
 """What a local session gets unless the settings say otherwise."""
 
 
+DELTA: Mapping[str, str] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # The state of a table is small: with fifty tasks for it, as Delta has them, each commit takes seconds.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+"""What a session gets beside that whose settings name a jar of Delta."""
+_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+
+
 class StartError(RocketAppError):
     """The session cannot be started. The text is one line."""
 
@@ -38,7 +48,10 @@ class Spark:
 
     def __init__(self, master: str, conf: Mapping[str, str]) -> None:
         self._master = master
-        self._conf = {**(QUIET if master.startswith("local") else {}), **conf}
+        self.knows_delta = any("delta" in conf.get(name, "") for name in _JARS)
+        """Whether its settings name a jar of Delta."""
+        quiet = QUIET if master.startswith("local") else {}
+        self._conf = {**quiet, **(DELTA if self.knows_delta else {}), **conf}
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._is_ours = self._is_stopped = False

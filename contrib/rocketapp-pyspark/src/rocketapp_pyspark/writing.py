@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from rocketapp import RocketAppError
 from rocketapp.plugin import Surface
+from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.staging import Write
-from rocketapp_lake.writing import arranged, files_of, partition_column
-from rocketapp_pyspark.session import Spark, is_there
+from rocketapp_lake.writing import AppendToDelta, arranged, files_of, partition_column
+from rocketapp_pyspark.session import Spark, cause_of, is_there
 from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
 
 if TYPE_CHECKING:
@@ -40,8 +43,39 @@ class SparkWriter:
     def write(self, partition_by: Sequence[str], sort_by: Sequence[str]) -> Write:
         return by_spark(self.spark, partition_by, sort_by)
 
+    def append_to_delta(self) -> AppendToDelta:
+        found = version("pyspark")
+        if not found.startswith(f"{DELTA_FOR}."):
+            raise SinkError(
+                f"written_by='spark' with format='delta' is for PySpark {DELTA_FOR}, whose jar of Delta is tested, "
+                f"and this is {found}: leave written_by out"
+            )
+        if not self.spark.knows_delta and not is_there():
+            raise SinkError(f"written_by='spark' with format='delta' needs a jar: [spark] conf = [\"{DELTA_JAR}\"]")
+        return self._append
+
+    def _append(self, place: str, rows: pa.Table, options: Mapping[str, str]) -> None:
+        frame = self.spark.session().createDataFrame(rows).coalesce(files_of(rows))
+        try:
+            frame.write.format("delta").mode("append").options(**options).save(place)
+        except Exception as error:
+            cause = cause_of(error)
+            if "DELTA_CONCURRENT_TRANSACTION" in cause:
+                raise FencedError(f"{place}: another owner was faster") from None
+            if "DELTA_VIOLATE_CONSTRAINT" in cause or "DELTA_NOT_NULL_CONSTRAINT" in cause:
+                raise SinkError(f"{place}: the table refuses rows: {cause}") from None
+            raise NotWrittenError(f"{place}: {cause}") from error
+
     def stop(self) -> None:
         self.spark.stop()
+
+
+class NotWrittenError(RocketAppError):
+    """Spark has not written a batch, or has, and could not say so. The text is one line."""
+
+
+DELTA_FOR, DELTA_JAR = "4.1", "spark.jars.packages=io.delta:delta-spark_4.1_2.13:4.4.0"
+"""The version of Spark, and what its settings say for the jar."""
 
 
 def by_spark(spark: Spark, partition_by: Sequence[str] = (), sort_by: Sequence[str] = ()) -> Write:

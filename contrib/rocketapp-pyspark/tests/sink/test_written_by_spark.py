@@ -15,13 +15,12 @@ from sink_shop import Shop
 from test_columns import DDL
 from test_writing import EARLY, LATE, ROWS, parts
 
-from rocketapp import SetupError
 from rocketapp_lake.columns import TIMESTAMP
 from rocketapp_lake.ddl import schema_of_ddl
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.session import Spark
-from rocketapp_pyspark.writing import by_spark
+from rocketapp_pyspark.writing import SparkWriter, by_spark
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -102,7 +101,14 @@ async def test_without_a_word_for_it_spark_writes_nothing(shop: Shop, caplog: py
     assert not [record for record in caplog.records if record.getMessage().startswith("Spark ")]
 
 
-async def test_a_delta_table_by_spark_is_refused_by_name(shop: Shop) -> None:
-    with pytest.raises(SetupError, match="written_by='spark': not with format='delta'"):
-        async with shop.app(format="delta", written_by="spark"):
-            pass
+@pytest.mark.parametrize(
+    ("installed", "problem"),
+    [("4.3.0", "is for PySpark 4.1, whose jar of Delta is tested, and this is 4.3.0"), ("4.1.4", "needs a jar: ")],
+)
+def test_delta_by_another_version_or_without_its_jar_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, installed: str, problem: str
+) -> None:
+    monkeypatch.setattr("rocketapp_pyspark.writing.version", lambda name: installed)
+    monkeypatch.setattr("rocketapp_pyspark.writing.is_there", lambda: False)
+    with pytest.raises(SinkError, match=problem):
+        SparkWriter(Spark("local[2]", {})).append_to_delta()
