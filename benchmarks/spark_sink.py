@@ -7,14 +7,18 @@ which pulls and decodes; the sink's writer alone (Arrow stages, Spark writes); a
 
 Freshness: messages come at a steady rate, and each is as fresh as the time from its store by the broker to its row in a
 visible file. The machine's load is printed: it decides wall times, and makes CPU seconds worth less.
+
+With `--page` the costs, of a commit of 1,000 rows and of a session too, are written into rocketapp-lake's COST.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -22,6 +26,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -38,6 +43,8 @@ from rocketapp_pyspark.writing import by_spark
 from tests.peers.clusters import Apache
 from tests.peers.loading import Loader, Sent
 
+LAKE = Path(__file__).parents[1] / "contrib" / "rocketapp-lake"
+MIB = 1024 * 1024
 WARM = "warm"
 WARM_ROWS = 40_000
 BATCH = 100_000
@@ -88,7 +95,6 @@ async def run_app(table: Path, name_server: str, flush_seconds: float, written_b
             "group": group,
             "flush_seconds": flush,
             "flush_rows": BATCH,
-            "format": "parquet",
             "written_by": written_by,
         }
         app.sink(topic, table=table / topic, format="parquet", **options)
@@ -254,11 +260,15 @@ def main() -> None:
     parser.add_argument("--only", choices=("cost", "freshness"), help="one part (both)")
     parser.add_argument("--written-by", choices=WRITERS, help="one writer of files (both)")
     parser.add_argument("--pull", type=int, default=PULL, help="messages that the broker gives to one pull (32)")
+    parser.add_argument("--page", action="store_true", help="write the costs into COST.md")
     parser.add_argument("--app", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.app:
         table, name_server, flush, written_by = given.app
         asyncio.run(run_app(Path(table), name_server, float(flush), written_by))
+        return
+    if given.page:
+        write_page(given)
         return
     chosen = [one for one in WRITERS if given.written_by in (None, one)]
     for part in ("cost", "freshness") if given.only is None else (given.only,):
@@ -266,8 +276,14 @@ def main() -> None:
             measure(part, writers, given)
 
 
-def measure(part: str, writers: list[str], given: argparse.Namespace) -> None:
+def measure(part: str, writers: list[str], given: argparse.Namespace) -> list[Cost]:
     """On a broker of its own."""
+    costs: list[Cost] = []
+
+    def found(cost: Cost) -> None:
+        print(cost, flush=True)
+        costs.append(cost)
+
     with tempfile.TemporaryDirectory(prefix="rocketapp-spark-sink-") as name:
         directory = Path(name)
         broker = Apache(directory / "broker", heap="1g")
@@ -277,15 +293,72 @@ def measure(part: str, writers: list[str], given: argparse.Namespace) -> None:
             fill(broker.broker_address, given.count if part == "cost" else 0, given.size, topic=TOPIC)
             if part == "freshness":
                 freshness(directory / "tables", broker, given, writers[0])
-                return
+                return costs
             print(f"{given.count} messages of {given.size} B, {QUEUES} queues, {os.cpu_count()} cores", flush=True)
             for one in writers:
-                print(of_the_sink(directory / one, broker, given.count, given.size, one), flush=True)
-            print(of_the_reader(broker, given.count, given.size, given.pull), flush=True)
+                found(of_the_sink(directory / one, broker, given.count, given.size, one))
+            found(of_the_reader(broker, given.count, given.size, given.pull))
             for cost in of_the_writers(directory / "anchors", directory / writers[0] / TOPIC):
-                print(cost, flush=True)
+                found(cost)
         finally:
             broker.stop()
+    return costs
+
+
+# The page.
+
+PAGE = LAKE / "COST.md"
+COMMITS = 40
+
+
+def write_page(given: argparse.Namespace) -> None:
+    """The tables between the marks of the page."""
+    costs = measure("cost", list(WRITERS), given)
+    formats = ("parquet", "delta") if version("pyspark").startswith("4.1.") else ("parquet",)
+    commits = [of_a_commit(format, "arrow") for format in ("parquet", "delta", "iceberg")]
+    commits += [of_a_commit(format, "spark") for format in formats]
+    spark, began = Spark("local[2]", {}), time.perf_counter()
+    session = spark.session()
+    there = time.perf_counter() - began
+    session.range(1000).selectExpr("sum(id)").collect()
+    seconds, below = time.perf_counter() - began, psutil.Process().children(recursive=True)
+    held = sum(one.memory_info().rss for one in below) / MIB
+    spark.stop()
+    before, start, rest = PAGE.read_text().partition("<!-- measured -->\n")
+    _, end, after = rest.partition("<!-- end -->\n")
+    told = [
+        f"{given.count:,} messages of {given.size} bytes in {QUEUES} queues of Apache RocketMQ, {given.pull} to a pull;",
+        f"Python {platform.python_version()}, PySpark {version('pyspark')},",
+        f"{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f}. CPU is that of all processes but the broker.",
+        "",
+        "| What | MB a CPU second | CPU a message |",
+        "| --- | --- | --- |",
+        *(
+            f"| {one.name} | {one.megabytes / one.cpu:,.0f} | {one.cpu * given.size / one.megabytes:.1f} µs |"
+            for one in costs
+        ),
+        "",
+        f"A commit of 1,000 rows, the median of {COMMITS}, until it is read back:",
+        "",
+        "| Format | By | Seconds |",
+        "| --- | --- | --- |",
+        *(f"| {one['format']} | {one['by']} | {one['all']:.2f} |" for one in commits),
+        "",
+        f"A session in `local[2]` was there after {there:.1f} s, and its first job done after {seconds:.1f} s; it held "
+        f"{held:,.0f} MiB then.",
+        "",
+    ]
+    PAGE.write_text(f"{before}{start}{chr(10).join(told)}{end}{after}")
+
+
+def of_a_commit(format: str, by: str) -> dict[str, Any]:
+    """In a process of its own."""
+    command = [sys.executable, str(LAKE / "tests" / "sink" / "commit_cost.py"), "--format", format]
+    command += ["--commits", str(COMMITS), *(["--written-by", by] if by == "spark" else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    print(done.stdout.strip(), flush=True)
+    found: dict[str, Any] = {**json.loads(done.stdout.splitlines()[-1]), "by": by}
+    return found
 
 
 def configure(broker: Apache, pull: int) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from kills import JARS
 from targets import SINK, target
 
 from rocketapp_lake.declared import Sink
@@ -77,7 +78,7 @@ def main() -> int:
     given = parser.parse_args()
     writer = None
     if given.written_by == "spark":
-        writer = SparkWriter(Spark("local[2]", {}))
+        writer = SparkWriter(Spark("local[2]", {"spark.driver.extraClassPath": JARS}))
     with tempfile.TemporaryDirectory() as directory, target(Path(directory), given.format, False) as table:
         keywords = {**table.options(), **({"written_by": given.written_by} if given.written_by else {})}
         sink = Sink.of("shop", "orders", {**keywords, "format": given.format, "name": SINK}, "here")
