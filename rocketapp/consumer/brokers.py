@@ -212,6 +212,8 @@ class Brokers(GroupOffsets):
         self._beating: asyncio.Task[Any] | None = None
         self._suspend_ms = int(config.long_poll * 1000)
         self._carried: Mapping[str, SubscriptionData] = {}
+        self.ends: dict[MessageQueue, int] = {}
+        """Queues of which nothing behind this offset is wanted: who asks whether all is done need not wait for it."""
         self._landmarks: dict[MessageQueue, Landmark] = {}
         """By queue the first record that this process has pulled: what a broker loses first is what came last."""
         self._recognised: dict[MessageQueue, Connection] = {}

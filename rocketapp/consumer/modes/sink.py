@@ -132,6 +132,11 @@ class Sink:
     """Messages of one queue that are not acknowledged and stop its pulls; None: `consumer.queue_max_messages`."""
     max_bytes: int | None = None
     """The same for bytes; None: `consumer.queue_max_bytes`. `consumer.cache_max_bytes` bounds all queues together."""
+    until_now: bool = False
+    """Only what is there as a queue begins is wanted: `rocketapp run --exit-when-idle` does not wait for more.
+
+    Its writers take no more then: what they take in vain would be work that is left.
+    """
     is_full: IsFull | None = None
     """For what all queues of the plugin hold together; asked before each pull of a queue that holds something."""
     plugin: str = ""
@@ -179,6 +184,8 @@ class SinkMode(Mode):
     async def _begin(self, start: QueueStart) -> int | None:
         """Where a session begins, when the plugin keeps the offsets."""
         assert self.sink.begin is not None
+        if self.sink.until_now:
+            self.context.member.brokers.ends.setdefault(start.queue, start.max_offset)
         try:
             return await self.sink.begin(start)
         except RocketAppError:

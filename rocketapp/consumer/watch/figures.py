@@ -243,7 +243,8 @@ class Figures:
         if (left := self._redelivery.due_until - self._now()) > 0:
             reasons.append(f"a retry that was sent back is due within {left:.0f} s")
         for queue, unfinished in owned.items():
-            if count := len(unfinished):
+            wanted_end = self._member.brokers.ends.get(queue)
+            if (count := len(unfinished)) and (wanted_end is None or unfinished.commit_offset < wanted_end):
                 reasons.append(f"{queue}: {count} messages are unfinished")
         popped = {queue: each.popped for queue, each in self._owned.items() if each.popped is not None}
         for queue, each in popped.items():
@@ -260,7 +261,8 @@ class Figures:
     async def _behind(self, queue: MessageQueue) -> str | None:
         """Why a queue is not through; None when the group's offset is at its end."""
         try:
-            end = await self._member.brokers.max_offset(queue)
+            end = self._member.brokers.ends.get(queue)
+            end = await self._member.brokers.max_offset(queue) if end is None else end
         except RocketAppError as error:
             return f"{queue}: its end is not known: {error}"
         confirmed = self._commits.confirmed(queue)

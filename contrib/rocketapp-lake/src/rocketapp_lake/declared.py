@@ -28,6 +28,7 @@ from rocketapp_lake.options import (
     OnOffsetReset,
     SinkOptions,
     Transform,
+    Until,
     WrittenBy,
 )
 from rocketapp_lake.rows import SET_ASIDE, Read, Rows
@@ -175,6 +176,7 @@ def _choice_problem(options: SinkOptions) -> str | None:
         ("evolution", get_args(Evolution)),
         ("on_offset_reset", get_args(OnOffsetReset)),
         ("written_by", (None, *get_args(WrittenBy))),
+        ("until", (None, *get_args(Until))),
     ):
         value = getattr(options, name)
         if value not in known:

@@ -19,6 +19,7 @@ BadRows = Literal["fail", "column", "table", "topic"]
 Evolution = Literal["fail", "add"]
 OnOffsetReset = Literal["fail", "new_epoch"]
 WrittenBy = Literal["spark", "arrow"]
+Until = Literal["now"]
 Transform = Callable[["pa.Table"], "pa.Table | None"]
 """The user's function of a sink: it takes the rows of a batch, and returns those to store."""
 TARGET_FILE_SIZE = 128 * 1024 * 1024
@@ -56,6 +57,8 @@ class SinkOptions:
     tags: str = "*"
     start: Start = "first"
     """Where queues begin that the table has never seen."""
+    until: Until | None = None
+    """`"now"`: what is there as a queue begins, as for a backfill; `rocketapp run --exit-when-idle` ends then."""
     cluster: str | None = None
     flush_rows: int = DEFAULTS.rows
     """Rows at which a batch is cut."""

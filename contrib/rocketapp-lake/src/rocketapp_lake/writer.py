@@ -61,6 +61,7 @@ class Writer:
         counts: Counts,
         bad_rows: Callable[[], int] = lambda: 0,
         on_offset_reset: OnOffsetReset = "fail",
+        until_now: bool = False,
         drain_seconds: float,
         tasks: Tasks,
         wall_clock: Callable[[], float],
@@ -74,7 +75,9 @@ class Writer:
         self.buffer, self.counts = buffer, counts
         self._limits, self._bad_rows = limits, bad_rows
         self._store, self._to_table, self._evolution = store, to_table, evolution
-        self._on_offset_reset = on_offset_reset
+        self._on_offset_reset, self._until_now = on_offset_reset, until_now
+        self._ends: dict[Lane, int] = {}
+        """Of a bounded sink: what is taken of a queue ends here, or a pull behind it."""
         self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
@@ -99,6 +102,8 @@ class Writer:
     async def begin(self, start: QueueStart) -> int | None:
         """Where the table stands. Raises SinkError when that does not go with what the broker has."""
         lane = lane_of(start.queue)
+        if self._until_now:
+            self._ends.setdefault(lane, start.max_offset)
         head = await self._reader.run(self._store.load)
         position = head.vector.get(lane)
         if position is None:
@@ -151,7 +156,7 @@ class Writer:
 
     def take(self, queue: SinkQueue, records: Sequence[StoredRecords]) -> None:
         """Records of a queue, in offset order."""
-        if queue.is_stopped:
+        if queue.is_stopped or queue.next >= self._ends.get(queue.lane, queue.next + 1):
             return
         self._filling.add(queue.lane, queue.next, records, self._loop.time())
         queue.next = records[-1].end
@@ -180,6 +185,7 @@ class Writer:
 
     def close(self) -> None:
         """Every session is over."""
+        log.info("sink %s: ends with %d rows of %d commits", self.name, self.counts.rows, self.counts.commits)
         self._disarm()
         if self._compaction is not None:
             self._compaction.close()

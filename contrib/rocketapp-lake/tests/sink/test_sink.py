@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+import sys
+from asyncio.subprocess import STDOUT
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from sink_shop import Order, Shop, by_arrow, commits_fail, until
+from sink_shop import Order, Shop, by_arrow, commits_fail, lake_plugin, until
 
-from rocketapp import SetupError
+from rocketapp import RocketApp, SetupError
 from rocketapp.testing.broker import serving
 from rocketapp_lake import formats, writer
 from rocketapp_lake.parquet import ParquetStore
@@ -108,6 +112,33 @@ async def test_a_topic_that_was_created_anew_is_a_reason_to_stand_still_or_a_new
         async with shop.app(on_offset_reset="new_epoch") as app:
             await shop.send(app, [48])
             await shop.has(*range(49))
+
+
+APP = """
+from rocketapp import RocketApp
+
+app = RocketApp("shop")
+app.sink({topic!r}, table={table!r}, until="now", flush_seconds=0.2)
+"""
+
+
+async def test_a_bounded_sink_ends_while_messages_still_come_and_says_its_rows(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APP.format(topic=shop.topic, table=str(shop.table)))
+    command = [sys.executable, "-m", "rocketapp", "run", "app:app", "--exit-when-idle", "0.3"]
+    async with RocketApp("producer", plugins=lake_plugin()) as producer:
+        await shop.send(producer, range(50))
+        with (tmp_path / "log").open("wb") as log:
+            run = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=log, stderr=STDOUT)
+        sent = 50
+        while run.returncode is None:
+            await shop.send(producer, range(sent, sent + 10))
+            sent += 10
+            await asyncio.sleep(0.01)
+    text = (tmp_path / "log").read_text()
+    landed = DeltaTable(shop.table).count()
+    assert run.returncode == 0, text
+    assert 50 <= landed <= sent
+    assert f"sink shop/{shop.topic}: ends with {landed} rows of " in text
 
 
 async def test_a_function_transforms_the_batch(shop: Shop) -> None:
