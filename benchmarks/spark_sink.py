@@ -327,7 +327,7 @@ def write_page(given: argparse.Namespace) -> None:
     before, start, rest = PAGE.read_text().partition("<!-- measured -->\n")
     _, end, after = rest.partition("<!-- end -->\n")
     told = [
-        f"{given.count:,} messages of {given.size} bytes in {QUEUES} queues of Apache RocketMQ, {given.pull} to a pull;",
+        f"{given.count:,} messages of {given.size} bytes in {QUEUES} queues of Apache RocketMQ, {given.pull} a pull;",
         f"Python {platform.python_version()}, PySpark {version('pyspark')},",
         f"{os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f}. CPU is that of all processes but the broker.",
         "",
