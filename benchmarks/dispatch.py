@@ -101,7 +101,7 @@ async def _measure(options: dict[str, Any], handlers: int, pulls: int, *, decode
             count += AT_ONCE * PULL
     delivery.end()
     await delivery.drained()
-    await mode.stop()
+    await mode.callers.stop()
     return 1e6 * spent / count
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,64 +9,10 @@ from typing import Any
 from rocketapp.model.outcome import Decisions
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.model.subscription import POPPED, HandlerKind, Start, Subscription, SubscriptionData, kind_of
-from rocketapp.state.token_bucket import TokenBucket
 
 
 def _the_handler(_error: BaseException) -> str:
     return ""
-
-
-_LOOKS_AGAIN = 0.15
-"""Seconds after the next token within which who has waited for it looks again."""
-
-
-class Tokens:
-    """The tokens of one handler with `rate=`. All that call it share them, also in threads.
-
-    Messages of one handler come several ways: from its queues, for a retry, and from other members.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self._bucket = TokenBucket(rate, 0.0)
-        self._lock = threading.Lock()
-        self._last: object = None
-        """Who took a token last."""
-        self._waiting: object = None
-        """Who had to wait last."""
-        self._waits_until = 0.0
-
-    def change(self, rate: float, now: float) -> None:
-        """Another rate holds from now on."""
-        with self._lock:
-            self._bucket.change(rate, now)
-
-    def take(self, who: object, now: float) -> bool:
-        """Start one message, if it may. Who took the last token lets another one that waits go first."""
-        with self._lock:
-            if not self._is_open(who, now):
-                return False
-            self._last = who
-            if who is self._waiting:
-                self._waiting = None
-            return self._bucket.take(now)
-
-    def _is_open(self, who: object, now: float) -> bool:
-        if who is self._last and self._waiting not in (None, who) and now < self._waits_until:
-            return False
-        if self._bucket.has_token(now):
-            return True
-        self._waiting, self._waits_until = who, now + self._bucket.wait(now) + _LOOKS_AGAIN
-        return False
-
-    def spend(self, count: int) -> None:
-        """This many more started with it, a batch. Negative gives back."""
-        with self._lock:
-            self._bucket.spend(count)
-
-    def wait(self, now: float) -> float:
-        """Seconds until a message may start."""
-        with self._lock:
-            return self._bucket.wait(now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +38,7 @@ class Handler:
     runs_here: bool = field(default=True, compare=False, repr=False)
     """Whether a call of it can end this process; False: another member runs it, and counts deaths."""
 
-    tokens: Tokens | None = field(init=False, default=None, compare=False, repr=False)
-    """What its calls take that have a rate."""
-
     def __post_init__(self) -> None:
-        if self.subscription.rate is not None:
-            object.__setattr__(self, "tokens", Tokens(self.subscription.rate))
         if self.subscription.batch is not None:
             object.__setattr__(self, "call", _with_own_list(self.call))
 

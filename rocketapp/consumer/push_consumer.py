@@ -34,6 +34,7 @@ from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.rollout.forward import Forwarding, Taking
 from rocketapp.consumer.watch.figures import Figures, IdleReport
 from rocketapp.consumer.watch.slow_calls import SlowCalls
+from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Adjusted, LoopFailed, TopicMissing
@@ -105,7 +106,7 @@ class PushConsumer:
             redelivery=self._redelivery,
             stopping=self._stopping,
             attempts=attempts,
-            threads=threads,
+            callers=Callers(member, threads, journal),
             journal=journal,
             forwarding=forwarding,
             prompt=commits.prompt,
@@ -279,7 +280,7 @@ class PushConsumer:
         if self._rebalancing is not None:
             self._rebalancing.cancel()
         self._stopping.stop()
-        await asyncio.gather(*(mode.stop() for mode in self._modes.all))
+        await self._modes.callers.stop()
         await self._redelivery.stop()
         await self._commits.stop()
         await self._leases.stop()
@@ -294,8 +295,7 @@ class PushConsumer:
 
     def halt(self) -> None:
         """In a forked child: start nothing more. The parent stays the member."""
-        for mode in self._modes.all:
-            mode.halt()
+        self._modes.callers.halt()
         self._commits.store.close()
 
     # Pauses.
@@ -322,8 +322,7 @@ class PushConsumer:
                 now = limits.changed.get(about.topic, {})
                 concurrency, rate = int(now.get("concurrency", about.concurrency)), now.get("rate", about.rate)
                 batch = None if about.batch is None else int(now.get("batch", about.batch))
-                for mode in self._modes.all:
-                    mode.pace(handler, concurrency, rate, batch)
+                self._modes.callers.pace(handler, concurrency, rate, batch)
         for queue, owned in member.owned.items():
             if queue.topic in changes:
                 owned.limits_changed()
@@ -345,7 +344,7 @@ class PushConsumer:
             times = max(1, times // 2)
         if times != self._times:
             self._times = times
-            self._modes.concurrent.grow(times)
+            self._modes.callers.grow(times)
 
     # What is going on.
 

@@ -44,7 +44,7 @@ class ConcurrentMode(Mode):
         topics = list(topics)
         self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if not one.kind.by_message}
         """Handlers that are not called with messages."""
-        self.tables: dict[str, TagTable[Caller]] = self.new_tables(one for one in topics if one.kind.by_message)
+        self.tables: dict[str, TagTable[Caller]] = self.callers.tables(one for one in topics if one.kind.by_message)
         """Who is called for which message, by topic."""
 
     def open(
@@ -228,7 +228,7 @@ class ConcurrentDelivery:
         if pairs[0][0].handler.runs_here:
             run.record_of = self._record_of
         runs.append(run)
-        self._mode.submit(run)
+        self._mode.callers.submit(run)
 
     def _new_run(self, pairs: Sequence[Pair], *, is_of_one: bool) -> FreeRun:
         return FreeRun(pairs, self, is_of_one=is_of_one)

@@ -32,7 +32,6 @@ from rocketapp.consumer.stalls import waits_for_call
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.run import Acknowledge
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
@@ -104,8 +103,8 @@ class ModeContext:
     stopping: Stopping
     attempts: FailedAttempts
     """Of messages that are tried again in place."""
-    threads: MakeThreads = Threads
-    """Makes the threads of sync handlers."""
+    callers: Callers
+    """What calls its handlers."""
     journal: Journal | None = None
     """Where workers note down what they have in flight; None: nowhere."""
     forwarding: Forwarding | None = None
@@ -121,9 +120,9 @@ class ModeContext:
         return SentBack(process_queue, handler, keep, redelivery=failures, stopping=self.stopping)
 
 
-class Mode(Callers, ABC):
-    """One consume mode, made once per group: it calls all its handlers. What it pulls, unless it says otherwise, are
-    messages, from the offset that the group has committed.
+class Mode(ABC):
+    """One consume mode, made once per group. What it pulls, unless it says otherwise, are messages, from the offset
+    that the group has committed.
     """
 
     needs_lock: bool = False
@@ -141,8 +140,8 @@ class Mode(Callers, ABC):
     """Where sessions begin whose offsets are kept elsewhere; None: at the offset of the group."""
 
     def __init__(self, context: ModeContext) -> None:
-        super().__init__(context.member, context.threads, context.journal)
         self.context: ModeContext = context
+        self.callers: Callers = context.callers
         self._forwarders: dict[str, Caller] = {}
         """By topic what forwards messages that no handler here takes."""
 
@@ -181,7 +180,7 @@ class Mode(Callers, ABC):
                 self.context.member.stats.count_unmatched(topic, len(share))
                 continue
             if topic not in self._forwarders:
-                self._forwarders[topic] = self.one(forwarding.handler(topic))
+                self._forwarders[topic] = self.callers.one(forwarding.handler(topic))
             found.append((self._forwarders[topic], share))
         return found
 
@@ -201,9 +200,9 @@ class Mode(Callers, ABC):
     def waits_for_calls(self, process_queue: ProcessQueue[Message]) -> str:
         """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
         messages = process_queue.unfinished()
-        running = {id(message) for _, item in self.in_flight() for message in messages_of(item)}
+        running = {id(message) for _, item in self.callers.in_flight() for message in messages_of(item)}
         if any(id(message) in running for message in messages):
             return ""
         topics = {message.topic for message in messages}
-        busy = [caller for caller in self.busy() if caller.handler.subscription.topic in topics]
+        busy = [caller for caller in self.callers.busy() if caller.handler.subscription.topic in topics]
         return ", ".join(waits_for_call(caller.handler.name, caller.most) for caller in busy)

@@ -51,7 +51,7 @@ class InOrderMode(Mode):
         self.keys: OrderKeys | None = OrderKeys(context.member) if by_key else None
         """None: all messages of a queue are in one line."""
         self.needs_lock: bool = not context.member.broadcast
-        self._tables = self.new_tables(topics)
+        self._tables = self.callers.tables(topics)
 
     def open(
         self, process_queue: ProcessQueue[Message], lock: QueueLock | None, _flow: object = None
@@ -208,7 +208,7 @@ class InOrderDelivery:
             share = [pair for pair in pairs if id(pair[0].goes_with) == workers]
             run = HeadsRun(self, share, is_of_one=len({id(taker) for taker, _ in share}) == 1)
             self._heads[run] = None
-            self._mode.submit(run)
+            self._mode.callers.submit(run)
 
     def split(self, run: HeadsRun) -> None:
         """One of its handlers has no free call: from now on each has a run of its own, unless nothing may start."""
@@ -263,7 +263,7 @@ class InOrderDelivery:
             self._ask()
             return
         line.is_at_work = True
-        self._mode.submit(line)
+        self._mode.callers.submit(line)
 
     def _is_prepared(self, line: LineRun, taker: Taker) -> bool:
         """Whether its first message may start now; otherwise it is seen to, and the line goes on after that."""
@@ -378,7 +378,7 @@ class InOrderDelivery:
                 run.starts_nothing = True
                 self._ask()
             elif not run.is_queued:
-                self._mode.submit(run)
+                self._mode.callers.submit(run)
         elif not run.walkers and run in self._heads:
             del self._heads[run]
             self._started_to = max(self._started_to, run.last_offset)
@@ -470,7 +470,7 @@ class InOrderDelivery:
     def _do(self, line: LineRun, work: Any) -> None:
         """See to the first message of a line; an error of ours ends the session."""
         line.is_at_work = line.rests = True
-        task = self._mode.tasks.start(work, f"in order {self.queue}")
+        task = self._mode.callers.tasks.start(work, f"in order {self.queue}")
         task.add_done_callback(self._is_done)
 
     def _is_done(self, task: asyncio.Task[None]) -> None:
@@ -489,7 +489,7 @@ class InOrderDelivery:
     def _ask(self) -> None:
         """The lease is over: wait until the lock is certain again, or lost."""
         if self._asking is None and not self._ended.done():
-            self._asking = self._mode.tasks.start(self._is_usable(), f"lock {self.queue}")
+            self._asking = self._mode.callers.tasks.start(self._is_usable(), f"lock {self.queue}")
 
     async def _is_usable(self) -> None:
         is_usable = self._lock is None or await self._lock.usable()
@@ -514,7 +514,7 @@ class InOrderDelivery:
     def _start_again(self, run: HeadsRun) -> None:
         run.starts_nothing = False
         if run.items:
-            self._mode.submit(run)
+            self._mode.callers.submit(run)
 
     def _count_attempts(self, item: Any) -> None:
         """Another member may have had the queue during the call. The attempt counts all the same.
@@ -606,9 +606,9 @@ class InOrderDelivery:
 
     async def abandon(self) -> bool:
         """Cancel the running calls; whether they have ended. A thread goes on, and so may a handler."""
-        self._mode.collect()  # what was done before counts
+        self._mode.callers.collect()  # what was done before counts
         self._give_up()
-        await self._mode.cancel(lambda run: run.lease is self.lease)
+        await self._mode.callers.cancel(lambda run: run.lease is self.lease)
         return not any(run.walkers for run in self.runs())
 
     def discard(self) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -57,13 +56,11 @@ class PolledMode(Mode):
 
     def __init__(self, topics: Sequence[ConsumedTopic], context: ModeContext) -> None:
         """`topics`: one, which has one handler."""
-        super().__init__(replace(context, journal=None))
+        super().__init__(context)
         (topic,) = topics
         self.handler: Handler = topic.handlers[0]
         self.needs_lock: bool = topic.needs_lock
-        self.deliveries: dict[PolledDelivery, None] = {}
-        """Those whose runner has not ended, in the order of their opening."""
-        self.caller: Caller = self.one(self.handler)
+        self.caller: Caller = self.callers.one(self.handler)
         self.caller.call = self._begin
         self.decode: Decode = partial(decode_wanted, self.handler, context.member)
 
@@ -79,23 +76,6 @@ class PolledMode(Mode):
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow) -> PolledDelivery:
         """The delivery of a new session under this lock."""
         return PolledDelivery(process_queue, lock, flow, self)
-
-    def in_flight(self) -> list[tuple[Handler, Any]]:
-        """Every running call that has pulled something: the handler, and the messages."""
-        return [(handler, messages) for handler, messages in super().in_flight() if messages]
-
-    async def stop(self) -> None:
-        """Start nothing more, and cancel what can be cancelled."""
-        for delivery in list(self.deliveries):
-            delivery.is_abandoned = True
-            delivery.end()
-        await super().stop()
-
-    def halt(self) -> None:
-        """In a forked child: start nothing more."""
-        for delivery in self.deliveries:
-            delivery.is_ended = True
-        super().halt()
 
 
 class PolledBatch(list[Message]):
@@ -132,7 +112,7 @@ class PolledBatch(list[Message]):
     @property
     def is_cut(self) -> bool:
         """The call runs on, and gets no more: its queue is given up, or this process was forked."""
-        return not self.is_over and self.delivery.is_ended
+        return not self.is_over and (self.delivery.is_ended or self.delivery.is_halted)
 
     def next_in(self, seconds: float) -> None:
         """Call again this long after the end of this call. Raises RuntimeError when it has ended."""
@@ -189,7 +169,7 @@ class PolledDelivery(SinkDelivery):
         self._taker = Taker(mode.caller, self._acks)
         self._call: _Call | None = None
         """The one that waits or runs, also one in a thread that is not waited for any more."""
-        self.is_abandoned: bool = False
+        self._is_abandoned = False
         """What calls do is not acknowledged any more."""
         self._changed = asyncio.Event()
         """Messages came, a pause began or ended, or the delivery was ended."""
@@ -198,9 +178,13 @@ class PolledDelivery(SinkDelivery):
         self._every = mode.handler.subscription.every or 0.0
         self._next_at = self._loop.time()
         self._hold_at_most(self._usual)
-        mode.deliveries[self] = None
-        self._runner = mode.tasks.start(self._run(), f"poll {self.queue}")
+        self._runner = mode.callers.tasks.start(self._run(), f"poll {self.queue}")
         self._runner.add_done_callback(self._close)
+
+    @property
+    def is_halted(self) -> bool:
+        """This is a forked child."""
+        return self._mode.callers.is_halted
 
     def _pauses_changed(self) -> None:
         if self._call is not None:
@@ -266,26 +250,25 @@ class PolledDelivery(SinkDelivery):
 
     async def abandon(self) -> bool:
         """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
-        mode, call = self._mode, self._call
-        mode.collect()  # what was done before counts
+        callers, call = self._mode.callers, self._call
+        callers.collect()  # what was done before counts
         if call is not None and call.walkers and not call.batch:
             # The line about a cut drain tells of calls by their messages.
             text = f"handler {self._handler.name} is cut: it has pulled nothing"
             self._member.observe(LoopFailed(f"poll {self.queue}", text))
-        self.is_abandoned = True
+        self._is_abandoned = True
         self.end()
-        await mode.cancel(lambda run: run is call)
-        await mode.tasks.end([self._runner])
+        await callers.cancel(lambda run: run is call)
+        await callers.tasks.end([self._runner])
         return call is None or not call.walkers
 
     def discard(self) -> None:
         """The session is void: acknowledge nothing of it any more."""
-        self.is_abandoned = True
+        self._is_abandoned = True
         super().discard()
 
     def _close(self, runner: asyncio.Task[None]) -> None:
         """The runner has ended."""
-        self._mode.deliveries.pop(self, None)
         self._member.stalls.moving(self.queue, source=OF_CALL)
         if runner.cancelled() or (error := runner.exception()) is None:
             self.over.set_result(None)
@@ -306,7 +289,7 @@ class PolledDelivery(SinkDelivery):
             if self._mode.caller.is_busy:
                 reason = waits_for_call(self._handler.name, self._mode.caller.most)
                 self._member.stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
-            self._mode.submit(call)
+            self._mode.callers.submit(call)
             try:
                 end = await call.end
             finally:
@@ -315,7 +298,7 @@ class PolledDelivery(SinkDelivery):
             self._call = None
             if not await self._is_certain():
                 return
-            if self._process_queue.closed or self.is_abandoned:
+            if self._process_queue.closed or self._is_abandoned:
                 return
             if end is not None:
                 self._ended(call.batch, *end)

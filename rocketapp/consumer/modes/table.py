@@ -50,7 +50,7 @@ class Modes:
     """The consume modes of one group."""
 
     def __init__(self, context: ModeContext) -> None:
-        topics = context.member.topics
+        topics, self.callers = context.member.topics, context.callers
         self.concurrent: ConcurrentMode = ConcurrentMode(topics, context)
         """Of topics without a row, and of messages that come back for a retry: they have lost their order anyway."""
         self._of_topics: dict[str, Mode] = {}
@@ -73,4 +73,4 @@ class Modes:
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
-        return [call for mode in self.all for call in mode.in_flight()]
+        return self.callers.in_flight()

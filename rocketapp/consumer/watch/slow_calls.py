@@ -128,13 +128,13 @@ class SlowCalls:
 
     def _send_back(self, expired: Iterable[_Call]) -> None:
         """Send back the messages of these calls, the lowest first; those of other modes keep their order."""
-        concurrent = {id(item) for _, item in self._modes.concurrent.in_flight()}
         counts: Counter[MessageQueue] = Counter()
         for handler, item, seconds in sorted(expired, key=lambda call: first_of(call[1]).offset):
             queue, seen = first_of(item).queue, self._seen[id(item)]
             owned = None if queue is None else self._member.owned.get(queue)
             process_queue = None if owned is None else owned.process_queue
-            if queue is None or process_queue is None or id(item) not in concurrent or seen.is_sent_back:
+            is_concurrent = queue is not None and self._modes.of(queue.topic) is self._modes.concurrent
+            if queue is None or process_queue is None or not is_concurrent or seen.is_sent_back:
                 continue
             if counts[queue] < _SENT_BACK_AT_ONCE:
                 seen.is_sent_back = True

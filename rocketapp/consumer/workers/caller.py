@@ -1,4 +1,6 @@
-"""How one handler is called in one consume mode: so many calls at once, at its rate, and none during a pause.
+"""How one handler is called: so many calls at once, at its rate, and none during a pause.
+
+Messages of one handler come several ways: from its queues, for a retry, and from other members. All have one caller.
 
 Whoever calls a handler takes a call before, and releases it afterwards. Runs wait at their handler until there is a
 call, a token, or the end of a pause: no worker waits for one handler while another one has messages.
@@ -9,6 +11,7 @@ Sync handlers take and release calls in threads: each in one step, without a loc
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -16,6 +19,7 @@ from typing import Any, Protocol
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
 from rocketapp.state.pauses import Pauses
+from rocketapp.state.token_bucket import TokenBucket
 
 _SHORTEST_WAIT = 0.02
 """Seconds that tokens gather before messages start again."""
@@ -31,6 +35,34 @@ class Workers(Protocol):
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
         """It may be called again. `by_worker`: a worker says so, and looks for the next run itself."""
         ...
+
+
+class _Tokens:
+    """The tokens of one handler with `rate=`. Threads take them too."""
+
+    def __init__(self, rate: float) -> None:
+        self._bucket = TokenBucket(rate, 0.0)
+        self._lock = threading.Lock()
+
+    def change(self, rate: float, now: float) -> None:
+        """Another rate holds from now on."""
+        with self._lock:
+            self._bucket.change(rate, now)
+
+    def take(self, now: float) -> bool:
+        """Start one message, if it may."""
+        with self._lock:
+            return self._bucket.take(now)
+
+    def spend(self, count: int) -> None:
+        """This many more started with it, a batch. Negative gives back."""
+        with self._lock:
+            self._bucket.spend(count)
+
+    def wait(self, now: float) -> float:
+        """Seconds until a message may start."""
+        with self._lock:
+            return self._bucket.wait(now)
 
 
 class Caller:
@@ -54,7 +86,7 @@ class Caller:
         """The `run.Run`s whose next message is for this handler."""
         self.has_turn: bool = False
         """It is among those that take turns (`run.Ready`)."""
-        self._tokens = handler.tokens
+        self._tokens = None if about.rate is None else _Tokens(about.rate)
         self.is_rated: bool = self._tokens is not None
         self._loop = asyncio.get_running_loop()
         self._is_dry = False
@@ -133,7 +165,7 @@ class Caller:
         if self._surplus or (is_probe and not self._probe):
             return False
         if tokens is not None:
-            if not tokens.take(self, self._loop.time()):
+            if not tokens.take(self._loop.time()):
                 self._run_dry()
                 return False
             tokens.spend(len(messages_of(item)) - 1)

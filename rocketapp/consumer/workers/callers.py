@@ -1,4 +1,4 @@
-"""What calls all handlers of one consume mode: made once per group, stopped together."""
+"""What calls all handlers of a group, whatever mode their messages come by: made once, stopped together."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from rocketapp.consumer.workers.in_threads import ThreadWorkers
 from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.consumer.workers.run import Run
 from rocketapp.consumer.workers.threads import MakeThreads
+from rocketapp.model.subscription import kind_of
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 
 
 class Callers:
-    """Makes the callers of handlers, and the workers that walk through their runs."""
+    """The callers of a group's handlers, one for each, and the workers that walk through their runs."""
 
     def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
         """`threads` makes those of sync handlers. `journal`: where workers note down what they have in flight."""
@@ -27,16 +28,19 @@ class Callers:
         self.tasks: Tasks = Tasks(member.observe)
         self._on_loop = LoopWorkers(self.tasks, journal, self.submit)
         self._in_threads: ThreadWorkers | None = None
-        self._all: list[Caller] = []
+        self._of: dict[int, Caller] = {}
+        """By the identity of handlers."""
+        self.is_halted: bool = False
+        """This is a forked child, which starts nothing more."""
         self._times = 1
         """How many times their concurrency they run at once, up to the most of each."""
         self._paces: dict[int, int] = {}
         """Concurrency that is not the declared one, by the identity of callers."""
 
     def __repr__(self) -> str:
-        return f"<Callers: {self._all}>"
+        return f"<Callers: {list(self._of.values())}>"
 
-    def new_tables(self, topics: Iterable[ConsumedTopic]) -> dict[str, TagTable[Caller]]:
+    def tables(self, topics: Iterable[ConsumedTopic]) -> dict[str, TagTable[Caller]]:
         """By topic: who is called for which message."""
         return {
             topic.topic: TagTable((self.one(each), each.subscription.tags) for each in topic.handlers)
@@ -44,10 +48,12 @@ class Callers:
         }
 
     def one(self, handler: Handler) -> Caller:
-        """Make the caller of one more handler."""
-        workers = self._on_loop if handler.subscription.is_async else self._workers_in_threads()
-        self._all.append(Caller(handler, self._pauses, workers))
-        return self._all[-1]
+        """What calls this handler."""
+        known = self._of.get(id(handler))
+        if known is None:
+            workers = self._on_loop if handler.subscription.is_async else self._workers_in_threads()
+            known = self._of[id(handler)] = Caller(handler, self._pauses, workers)
+        return known
 
     def _workers_in_threads(self) -> ThreadWorkers:
         if self._in_threads is None:
@@ -61,28 +67,31 @@ class Callers:
 
     def busy(self) -> list[Caller]:
         """Those that have messages and no free call."""
-        return [caller for caller in self._all if caller.runs and caller.is_busy]
+        return [caller for caller in self._of.values() if caller.runs and caller.is_busy]
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
-        """Every running call: its handler, and the message or batch that it works on."""
+        """Every running call: its handler, and the message or batch that it works on.
+
+        Without calls of polled handlers that have pulled nothing.
+        """
         return self._on_loop.in_flight() + ([] if self._in_threads is None else self._in_threads.in_flight())
 
     def grow(self, times: int) -> None:
-        """Run that many times as many calls at once as declared, up to the most of each handler."""
+        """Run that many times as many calls at once as declared, up to the most of each handler without order."""
         self._times = times
-        for caller in self._all:
-            self._resize(caller)
+        for caller in self._of.values():
+            if not kind_of(caller.handler.subscription).in_order:
+                self._resize(caller)
 
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
-        for caller in self._all:
-            if caller.handler is handler:
-                self._paces[id(caller)] = concurrency
-                self._resize(caller)
-                if batch is not None:
-                    caller.batch = batch
-                if rate is not None:
-                    caller.change_rate(rate)
+        caller = self.one(handler)
+        self._paces[id(caller)] = concurrency
+        self._resize(caller)
+        if batch is not None:
+            caller.batch = batch
+        if rate is not None:
+            caller.change_rate(rate)
 
     def _resize(self, caller: Caller) -> None:
         about = caller.handler.subscription
@@ -100,7 +109,7 @@ class Callers:
 
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
-        for caller in self._all:
+        for caller in self._of.values():
             caller.close()
         if self._in_threads is not None:
             self._in_threads.stop()
@@ -109,6 +118,7 @@ class Callers:
 
     def halt(self) -> None:
         """In a forked child: start nothing more."""
+        self.is_halted = True
         self._on_loop.halt()
         if self._in_threads is not None:
             self._in_threads.halt()

@@ -60,7 +60,7 @@ class _Worker:
 
 
 class ThreadWorkers:
-    """The workers of all sync handlers of one consume mode."""
+    """The workers of all sync handlers of one group."""
 
     def __init__(
         self, threads: ThreadPool, observe: Observe, journal: Journal | None, pass_on: Callable[[Run], None]
@@ -103,7 +103,7 @@ class ThreadWorkers:
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
         running = [(worker, worker.item) for worker in self._workers if worker.active]
-        return [(worker.taker.handler, item) for worker, item in running if item is not None]
+        return [(worker.taker.handler, item) for worker, item in running if item]
 
     def stop(self) -> None:
         """Start nothing more. Calls that still run go on unwatched: their messages are not acknowledged."""

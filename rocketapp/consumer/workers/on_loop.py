@@ -49,7 +49,7 @@ class _Worker:
 
 
 class LoopWorkers:
-    """The workers of all async handlers of one consume mode."""
+    """The workers of all async handlers of one group."""
 
     def __init__(self, tasks: Tasks, journal: Journal | None, pass_on: Callable[[Run], None]) -> None:
         """`journal`: where workers note down what they have in flight. `pass_on` takes runs for threads."""
@@ -90,7 +90,7 @@ class LoopWorkers:
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
-        return [(worker.taker.handler, worker.item) for worker in self._workers if worker.item is not None]
+        return [(worker.taker.handler, worker.item) for worker in self._workers if worker.item]
 
     async def cancel(self, is_mine: Callable[[Run], bool]) -> None:
         """Cancel the running calls of these runs. They end as cancelled; another worker takes their place."""

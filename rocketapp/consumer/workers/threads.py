@@ -85,4 +85,4 @@ class ThreadPool(Protocol):
 
 
 MakeThreads = Callable[[], ThreadPool]
-"""Makes the threads of the sync handlers of one consume mode."""
+"""Makes the threads of the sync handlers of one group."""

@@ -12,6 +12,8 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.workers.callers import Callers
+from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
@@ -32,6 +34,7 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
     member = member_alone(handlers, config=ConsumerConfig(suspend=1.0))
     values: dict[str, Any] = {
         "member": member,
+        "callers": Callers(member, others.pop("threads", Threads), others.get("journal")),
         "redelivery": cast(Any, dead_letters),
         "stopping": Stopping(member),
         "attempts": FailedAttempts(member),

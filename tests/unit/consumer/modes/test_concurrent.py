@@ -68,7 +68,7 @@ async def test_what_lies_below_a_started_message_is_finished_but_not_when_all_is
     delivery.discard()
     await asyncio.sleep(5)
     assert sorted(called) == [0, 1, 2, 9]
-    await concurrently.stop()
+    await concurrently.callers.stop()
 
 
 @in_virtual_time
@@ -85,7 +85,7 @@ async def test_another_completion_decides_what_becomes_of_failed_messages() -> N
     way.open(queue).deliver(messages)
     await eventually(lambda: len(queue) == 0)
     assert queue.commit_offset == 3
-    await way.stop()
+    await way.callers.stop()
 
 
 class Paused:
@@ -122,7 +122,7 @@ async def test_nothing_starts_during_a_pause_and_messages_go_on_in_their_order()
     await asyncio.sleep(10)
     assert paused.called == list(range(7))
     assert paused.process_queue.commit_offset == 7
-    await paused.way.stop()
+    await paused.way.callers.stop()
 
 
 @in_virtual_time
@@ -136,7 +136,7 @@ async def test_a_batch_waits_for_the_end_of_the_pause() -> None:
     paused.way.context.member.pauses.resume("topic")
     await asyncio.sleep(10)
     assert paused.called == [[0, 1, 2, 3], [4, 5, 6]]
-    await paused.way.stop()
+    await paused.way.callers.stop()
 
 
 @in_virtual_time
@@ -152,7 +152,7 @@ async def test_a_pause_of_one_topic_leaves_the_other_topics_of_a_retry_queue_alo
     paused.way.context.member.pauses.resume("held")
     await asyncio.sleep(10)
     assert paused.called == [1, 3, 0, 2]
-    await paused.way.stop()
+    await paused.way.callers.stop()
 
 
 @in_virtual_time
@@ -166,7 +166,7 @@ async def test_a_paused_queue_is_given_up_without_starting_what_waits() -> None:
         await paused.delivery.drained()
     assert paused.called == [0, 1]
     assert paused.process_queue.commit_offset == 2
-    await paused.way.stop()
+    await paused.way.callers.stop()
 
 
 _STEPS = st.lists(
@@ -248,7 +248,7 @@ def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
             # Only a hold leaves messages behind that lie below a started one, so that it will be repeated.
             assert was_held or process_queue.commit_offset == process_queue.end_offset
             assert was_held or process_queue.commit_offset > max(started, default=-1)
-        await way.stop()
+        await way.callers.stop()
 
     run_virtual(story)
 
@@ -283,13 +283,13 @@ async def test_messages_of_many_handlers_come_in_one_run_and_one_that_hangs_uses
         assert called["quick"] == list(range(0, first + 6, 3))
         assert called["other"] == list(range(2, first + 6, 3))
         assert called["slow"] == [1, 4]
-        assert [handler.name for handler, _ in way.in_flight()] == ["slow", "slow"]
+        assert [handler.name for handler, _ in way.callers.in_flight()] == ["slow", "slow"]
     await asyncio.sleep(50)
     assert called["slow"] == [1, 4, 7, 10, 13, 16]
     assert most == 2
     assert queue.commit_offset == 18
     assert [handler.stats.handled for handler in handlers] == [6, 6, 6]
-    await way.stop()
+    await way.callers.stop()
 
 
 @in_virtual_time
@@ -313,7 +313,7 @@ async def test_a_stop_cancels_a_call_that_was_begun_beside_those_of_others_and_a
     queue.put(messages)
     way.open(queue).deliver(messages)
     await asyncio.sleep(1)
-    await way.stop()
+    await way.callers.stop()
     assert sorted(cancelled) == [0, 2]
     assert queue.offsets() == [0, 2]
 
@@ -338,4 +338,4 @@ async def test_a_pause_from_within_a_run_of_many_handlers_lets_no_other_of_them_
     way.context.member.pauses.resume("topic")
     await eventually(lambda: queue.commit_offset == 6)
     assert sorted(called) == list(range(6))
-    await way.stop()
+    await way.callers.stop()

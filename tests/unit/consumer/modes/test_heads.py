@@ -71,7 +71,7 @@ async def test_a_message_waits_for_the_head_of_its_key_and_others_do_not() -> No
     assert events[:3] == ["+0", "+1", "+2"]
     assert events.index("-1") < events.index("+4") < events.index("-0") < events.index("+3")
     assert not session.queue
-    await session.mode.stop()
+    await session.mode.callers.stop()
 
 
 @in_virtual_time
@@ -93,7 +93,7 @@ async def test_a_head_that_failed_comes_again_before_what_waits_behind_it() -> N
     await asyncio.sleep(60)
     assert called == [0, 1, 2, 0, 0, 3, 6]
     assert not session.queue
-    await session.mode.stop()
+    await session.mode.callers.stop()
 
 
 @in_virtual_time
@@ -114,7 +114,7 @@ async def test_heads_that_have_not_started_when_the_lease_is_in_doubt_start_when
     await asyncio.sleep(60)
     assert called == [0, 1, 2, 3, 4]
     assert not session.queue
-    await session.mode.stop()
+    await session.mode.callers.stop()
 
 
 async def test_threads_leave_heads_alone_while_the_lease_is_in_doubt() -> None:
@@ -136,7 +136,7 @@ async def test_threads_leave_heads_alone_while_the_lease_is_in_doubt() -> None:
     session.lock.decide(usable=True)
     await eventually(lambda: not session.queue, 10)
     assert called == [0, 1, 2, 3, 4]
-    await session.mode.stop()
+    await session.mode.callers.stop()
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
@@ -155,7 +155,7 @@ async def test_a_queue_that_is_given_up_withdraws_the_heads_that_were_not_starte
     await session.delivery.drained()
     assert called == [*range(concurrency)]
     assert session.queue.commit_offset == session.queue.end_offset == concurrency
-    await session.mode.stop()
+    await session.mode.callers.stop()
 
 
 @in_virtual_time
@@ -169,7 +169,7 @@ async def test_a_cancelled_head_leaves_nothing_to_wait_for() -> None:
     assert await session.delivery.abandon()
     await session.delivery.drained()
     assert session.queue.commit_offset == 0
-    await session.mode.stop()
+    await session.mode.callers.stop()
 
 
 @in_virtual_time
@@ -191,7 +191,7 @@ async def test_keys_are_forgotten_when_their_messages_are_done() -> None:
         await asyncio.sleep(0.01)
     assert not session.queue
     assert len(known) < 5000
-    await session.mode.stop()
+    await session.mode.callers.stop()
 
 
 async def test_after_a_stop_no_head_starts_that_was_left_behind_a_call_that_hangs() -> None:
@@ -216,7 +216,7 @@ async def test_after_a_stop_no_head_starts_that_was_left_behind_a_call_that_hang
     go_on.set()
     await delivery.drained()
     assert called == [0]
-    await mode.stop()
+    await mode.callers.stop()
 
 
 async def test_a_head_that_is_not_done_leaves_none_of_another_handler_behind_in_a_thread() -> None:
@@ -227,7 +227,7 @@ async def test_a_head_that_is_not_done_leaves_none_of_another_handler_behind_in_
     session.pull(*range(100))
     await eventually(lambda: not session.queue, 10)
     assert session.delivery.runs() == []
-    await session.mode.stop()
+    await session.mode.callers.stop()
 
 
 @in_virtual_time
@@ -242,4 +242,4 @@ async def test_nothing_is_left_of_runs_that_waited_for_one_of_their_handlers() -
     await asyncio.sleep(1000)
     assert not session.queue
     assert session.delivery.runs() == []
-    await session.mode.stop()
+    await session.mode.callers.stop()

@@ -51,7 +51,7 @@ async def test_a_worker_that_goes_on_to_another_queue_calls_for_no_message_witho
     opened(mode, QUEUE, message(0))
     opened(mode, OTHER, *(message(at, queue=OTHER) for at in range(7)))
     await asyncio.sleep(5)
-    await mode.stop()
+    await mode.callers.stop()
     assert called == [(0, 0), *((1, at) for at in (0, 2, 3, 4, 6))]
 
 
@@ -78,7 +78,7 @@ def test_a_worker_that_goes_on_to_another_queue_passes_no_quarantine_by(tmp_path
         opened(mode, QUEUE, message(0), message(1))
         process_queue, _ = opened(mode, OTHER, *(message(at, queue=OTHER) for at in range(6)))
         await asyncio.sleep(5)
-        await mode.stop()
+        await mode.callers.stop()
         journal.close()
         assert process_queue.commit_offset == 6
         assert most == 1
@@ -105,7 +105,7 @@ async def test_a_queue_gets_the_call_that_was_freed_on_the_way_to_another_handle
     opened(mode, QUEUE, message(0, "first"), message(1, "second"))
     opened(mode, OTHER, message(0, "first", OTHER))
     await asyncio.sleep(1)
-    await mode.stop()
+    await mode.callers.stop()
     assert called == {("first", 0), ("second", 0), ("first", 1)}
 
 
@@ -127,7 +127,7 @@ async def test_a_thread_frees_the_call_of_the_handler_that_it_comes_from() -> No
     opened(mode, OTHER, message(0, "first", OTHER))
     assert await asyncio.to_thread(seen.wait, 20)
     end.set()
-    await mode.stop()
+    await mode.callers.stop()
 
 
 @pytest.mark.parametrize("by_key", [False, True])
@@ -145,7 +145,7 @@ def test_a_queue_that_is_given_up_during_a_pause_keeps_no_messages(by_key: bool)
         delivery.end()
         await delivery.drained()
         assert sum(len(line.items) for line in lines) == 0
-        await mode.stop()
+        await mode.callers.stop()
 
     run_virtual(main)
 
@@ -157,7 +157,7 @@ async def test_nothing_starts_after_a_halt_that_waited_for_a_free_call() -> None
     async def call(message: Message) -> None:
         called.append(message.offset)
         await asyncio.sleep(0.2)
-        mode.halt()
+        mode.callers.halt()
 
     declared = subscription(order_by=lambda message: message.offset, concurrency=1)
     mode = in_order(Handler(declared, call), by_key=True)
@@ -183,7 +183,7 @@ async def test_a_message_behind_a_failed_one_does_not_count_as_started() -> None
     before = called.copy()
     delivery.end()
     await delivery.drained()
-    await mode.stop()
+    await mode.callers.stop()
     assert called == before
 
 
@@ -200,7 +200,7 @@ async def test_what_comes_after_the_end_does_not_start() -> None:
     await delivery.drained()
     delivery.deliver(process_queue.put([message(0)]))
     await asyncio.sleep(1)
-    await mode.stop()
+    await mode.callers.stop()
     assert called == []
 
 
@@ -218,7 +218,7 @@ def test_what_another_member_handles_is_not_noted_down_here(tmp_path: Path, by_k
         mode = in_order(Handler(subscription(**options), forward, runs_here=False), by_key=by_key, journal=journal)
         process_queue, _ = opened(mode, QUEUE, *map(message, range(3)))
         await asyncio.sleep(5)
-        await mode.stop()
+        await mode.callers.stop()
         journal.close()
         assert process_queue.commit_offset == 3
         assert noted == []
@@ -243,7 +243,7 @@ async def test_a_parked_message_waits_for_its_own_time_beside_another_one() -> N
     process_queue.put(messages)
     mode.open(process_queue).deliver(messages)
     await asyncio.sleep(100)
-    await mode.stop()
+    await mode.callers.stop()
     assert {at: times[1] - times[0] for at, times in called.items()} == {0: pytest.approx(60), 1: pytest.approx(1)}
 
 
@@ -257,4 +257,4 @@ async def test_attempts_of_a_message_that_does_not_come_again_are_forgotten_when
     await asyncio.sleep(1)
     assert process_queue.commit_offset == 5
     assert delivery.retries.earlier == {9: 1}
-    await mode.stop()
+    await mode.callers.stop()

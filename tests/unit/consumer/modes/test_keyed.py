@@ -478,7 +478,7 @@ async def test_a_session_that_ends_as_its_lock_is_certain_again_is_drained_when_
     await delivery.drained()
     await asyncio.sleep(0.01)
     assert running == set()
-    await way.stop()
+    await way.callers.stop()
 
 
 @in_virtual_time
@@ -496,4 +496,4 @@ async def test_a_queue_keeps_nothing_of_messages_that_are_dead_letters() -> None
     await asyncio.sleep(0)
     assert handler.stats.dead_lettered == 50
     assert repr(delivery.retries).endswith(": 0 failed, 0 before>")
-    await way.stop()
+    await way.callers.stop()

@@ -51,7 +51,7 @@ async def test_a_keyed_queue_whose_lease_was_uncertain_while_all_calls_were_busy
     lock.decide(usable=True)  # renewed a second later
     await asyncio.sleep(3600)
     assert sorted(called) == [("broker-a", 0), ("broker-b", 0), ("broker-b", 1)]
-    await mode.stop()
+    await mode.callers.stop()
 
 
 @in_virtual_time
@@ -78,4 +78,4 @@ async def test_a_keyed_queue_that_is_resumed_while_its_lease_is_uncertain_goes_o
     lock.decide(usable=True)
     await asyncio.sleep(3600)
     assert called == [0]
-    await mode.stop()
+    await mode.callers.stop()

@@ -44,7 +44,7 @@ async def test_a_message_of_a_mixed_walk_that_pauses_its_topic_is_called_again_a
     await asyncio.sleep(3600)
     assert called == [0, 0]
     assert queue.commit_offset == 2
-    await mode.stop()
+    await mode.callers.stop()
 
 
 @in_virtual_time
@@ -68,4 +68,4 @@ async def test_the_same_with_one_handler_whose_other_worker_has_emptied_the_lane
     context.member.pauses.resume("topic")
     await asyncio.sleep(3600)
     assert called == [0, 1, 0]
-    await mode.stop()
+    await mode.callers.stop()

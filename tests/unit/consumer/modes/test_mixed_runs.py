@@ -57,7 +57,7 @@ def test_a_run_that_waits_for_its_turn_exceeds_no_concurrency(options: dict[str,
         # In the same moment a pull of another queue brings messages for `one` alone.
         opened(mode, THIRD, *(message(at, "one", THIRD) for at in range(3)))
         await asyncio.sleep(60)
-        await mode.stop()
+        await mode.callers.stop()
         assert (most, count) == (1, 5)
 
     run_virtual(main)
@@ -89,7 +89,7 @@ def test_a_handler_that_cancels_its_task_fails_no_message_of_another(options: di
         )
         opened(mode, QUEUE, message(0, "cancels"), message(1, "other"), message(2, "other"))
         await asyncio.sleep(5)
-        await mode.stop()
+        await mode.callers.stop()
         assert failed == []
         assert done == [1, 2]
 
@@ -117,7 +117,7 @@ def test_a_handler_with_a_backlog_holds_up_no_other_one(options: dict[str, Any])
         opened(mode, OTHER, *(message(at, "busy", OTHER) for at in range(1000)))
         opened(mode, QUEUE, message(0, "other"))
         await asyncio.sleep(20)
-        await mode.stop()
+        await mode.callers.stop()
         assert called.index("other") < 100
 
     run_virtual(main)
@@ -140,5 +140,5 @@ async def test_a_thread_that_goes_from_handler_to_handler_wakes_the_loop_once_pe
     mode, queues = mode_of(options, *handlers), (QUEUE, OTHER, THIRD)
     sessions = [opened(mode, queue, *(message(at, "ab"[at % 2], queue) for at in range(2000))) for queue in queues]
     await eventually(lambda: not any(process_queue for process_queue, _ in sessions), 30)
-    await mode.stop()
+    await mode.callers.stop()
     assert wakes < 600

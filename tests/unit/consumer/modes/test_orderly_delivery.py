@@ -82,7 +82,7 @@ async def test_a_suspended_queue_starts_nothing_and_goes_on_when_its_lock_is_usa
     assert called == [0, 1, 2, 3]
     assert bench.handler.stats == HandlerStats(handled=4)
     assert not bench.delivery.over.done()
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 @in_virtual_time
@@ -105,7 +105,7 @@ async def test_a_call_during_which_the_lock_was_lost_is_not_done_and_its_attempt
     assert (offset, reason) == (0, "LockLost: the lock of its queue was lost during the last of 3 attempts")
     assert attempts == [1, 2, 3, 1]
     assert bench.handler.stats == HandlerStats(handled=1, dead_lettered=1)
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 @in_virtual_time
@@ -128,7 +128,7 @@ async def test_a_queue_that_is_given_back_while_a_dead_letter_is_stored_keeps_th
     bench.begin(0, 1)
     await eventually(lambda: bench.process_queue.commit_offset == 1, 60)
     assert attempts == [1, 2, 3]
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 @in_virtual_time
@@ -154,7 +154,7 @@ async def test_attempts_are_forgotten_once_another_member_has_finished_the_messa
     bench.begin(0, 1)
     await eventually(lambda: len(attempts) == 4)
     assert attempts == [(0, 1), (1, 1), (2, 1), (0, 1)]
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 @in_virtual_time
@@ -171,7 +171,7 @@ async def test_a_queue_that_is_released_while_it_is_suspended_waits_for_no_lock(
     async with asyncio.timeout(1):
         await bench.delivery.drained()
     assert bench.process_queue.commit_offset == 1
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 @in_virtual_time
@@ -195,7 +195,7 @@ async def test_a_paused_queue_ends_its_running_call_and_starts_the_next_when_it_
     bench.delivery.end()
     async with asyncio.timeout(1):
         await bench.delivery.drained()
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 @in_virtual_time
@@ -208,7 +208,7 @@ async def test_offsets_are_prompted_after_32_messages_at_most() -> None:
     steps = [after - before for before, after in zip([0, *bench.prompted], bench.prompted, strict=False)]
     assert sum(steps) == 1000
     assert max(steps) <= 32
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 async def test_a_sync_handler_during_which_the_lock_was_lost_counts_its_attempt() -> None:
@@ -231,7 +231,7 @@ async def test_a_sync_handler_during_which_the_lock_was_lost_counts_its_attempt(
         while len(bench.process_queue):  # noqa: ASYNC110 - a thread sets no event of the loop
             await asyncio.sleep(0.002)
     assert attempts == [1, 2]
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 @in_virtual_time
@@ -244,7 +244,7 @@ async def test_a_delivery_that_fails_is_over_with_its_error() -> None:
     bench.begin(0, 1)
     await asyncio.sleep(1)
     assert isinstance(bench.delivery.over.exception(), AttributeError)
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 class CountedThreads(Threads):
@@ -277,7 +277,7 @@ async def test_a_thread_goes_on_with_a_long_run_whose_offsets_are_prompted_meanw
             await asyncio.sleep(0.002)
     assert CountedThreads.jobs < 256 // 32  # a run that takes long ends early
     assert bench.handler.stats == HandlerStats(handled=256)
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 def test_a_slow_sync_handler_lets_other_queues_have_their_turn_after_a_second() -> None:
@@ -301,7 +301,7 @@ def test_a_slow_sync_handler_lets_other_queues_have_their_turn_after_a_second() 
         turns = [len(list(turn)) for _, turn in groupby(offset // 1000 for offset in called)]
         assert max(turns) <= 11 and min(turns[:-2]) >= 10
         assert sorted(called) == [*range(256), *range(1000, 1256)]
-        await bench.way.stop()
+        await bench.way.callers.stop()
         for threads in made:
             threads.end()
 
@@ -329,7 +329,7 @@ async def test_nothing_that_a_thread_finishes_after_its_delivery_was_abandoned_i
         await asyncio.sleep(0)
     assert bench.process_queue.commit_offset == 31
     assert bench.handler.stats == HandlerStats(handled=31)
-    await bench.way.stop()
+    await bench.way.callers.stop()
 
 
 def messages_alive() -> list[Message]:
@@ -353,4 +353,4 @@ async def test_finished_messages_are_not_kept_during_a_run_nor_while_the_queue_w
     assert alive[7] == len(before) + 1
     await asyncio.sleep(1)
     assert len(messages_alive()) == len(before)
-    await bench.way.stop()
+    await bench.way.callers.stop()

@@ -47,7 +47,7 @@ def test_a_message_that_came_during_a_run_is_noted_down_while_it_is_called(tmp_p
             delivery.deliver([message(at)])
             await asyncio.sleep(0.2)
         await asyncio.sleep(5)
-        await mode.stop()
+        await mode.callers.stop()
         journal.close()
         for offset, spans in noted.items():
             assert any(low <= offset <= high for low, high in spans), f"#{offset} is called, and noted down is {spans}"

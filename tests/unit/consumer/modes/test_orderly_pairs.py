@@ -53,4 +53,4 @@ async def test_a_leave_of_an_earlier_pause_starts_nothing_in_a_later_one() -> No
     await asyncio.sleep(30)
     assert pauses.is_paused("topic")
     assert called == [(0, 0)]
-    await mode.stop()
+    await mode.callers.stop()

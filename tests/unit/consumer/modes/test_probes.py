@@ -58,7 +58,7 @@ async def test_a_probe_waits_for_a_token(options: dict[str, Any]) -> None:
     probed.probe()
     await asyncio.sleep(100)
     assert called == [(0, 0), (1, 10)]
-    await probed.mode.stop()
+    await probed.mode.callers.stop()
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -73,7 +73,7 @@ async def test_a_probe_in_a_thread_waits_for_a_token(options: dict[str, Any]) ->
     await eventually(lambda: called == [0, 1], 10)
     await asyncio.sleep(0.6)
     assert called == [0, 1]
-    await probed.mode.stop()
+    await probed.mode.callers.stop()
 
 
 @pytest.mark.parametrize("is_async", [True, False])
