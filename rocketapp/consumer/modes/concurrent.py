@@ -44,7 +44,9 @@ class ConcurrentMode(Mode):
         topics = list(topics)
         self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if not one.kind.by_message}
         """Handlers that are not called with messages."""
-        self.tables: dict[str, TagTable[Caller]] = self.callers.tables(one for one in topics if one.kind.by_message)
+        self.tables: dict[str, TagTable[Caller]] = {
+            one.topic: self.callers.table(one) for one in topics if one.kind.by_message
+        }
         """Who is called for which message, by topic."""
 
     def open(

@@ -28,6 +28,7 @@ from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPla
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, Pair, Taker
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import KEYED
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.lease import Lease
@@ -41,23 +42,22 @@ _WHOLE_QUEUE = 0
 
 
 class InOrderMode(Mode):
-    """Calls the handlers of one group that want their messages in order."""
+    """Calls the handlers of one topic that want their messages in order."""
 
     run_on: float | None = None
 
-    def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext, *, by_key: bool) -> None:
-        """`by_key`: messages of one key follow one another, otherwise all messages of a queue."""
+    def __init__(self, topic: ConsumedTopic, context: ModeContext) -> None:
         super().__init__(context)
-        self.keys: OrderKeys | None = OrderKeys(context.member) if by_key else None
+        self.keys: OrderKeys | None = OrderKeys(context.member) if topic.kind is KEYED else None
         """None: all messages of a queue are in one line."""
         self.needs_lock: bool = not context.member.broadcast
-        self._tables = self.callers.tables(topics)
+        self._table = self.callers.table(topic)
 
     def open(
         self, process_queue: ProcessQueue[Message], lock: QueueLock | None, _flow: object = None
     ) -> InOrderDelivery:
         """The delivery of a new session under this lock."""
-        return InOrderDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self)
+        return InOrderDelivery(process_queue, lock, self._table, self)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """No span where the lowest unfinished message is the only one that runs."""

@@ -54,10 +54,9 @@ class PolledMode(Mode):
 
     run_on: float | None = None
 
-    def __init__(self, topics: Sequence[ConsumedTopic], context: ModeContext) -> None:
-        """`topics`: one, which has one handler."""
+    def __init__(self, topic: ConsumedTopic, context: ModeContext) -> None:
+        """`topic` has one handler."""
         super().__init__(context)
-        (topic,) = topics
         self.handler: Handler = topic.handlers[0]
         self.needs_lock: bool = topic.needs_lock
         self.caller: Caller = self.callers.one(self.handler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -29,14 +29,14 @@ class GivesBack(Protocol):
 
 
 class PopMode(ConcurrentMode):
-    """Calls the handlers of one group's popped topics.
+    """Calls the handlers of one popped topic.
 
     A message that has ended a process comes again with another offset, and brokers count its attempts: nothing is noted
     down of what is in flight.
     """
 
-    def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext) -> None:
-        super().__init__(topics, replace(context, journal=None))
+    def __init__(self, topic: ConsumedTopic, context: ModeContext) -> None:
+        super().__init__([topic], replace(context, journal=None))
 
 
 class PopDelivery(ConcurrentDelivery):

@@ -146,10 +146,9 @@ class Sink:
 class SinkMode(Mode):
     """Consumes one topic by a sink; its retries are concurrent."""
 
-    def __init__(self, topics: Sequence[ConsumedTopic], context: ModeContext) -> None:
-        """`topics`: one, which has one handler."""
+    def __init__(self, topic: ConsumedTopic, context: ModeContext) -> None:
+        """`topic` has one handler."""
         super().__init__(context)
-        (topic,) = topics
         self.handler: Handler = topic.handlers[0]
         self.sink: Sink = topic.sink
         self.needs_lock = self.sink.locked

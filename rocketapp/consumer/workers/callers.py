@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -40,12 +40,9 @@ class Callers:
     def __repr__(self) -> str:
         return f"<Callers: {list(self._of.values())}>"
 
-    def tables(self, topics: Iterable[ConsumedTopic]) -> dict[str, TagTable[Caller]]:
-        """By topic: who is called for which message."""
-        return {
-            topic.topic: TagTable((self.one(each), each.subscription.tags) for each in topic.handlers)
-            for topic in topics
-        }
+    def table(self, topic: ConsumedTopic) -> TagTable[Caller]:
+        """Who is called for which message of this topic."""
+        return TagTable((self.one(each), each.subscription.tags) for each in topic.handlers)
 
     def one(self, handler: Handler) -> Caller:
         """What calls this handler."""

@@ -33,10 +33,10 @@ def queue_of(message: Message) -> int:
     return message.queue.queue_id
 
 
-def in_order(*handlers: Handler, by_key: bool = False, **others: Any) -> InOrderMode:
+def in_order(*handlers: Handler, **others: Any) -> InOrderMode:
     topic = consumed_by(*handlers)
     context = way_context(topic.handlers, dead_letters=DeadLetters(), **others)
-    return InOrderMode([topic], context, by_key=by_key)
+    return InOrderMode(topic, context)
 
 
 @in_virtual_time
@@ -46,7 +46,7 @@ async def test_a_worker_that_goes_on_to_another_queue_calls_for_no_message_witho
     async def call(message: Message) -> None:
         called.append((queue_of(message), message.offset))
 
-    mode = in_order(Handler(subscription(order_by=lambda _: "k", concurrency=1, retries=3), call), by_key=True)
+    mode = in_order(Handler(subscription(order_by=lambda _: "k", concurrency=1, retries=3), call))
     mode.context.attempts.keep(OTHER, {1: 4, 5: 4})
     opened(mode, QUEUE, message(0))
     opened(mode, OTHER, *(message(at, queue=OTHER) for at in range(7)))
@@ -74,7 +74,7 @@ def test_a_worker_that_goes_on_to_another_queue_passes_no_quarantine_by(tmp_path
 
         journal = Journal(tmp_path, clock, print)
         declared = subscription(order_by=lambda message: message.offset % 2, concurrency=2)
-        mode = in_order(Handler(declared, call), by_key=True, journal=journal)
+        mode = in_order(Handler(declared, call), journal=journal)
         opened(mode, QUEUE, message(0), message(1))
         process_queue, _ = opened(mode, OTHER, *(message(at, queue=OTHER) for at in range(6)))
         await asyncio.sleep(5)
@@ -136,7 +136,7 @@ def test_a_queue_that_is_given_up_during_a_pause_keeps_no_messages(by_key: bool)
         async def call(_: Message) -> None: ...
 
         options = {"order_by": lambda message: message.offset % 10} if by_key else {"orderly": True}
-        mode = in_order(Handler(subscription(**options), call), by_key=by_key)
+        mode = in_order(Handler(subscription(**options), call))
         mode.context.member.pauses.pause("topic", "operator")
         opened(mode, OTHER, message(0, queue=OTHER))
         _, delivery = opened(mode, QUEUE, *map(message, range(100)))
@@ -160,7 +160,7 @@ async def test_nothing_starts_after_a_halt_that_waited_for_a_free_call() -> None
         mode.callers.halt()
 
     declared = subscription(order_by=lambda message: message.offset, concurrency=1)
-    mode = in_order(Handler(declared, call), by_key=True)
+    mode = in_order(Handler(declared, call))
     opened(mode, QUEUE, *map(message, range(3)))
     await asyncio.sleep(1)
     assert called == [0]
@@ -177,7 +177,7 @@ async def test_a_message_behind_a_failed_one_does_not_count_as_started() -> None
         await asyncio.sleep(0.05)
 
     declared = subscription(order_by=lambda message: message.offset in (0, 500), concurrency=64)
-    mode = in_order(Handler(declared, call), by_key=True)
+    mode = in_order(Handler(declared, call))
     _, delivery = opened(mode, QUEUE, *map(message, range(501)))
     await asyncio.sleep(0.12)
     before = called.copy()
@@ -194,7 +194,7 @@ async def test_what_comes_after_the_end_does_not_start() -> None:
     async def call(message: Message) -> None:
         called.append(message.offset)
 
-    mode = in_order(Handler(subscription(order_by=lambda message: message.offset), call), by_key=True)
+    mode = in_order(Handler(subscription(order_by=lambda message: message.offset), call))
     process_queue, delivery = opened(mode, QUEUE)
     delivery.fail(ValueError("ours"))
     await delivery.drained()
@@ -215,7 +215,7 @@ def test_what_another_member_handles_is_not_noted_down_here(tmp_path: Path, by_k
             noted.extend(in_flight(tmp_path))
 
         options = {"order_by": lambda message: message.offset} if by_key else {"orderly": True}
-        mode = in_order(Handler(subscription(**options), forward, runs_here=False), by_key=by_key, journal=journal)
+        mode = in_order(Handler(subscription(**options), forward, runs_here=False), journal=journal)
         process_queue, _ = opened(mode, QUEUE, *map(message, range(3)))
         await asyncio.sleep(5)
         await mode.callers.stop()

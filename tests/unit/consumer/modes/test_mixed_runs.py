@@ -28,7 +28,7 @@ def mode_of(options: dict[str, Any], *handlers: Handler) -> Mode:
     topic = consumed_by(*handlers)
     if not options:
         return dropping([topic], topic.handlers)
-    return InOrderMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), by_key=True)
+    return InOrderMode(topic, way_context(topic.handlers, dead_letters=DeadLetters()))
 
 
 @each_mode

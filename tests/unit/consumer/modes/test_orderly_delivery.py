@@ -39,7 +39,7 @@ class Bench:
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
             threads=threads,
         )
-        self.way = InOrderMode([consumed_by(self.handler)], context, by_key=False)
+        self.way = InOrderMode(consumed_by(self.handler), context)
         self.process_queue: ProcessQueue[Message]
         self.lock: ScriptedLock
         self.delivery: InOrderDelivery

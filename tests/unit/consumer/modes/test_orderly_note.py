@@ -37,9 +37,7 @@ def test_a_message_that_came_during_a_run_is_noted_down_while_it_is_called(tmp_p
             await asyncio.sleep(0.4)
 
         topic = consumed_by(Handler(subscription(orderly=True), call))
-        mode = InOrderMode(
-            [topic], way_context(topic.handlers, dead_letters=DeadLetters(), journal=journal), by_key=False
-        )
+        mode = InOrderMode(topic, way_context(topic.handlers, dead_letters=DeadLetters(), journal=journal))
         queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         delivery = mode.open(queue, ScriptedLock())
         for at in range(2):

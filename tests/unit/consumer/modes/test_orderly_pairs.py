@@ -30,7 +30,7 @@ async def test_a_leave_of_an_earlier_pause_starts_nothing_in_a_later_one() -> No
 
     topic = consumed_by(Handler(subscription(orderly=True, concurrency=1), call))
     context = way_context(topic.handlers, dead_letters=DeadLetters())
-    mode = InOrderMode([topic], context, by_key=False)
+    mode = InOrderMode(topic, context)
     pauses = context.member.pauses
 
     def opened(queue: MessageQueue, *messages: Message) -> Any:
