@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from rocketapp.admin import messages
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.admin.messages import limits, read
 from rocketapp.errors import NoRouteError, TransportError
@@ -133,12 +134,8 @@ async def reachable_queues(cluster: AdminCluster, group: str) -> dict[MessageQue
 
 async def newest(cluster: AdminCluster, group: str, most: int) -> list[StoredDeadLetter]:
     """The last ones, the newest first, of brokers that answer."""
-    found: list[StoredDeadLetter] = []
-    for queue, held in (await reachable_queues(cluster, group)).items():
-        async for batch in read(cluster, queue, max(held.start, held.stop - most), held.stop):
-            found += map(StoredDeadLetter, batch)
-    found.sort(key=lambda one: (one.message.stored_ms, one.message.offset), reverse=True)
-    return found[:most]
+    held = await reachable_queues(cluster, group)
+    return [StoredDeadLetter(message) for message in await messages.newest(cluster, held, most)]
 
 
 async def find(cluster: AdminCluster, group: str, wanted: str) -> StoredDeadLetter | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 
 from msgspec.structs import replace
@@ -61,6 +61,32 @@ async def read(cluster: AdminCluster, queue: MessageQueue, begin: int, end: int)
         if following <= begin:
             return
         begin = following
+
+
+async def newest(cluster: AdminCluster, held: Mapping[MessageQueue, range], most: int) -> list[Message]:
+    """The last ones of these queues, the newest first."""
+    found: list[Message] = []
+    for queue, there in held.items():
+        async for batch in read(cluster, queue, max(there.start, there.stop - most), there.stop):
+            found += batch
+    found.sort(key=lambda one: (one.stored_ms, one.offset), reverse=True)
+    return found[:most]
+
+
+async def stored_since(
+    cluster: AdminCluster, held: Mapping[MessageQueue, range], timestamp: float, most: int
+) -> list[Message]:
+    """The first ones of these queues that were stored then (seconds since 1970) or later, the oldest first."""
+
+    async def ask(connection: Connection, queue: MessageQueue, timeout: float) -> int:
+        return await offsets.search(connection, queue, timestamp, timeout)
+
+    found: list[Message] = []
+    for queue, first in (await cluster.for_queues(held, ask)).items():
+        async for batch in read(cluster, queue, first, min(first + most, held[queue].stop)):
+            found += batch
+    found.sort(key=lambda one: (one.stored_ms, one.offset))
+    return found[:most]
 
 
 async def find_by_id(cluster: AdminCluster, message_id: str, *, topic: str | None = None) -> list[Message]:

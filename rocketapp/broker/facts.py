@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
@@ -121,7 +122,7 @@ class BrokerFacts:
             problem=core.store.problem or "",
             topics=len(core.topics),
             groups=len(core.groups),
-            delayed=sum(len(core.delays.waiting(level)) for level in _LEVELS),
+            delayed=sum(len(core.delays.waiting(level)) for level in _LEVELS) + len(core.timers),
             open_transactions=len(core.halves),
         )
 
@@ -156,7 +157,7 @@ class BrokerFacts:
             yield Progress(topic, queue_id, committed, end, lag)
 
     def members(self, group: str) -> list[MemberState]:
-        """None when nobody consumes in this group."""
+        """None where nobody consumes in this group."""
         consumers, now = self._core.consumers.group(group), self._core.monotonic()
         return [
             MemberState(one.client_id, one.address, one.language, now - one.heard)
@@ -169,16 +170,21 @@ class BrokerFacts:
         found = consumers.subscriptions.values() if consumers is not None else ()
         return sorted((one.topic, one.expression) for one in found)
 
-    def delayed(self) -> Iterator[WaitingMessage]:
+    def record(self, position: int) -> bytes | None:
+        """The stored message at this position of the log; None where none begins."""
+        return self._core.store.record_at(position)
+
+    def delayed(self, most: int) -> Iterator[WaitingMessage]:
         """Those that wait, the next one first."""
-        return heapq.merge(*(self._of_level(level) for level in _LEVELS))
+        timed = (_waiting(record, due_ms) for due_ms, record in self._core.timers.waiting(most))
+        return islice(heapq.merge(timed, *(self._of_level(level) for level in _LEVELS)), most)
 
     def _of_level(self, level: int) -> Iterator[WaitingMessage]:
         store = self._core.store
         for offset in self._core.delays.waiting(level):
             entry = store.entry(SCHEDULE_TOPIC, level - 1, offset)
             if entry is not None:
-                yield _waiting(store.record_at(entry[0]), entry[2])
+                yield _waiting(_restored(store.record_at(entry[0])), entry[2])
 
     def open_transactions(self, most: int) -> Iterator[WaitingMessage]:
         """The oldest ones."""
@@ -186,14 +192,17 @@ class BrokerFacts:
         for half in self._core.halves.oldest(most):
             entry = store.entry(HALF_TOPIC, 0, half.offset)
             record = None if entry is None else store.record_at(entry[0])
-            yield _waiting(record, half.stored_ms)._replace(group=half.group, checks=half.checks)
+            yield _waiting(_restored(record), half.stored_ms)._replace(group=half.group, checks=half.checks)
 
 
 _LEVELS = range(1, len(DELAY_SECONDS) + 1)
 
 
-def _waiting(data: bytes | None, at_ms: int) -> WaitingMessage:
-    record: Record | None = None if data is None else restored(decode_record(data))
+def _restored(data: bytes | None) -> Record | None:
+    return None if data is None else restored(decode_record(data))
+
+
+def _waiting(record: Record | None, at_ms: int) -> WaitingMessage:
     if record is None:
         return WaitingMessage(at_ms, "", "", "")
     found = names.decode(record.raw_properties)

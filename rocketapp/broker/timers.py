@@ -103,6 +103,18 @@ class TimerService:
     def __repr__(self) -> str:
         return f"<TimerService {self._waiting} messages wait>"
 
+    def __len__(self) -> int:
+        """Messages that wait, and recalls of them."""
+        return self._waiting
+
+    def waiting(self, most: int) -> Iterator[tuple[int, Record]]:
+        """The next ones, with the time when each is due, in milliseconds since 1970; what is recalled is left out."""
+        for second in heapq.nsmallest(most, self._heap):
+            for offset in self._seconds.get(second, array("q"))[:most]:
+                record = self._wanted(second, offset)
+                if record is not None:
+                    yield (second + 1) * 1000, record
+
     def schedule(self, record: Record, due_ms: int) -> Appended:
         """Store a message that is delivered at the end of this second. Raises BrokerError when too many wait."""
         if self._waiting >= MOST_WAITING:

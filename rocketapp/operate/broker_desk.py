@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -180,9 +180,17 @@ class BrokerDesk:
 
         return self._asked(work())
 
+    def record(self, position: int) -> bytes | None:
+        """The stored message at this position of the log; None where none begins."""
+
+        async def work() -> bytes | None:
+            return self._facts.record(position)
+
+        return self._asked(work())
+
     def delayed(self, most: int) -> list[WaitingMessage]:
         """The next ones that are due."""
-        return self._walked(lambda turns: turns.listed(_first(self._facts.delayed(), most)))
+        return self._walked(lambda turns: turns.listed(self._facts.delayed(most)))
 
     def open_transactions(self, most: int) -> list[WaitingMessage]:
         """The oldest ones."""
@@ -205,8 +213,3 @@ class BrokerDesk:
 
 def _messages(queues: Iterable[QueueState]) -> int:
     return sum(one.end_offset - one.first_offset for one in queues)
-
-
-def _first(rows: Iterator[T], most: int) -> Iterator[T]:
-    for _, row in zip(range(most), rows, strict=False):
-        yield row

@@ -7,21 +7,32 @@ are escaped where they are put in.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
+from rocketapp.admin import dead_letters
+from rocketapp.admin.cluster import AdminCluster, AdminError
+from rocketapp.admin.dead_letters import StoredDeadLetter
+from rocketapp.admin.messages import find_by_id, find_by_key, limits, newest, stored_since
 from rocketapp.admin.topics import kind_of
 from rocketapp.broker.facts import BrokerState, WaitingMessage
 from rocketapp.clock import SystemClock
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.operate.broker_desk import BrokerDesk, GroupLine, TopicLine
-from rocketapp.operate.parts import END, Cell, duration, head, shown, small_page, table, time_of
+from rocketapp.operate.parts import END, Cell, button, counted, duration, head, shown, small_page, table, time_of
+from rocketapp.wire.record import Message, decode_records
 
 Query = Mapping[str, str]
-MOST_TOPICS, MOST_GROUPS, MOST_WAITING, MOST_QUEUES = 100, 50, 50, 500
+MOST_TOPICS, MOST_GROUPS, MOST_WAITING, MOST_QUEUES, MOST_MESSAGES = 100, 50, 50, 500, 32
 """Rows of one page."""
+MOST_SEARCHED = 64
+"""Queues of a topic in which messages are looked for by time, and the newest ones."""
+LONGEST_BEGINNING, LONGEST_BODY = 80, 65_536
+"""Characters of a body in a list, and bytes of one that are shown."""
+_LONGEST_POSITION = 19
 _log = logging.getLogger("rocketapp.http")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -69,6 +80,22 @@ def waiting_page(desk: BrokerDesk, query: Query) -> str:
         lambda state: _part("Delayed", lambda: _delayed(desk, state)),
         lambda state: _part("Open transactions", lambda: _transactions(desk, state)),
     )
+
+
+def messages_page(desk: BrokerDesk, query: Query) -> str:
+    """The newest messages of a topic, or those with a key, an id, or of a time."""
+    return _page(desk, lambda _: _part("Messages", lambda: _messages(desk, query)), asks_again=False)
+
+
+def message_page(desk: BrokerDesk, query: Query) -> str:
+    """One message with its properties and its body."""
+    return _page(desk, lambda _: _part("Message", lambda: _message(desk, query.get("at", ""))), asks_again=False)
+
+
+def dead_letters_page(desk: BrokerDesk, query: Query) -> str:
+    """The newest dead letters of a group."""
+    group = query.get("group", "")
+    return _page(desk, lambda _: _part("Dead letters", lambda: _dead_letters(desk, group)), asks_again=False)
 
 
 def outcome_page(desk: BrokerDesk, group: str, outcome: str) -> str:
@@ -300,6 +327,133 @@ def _waiting(one: WaitingMessage) -> list[Cell]:
 
 def _of_all(count: int, whole: int) -> str:
     return f"{whole:,}" if whole <= count else f"the first {count:,} of {whole:,}"
+
+
+# Messages.
+
+
+def _messages(desk: BrokerDesk, query: Query) -> Iterator[str]:
+    topic, by, value = query.get("topic", ""), query.get("by", "newest"), query.get("value", "")
+    title, found = "Messages", list[Message]()
+    if topic or by == "id":
+        title, found = f"Messages of {shown(topic)}" if topic else title, desk.look(_search(topic, by, value))
+    rows = [_message_row(one) for one in found[:MOST_MESSAGES]]
+    note = "" if len(found) <= MOST_MESSAGES else f"{MOST_MESSAGES} of {len(found)}"
+    heads = ("Stored (UTC)", "Place", "Id", "Key and tag", "Body")
+    if topic or value:
+        yield from table(title, heads, rows, "No message was found.", note=note)
+    chosen = "".join(
+        f'<option value="{name}"{" selected" if name == by else ""}>{words}</option>' for name, words in _BY.items()
+    )
+    yield '<section class="card"><h2>Find</h2><form action="/messages" method="get">'
+    yield f'<label>Topic <input name="topic" value="{escape(topic)}"></label>'
+    yield f'<label>Messages <select name="by">{chosen}</select></label>'
+    yield f'<label>Key, id or time (UTC) <input name="value" value="{escape(value)}"></label><button>Find</button>'
+    yield "</form><p class=idle>A key is looked for among the newest messages of the topic. The id of a broker"
+    yield "needs no topic. A time is written as 2026-11-18 11:06:40.</p></section>"
+
+
+_BY: Final = {"newest": "the newest", "key": "with this key", "id": "with this id", "time": "stored then or later"}
+
+
+def _search(topic: str, by: str, value: str) -> Callable[[AdminCluster], Coroutine[Any, Any, list[Message]]]:
+    async def work(cluster: AdminCluster) -> list[Message]:
+        if by == "id":
+            return (await find_by_id(cluster, value, topic=topic))[::-1]
+        if by == "key":
+            return (await find_by_key(cluster, value, topic=topic))[::-1]
+        held = await limits(cluster, (await cluster.queues(topic))[:MOST_SEARCHED])
+        if by == "time":
+            return await stored_since(cluster, held, _timestamp(value), MOST_MESSAGES)
+        return await newest(cluster, held, MOST_MESSAGES)
+
+    return work
+
+
+def _timestamp(text: str) -> float:
+    """Raises AdminError for what is not a time."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise AdminError("write a time as 2026-11-18 11:06:40") from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _message_row(one: Message) -> list[Cell]:
+    return [
+        Cell(_time_ms(one.stored_ms), "s"),
+        Cell(f"queue {one.queue_id} at {one.offset:,}", "s"),
+        Cell(_link("/message", one.message_id or one.offset_message_id, at=str(one.physical_offset))),
+        Cell(f"{shown(' '.join(one.keys))}<small>{shown(one.tag or '')}</small>"),
+        Cell(f"<code>{shown(_beginning(one))}</code>"),
+    ]
+
+
+def _beginning(one: Message) -> str:
+    try:
+        body = one.body
+    except ProtocolError as error:
+        return str(error)
+    text = body[: 4 * LONGEST_BEGINNING].decode("utf-8", "replace")
+    return text if len(text) <= LONGEST_BEGINNING else f"{text[:LONGEST_BEGINNING]}..."
+
+
+def _message(desk: BrokerDesk, at: str) -> Iterator[str]:
+    data = desk.record(int(at)) if at.isascii() and at.isdigit() and len(at) < _LONGEST_POSITION else None
+    if data is None:
+        yield from table("Message", (), [], "No message begins there.")
+        return
+    (one,) = decode_records(data, None)
+    rows = [
+        ("Topic", _link("/topic", one.topic, name=one.topic)),
+        ("Queue and offset", f"{one.queue_id} at {one.offset:,}"),
+        ("Stored (UTC)", _time_ms(one.stored_ms)),
+        ("Sent (UTC)", _time_ms(one.born_ms)),
+        ("Sent from", shown(one.born_host)),
+        ("Attempt", f"{one.attempt:,}"),
+        ("Id", shown(one.message_id)),
+        *((shown(name), shown(value)) for name, value in sorted(one.properties.items())),
+    ]
+    cells = [[Cell(f"<b>{name}</b>"), Cell(html)] for name, html in rows]
+    yield from table("Message", ("Name", "Value"), cells, "")
+    yield f'<section class="card"><h2 id="body">Body <small>{len(one.body):,} bytes</small></h2>'
+    yield f"<pre>{escape(_body(one.body))}</pre></section>"
+
+
+def _body(body: bytes) -> str:
+    """As text where it is text; otherwise its first bytes in hexadecimal."""
+    beginning = body[:LONGEST_BODY]
+    try:
+        # A character may be cut at the end.
+        text = beginning.decode("utf-8") if len(beginning) == len(body) else beginning.decode("utf-8", "ignore")
+    except UnicodeDecodeError:
+        text = beginning[: LONGEST_BODY // 16].hex(" ")
+    return text if len(beginning) == len(body) else f"{text}\n... the rest is not shown"
+
+
+# Dead letters.
+
+
+def _dead_letters(desk: BrokerDesk, group: str) -> Iterator[str]:
+    async def work(cluster: AdminCluster) -> list[StoredDeadLetter]:
+        return await dead_letters.newest(cluster, group, MOST_MESSAGES)
+
+    rows = []
+    for one in desk.look(work):
+        replay = button("Replay", one.place, token=desk.token, group=group, id=one.place)
+        about = f"{one.topic or 'topic unknown'}, {counted(one.attempts, 'attempt')}"
+        link = _link("/message", one.message.message_id, at=str(one.message.physical_offset))
+        rows.append(
+            [
+                Cell(_time_ms(one.message.stored_ms), "s"),
+                Cell(replay),
+                Cell(f"{link}<small>{shown(' '.join(one.message.keys))}</small>"),
+                Cell(f"<b>{shown(one.reason or 'no reason is stored')}</b><small>{shown(about)}</small>"),
+            ]
+        )
+    heads = ("Stored (UTC)", "", "Id", "Reason")
+    note = f"of group {shown(group)}, the newest {MOST_MESSAGES} at most"
+    yield from table("Dead letters", heads, rows, "There is none.", note=note)
 
 
 # Links and figures.

@@ -34,7 +34,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]:
         one.send("orders", b"a", b"b", b"c", queue=1)
         one.send("stock", b"crate", queues=1)
         one.commit("billing", "orders", 0, 4)
-        one.send("%DLQ%billing", b"dead", queues=1)
+        one.send("%DLQ%billing", b"dead", queues=1, UNIQ_KEY="L1", RETRY_TOPIC="orders", **{"rocketapp.reason": EVIL})
+        one.send("odd", EVIL.encode(), queues=1, UNIQ_KEY="E1", KEYS=f"k1 {EVIL}", TAGS=EVIL, evil=EVIL)
+        one.send("odd", b"\xff\x00", queues=1, UNIQ_KEY="E2")
         one.send("stock", b"x", DELAY="18", UNIQ_KEY="D1", KEYS=EVIL)
         one.send("orders", b"half", TRAN_MSG="true", PGROUP="makers", UNIQ_KEY="T1")
         yield one
@@ -57,7 +59,7 @@ def test_probes_and_figures_are_answered(broker: WatchedBroker) -> None:
         for family in text_string_to_metric_families(broker.get("/metrics").text)
         for sample in family.samples
     }
-    assert found["rocketapp_broker_stored_total",] == 12
+    assert found["rocketapp_broker_stored_total",] >= 14
     assert found["rocketapp_broker_lag", ("group", "billing"), ("topic", "orders")] == 1 + 3
     assert found["rocketapp_broker_dead_letters", ("group", "billing")] == 1
     assert found["rocketapp_broker_log_bytes",] > 0
@@ -65,7 +67,7 @@ def test_probes_and_figures_are_answered(broker: WatchedBroker) -> None:
 
 def test_the_page_has_topics_and_groups_with_their_numbers(broker: WatchedBroker) -> None:
     page = broker.get("/").text
-    assert [row[:3] for row in rows(page, "topics")] == [["orders", "2", "8"], ["stock", "1", "1"]]
+    assert [row[:3] for row in rows(page, "topics")] == [["odd", "1", "2"], ["orders", "2", "8"], ["stock", "1", "1"]]
     assert rows(page, "groups") == [["billing", "0", "1", "4", "1"]]
 
 
@@ -116,7 +118,7 @@ def test_a_part_that_fails_is_said_and_the_others_are_there(
     monkeypatch.setattr(BrokerFacts, "groups", lambda self: 1 / 0)
     page = broker.get("/").text
     assert "this part failed: the log has the traceback" in page
-    assert [row[0] for row in rows(page, "topics")] == ["orders", "stock"]
+    assert [row[0] for row in rows(page, "topics")] == ["odd", "orders", "stock"]
     assert broker.get("/ready").status == 200
 
 
@@ -130,3 +132,48 @@ def test_a_name_that_no_broker_makes_is_text(tmp_path: Path) -> None:
         page = broker.get("/").text
         assert SHOWN_EVIL in re.sub("<wbr>", "", page)
         assert "<script>alert" not in page
+
+
+def test_messages_are_found_by_topic_key_id_and_time(broker: WatchedBroker) -> None:
+    def ids(query: str) -> list[str]:
+        return [row[2] for row in rows(broker.get(f"/messages?{query}").text, "messages-of-odd")]
+
+    assert ids("topic=odd") == ["E2", "E1"]
+    assert ids("topic=odd&by=key&value=k1") == ["E1"]
+    assert ids("topic=odd&by=id&value=E2") == ["E2"]
+    assert ids("topic=odd&by=time&value=2026-01-01 00:00:00".replace(" ", "%20")) == ["E1", "E2"]
+    assert ids("topic=odd&by=time&value=9000-01-01") == []
+    assert "write a time as" in broker.get("/messages?topic=odd&by=time&value=soon").text
+    assert "no broker holds it" in broker.get("/messages?topic=nowhere").text
+    assert "No message was found." in broker.get("/messages?by=id&value=E1").text
+
+
+def test_a_message_is_shown_whole_and_all_that_strangers_wrote_is_text(broker: WatchedBroker) -> None:
+    listed = broker.get("/messages?topic=odd").text
+    assert "<script>alert" not in listed
+    assert SHOWN_EVIL in listed.replace("<wbr>", "")
+    second, first = re.findall(r'href="(/message\?at=\d+)"', listed)
+    page = broker.get(first).text
+    assert "<script>alert" not in page
+    assert f"<pre>{SHOWN_EVIL}</pre>" in page
+    assert page.replace("<wbr>", "").count(SHOWN_EVIL) == 4  # key, tag, property and body
+    assert "<pre>ff 00</pre>" in broker.get(second).text
+    assert "No message begins there." in broker.get("/message?at=7").text
+    assert "No message begins there." in broker.get("/message?at=many").text
+
+
+def test_a_dead_letter_is_replayed_with_the_token_of_its_page_alone(broker: WatchedBroker) -> None:
+    page = broker.get("/dead-letters?group=billing").text
+    assert SHOWN_EVIL in page.replace("<wbr>", "")
+    assert "<script>alert" not in page
+    fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
+    assert fields.keys() == {"group", "id", "token"}
+    assert broker.post("/replay", **{**fields, "token": "guessed"}).status == 403
+    assert broker.post("/replay", **{**fields, "group": "../up"}).status == 400
+    assert broker.post("/replay", headers={"Origin": "http://evil.example"}, **fields).status == 403
+    assert broker.post("/replay", group="billing", id=fields["id"]).status == 400
+    assert broker.get("/replay").status == 405
+    assert "was replayed" in broker.post("/replay", **fields).text
+    assert "was replayed before" in broker.post("/replay", **fields).text
+    assert rows(broker.get("/topic?name=%25RETRY%25billing").text, "topic-%retry%billing")[0][3] == "1"
+    assert broker.post("/replay", **{**fields, "id": "nothing"}).status == 503
