@@ -417,7 +417,7 @@ def _message(desk: BrokerDesk, at: str) -> Iterator[str]:
     cells = [[Cell(f"<b>{name}</b>"), Cell(html)] for name, html in rows]
     yield from table("Message", ("Name", "Value"), cells, "")
     yield f'<section class="card"><h2 id="body">Body <small>{len(one.body):,} bytes</small></h2>'
-    yield f"<pre>{escape(_body(one.body))}</pre></section>"
+    yield f'<pre class="body">{escape(_body(one.body))}</pre></section>'
 
 
 def _body(body: bytes) -> str:

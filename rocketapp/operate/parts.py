@@ -52,6 +52,7 @@ ul.findings li { border-left: 3px solid var(--warn); margin: .6rem 0 0; padding:
 ul.findings li.bad { border-color: var(--bad); color: inherit; }
 ul.findings small { display: block; }
 details summary { cursor: pointer; } details p { margin: .3rem 0 .3rem 1rem; }
+pre.body { white-space: pre-wrap; }
 .facts { display: flex; flex-wrap: wrap; gap: .6rem 2rem; margin: 0; }
 .facts dt { color: var(--quiet); font-size: .8rem; font-weight: 600; } .facts dd { margin: 0; }
 .facts dd small { display: block; }

@@ -20,10 +20,10 @@ class Answered(NamedTuple):
 
 
 class Http:
-    """One app. Any port is taken, so the log says where it serves."""
+    """One app, or one broker. Any port is taken, so the log says where it serves."""
 
-    def __init__(self, run: Command) -> None:
-        self.address = run.says(r"http://(127\.0\.0\.1:\d+) tells how the app does")[1]
+    def __init__(self, run: Command, *, of: str = "app") -> None:
+        self.address = run.says(rf"http://(127\.0\.0\.1:\d+) tells how the {of} does")[1]
 
     def get(self, path: str) -> Answered:
         return self._ask("GET", path)

@@ -15,6 +15,7 @@ from rocketapp.cli.processes.broker import BrokerLog
 from rocketapp.cli.processes.stop import ProcessStop
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.event import LoopFailed, RecordDamaged
+from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Here, Send, Start
 
 
@@ -88,6 +89,31 @@ def test_what_others_could_reach_is_refused_with_the_reason(here: Here, listen: 
     text = refused(here, "broker", "--memory", "--listen", listen)
     assert f"--listen {listen}" in text
     assert "no access keys" in text
+
+
+def test_it_is_watched_where_it_says(start: Start, send: Send, folder: Path) -> None:
+    broker = start("broker", "--memory", "--http", "127.0.0.1:0")
+    http = Http(broker, of="broker")
+    address = broker.says(r"serving on (\S+)")[1]
+    assert http.get("/ready") == (200, "ready\n")
+    send("orders", "one", at=address)
+    assert '<a href="/topic?name=orders">' in http.get("/").text
+    assert http.metrics()["rocketapp_broker_stored_total"] == 1
+    broker.stops()
+    assert [path.name for path in folder.iterdir()] == []
+
+
+@pytest.mark.parametrize("http", ["0.0.0.0:0", "8080"])
+def test_the_page_is_for_this_machine_as_the_broker_is(here: Here, http: str) -> None:
+    assert f"--http {http}" in refused(here, "broker", "--memory", "--http", http)
+
+
+def test_a_taken_port_of_the_page_is_refused_before_anything_is_written(start: Start, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        text = refused(start, "broker", "--http", address)
+    assert f"--http {address}: address already in use" in text
+    assert not (folder / ".rocketapp").exists()
 
 
 @pytest.mark.parametrize("listen", ["9876", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":1"])

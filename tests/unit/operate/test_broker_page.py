@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rocketapp.broker.facts import BrokerFacts
-from rocketapp.model.subscription import SubscriptionData, parse_tags
-from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
-from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
+from rocketapp.broker.facts import BrokerFacts, QueueState
 from tests.unit.operate.watched_broker import WatchedBroker
 
 EVIL = "<script>alert('x')</script>"
@@ -81,13 +76,9 @@ def test_a_topic_and_a_group_have_a_page_of_their_own(broker: WatchedBroker) -> 
 
 
 def test_a_member_is_shown_while_it_is_connected(broker: WatchedBroker) -> None:
-    async def joined(connection: Connection) -> str:
-        subscription = SubscriptionData("orders", "paid || refunded", parse_tags("paid || refunded"), 1)
-        heartbeat = Heartbeat("it<b>", (), (ConsumerData("billing", subscriptions=(subscription,)),))
-        await connection.start_request(Command(RequestCode.HEART_BEAT, {}, heartbeat.encode()), timeout=30.0)
-        return (await asyncio.to_thread(broker.get, "/group?name=billing")).text
-
-    page = broker.on_connection(joined)
+    page = broker.joined(
+        "billing", "orders", "paid || refunded", "it<b>", lambda: broker.get("/group?name=billing")
+    ).text
     assert [row[0] for row in rows(page, "group-billing")] == ["it&lt;b&gt;"]
     assert "paid || refunded" in page
 
@@ -120,6 +111,56 @@ def test_a_part_that_fails_is_said_and_the_others_are_there(
     assert "this part failed: the log has the traceback" in page
     assert [row[0] for row in rows(page, "topics")] == ["odd", "orders", "stock"]
     assert broker.get("/ready").status == 200
+
+
+def test_a_broker_in_memory_replays_and_leaves_nothing(tmp_path: Path) -> None:
+    with WatchedBroker(tmp_path / "store", memory=True).serving() as one:
+        one.send("%DLQ%billing", b"dead", queues=1, RETRY_TOPIC="orders")
+        page = one.get("/dead-letters?group=billing").text
+        fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
+        assert "was replayed" in one.post("/replay", **fields).text
+        assert "was replayed before" in one.post("/replay", **fields).text
+        assert "in memory" in one.get("/").text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loop_that_does_not_run_is_said_and_the_next_question_is_answered(
+    broker: WatchedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketapp.operate.broker_requests.PROBED_WITHIN", 0.05)
+    may_go_on = threading.Event()
+    broker.loop.call_soon_threadsafe(may_go_on.wait, 30)
+    assert broker.get("/health") == (503, "the event loop of the broker does not answer\n")
+    may_go_on.set()
+    monkeypatch.undo()
+    assert broker.get("/health").status == 200
+
+
+def test_a_walk_over_many_queues_lets_others_have_their_turn(
+    broker: WatchedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketapp.operate.broker_desk.LONGEST_TURN", 0.0)
+    turns, is_over = 0, False
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+        if not is_over:
+            broker.loop.call_soon(count)
+
+    def looked(self: BrokerFacts, topic: str) -> Iterator[QueueState]:
+        for queue_id in range(50):
+            seen.append(turns)
+            yield QueueState(queue_id, 0, 0, 0)
+
+    seen: list[int] = []
+    monkeypatch.setattr(BrokerFacts, "queues", looked)
+    broker.loop.call_soon_threadsafe(count)
+    try:
+        assert broker.get("/topic?name=orders").status == 200
+    finally:
+        is_over = True
+    assert len(set(seen)) == 50
 
 
 def test_a_name_that_no_broker_makes_is_text(tmp_path: Path) -> None:
@@ -155,9 +196,9 @@ def test_a_message_is_shown_whole_and_all_that_strangers_wrote_is_text(broker: W
     second, first = re.findall(r'href="(/message\?at=\d+)"', listed)
     page = broker.get(first).text
     assert "<script>alert" not in page
-    assert f"<pre>{SHOWN_EVIL}</pre>" in page
+    assert f'<pre class="body">{SHOWN_EVIL}</pre>' in page
     assert page.replace("<wbr>", "").count(SHOWN_EVIL) == 4  # key, tag, property and body
-    assert "<pre>ff 00</pre>" in broker.get(second).text
+    assert '<pre class="body">ff 00</pre>' in broker.get(second).text
     assert "No message begins there." in broker.get("/message?at=7").text
     assert "No message begins there." in broker.get("/message?at=many").text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -15,6 +16,7 @@ from tests.unit.cli.processes import wait_until
 from tests.unit.operate.browser import Browser, missing
 from tests.unit.operate.test_requests import EVIL, Desk
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
+from tests.unit.operate.watched_broker import WatchedBroker
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"{missing()} is not installed")
 
@@ -146,3 +148,58 @@ def test_a_form_of_another_site_changes_nothing(browser: Browser, other_site: st
     browser.click("button")
     wait_until(lambda: "this form is not of this page" in browser.text(), "it is refused")
     assert desk.changes == []
+
+
+LONG = "a_topic-of_a-team_that-writes_whole-sentences_into_its-names_" * 2
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]:
+    """One topic has a long name, and a message that strangers wrote."""
+    with WatchedBroker(tmp_path_factory.mktemp("store")).serving() as one:
+        one.send(LONG, (EVIL * 20).encode(), KEYS=EVIL, TAGS=EVIL, UNIQ_KEY="E1", evil=EVIL)
+        one.commit("billing", LONG, 0, 0)
+        reason = {"rocketapp.reason": EVIL * 5}
+        one.send("%DLQ%billing", b"dead", queues=1, UNIQ_KEY="L1", RETRY_TOPIC=LONG, **reason)
+        yield one
+
+
+def pages_of(broker: WatchedBroker) -> list[str]:
+    (found,) = re.findall(r"/message\?at=\d+", broker.get(f"/messages?topic={LONG}").text)
+    named = (f"/topic?name={LONG}", "/group?name=billing", f"/messages?topic={LONG}", "/dead-letters?group=billing")
+    return ["/", "/topics", *named, "/waiting", found]
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_each_page_of_a_broker_fits_and_runs_nothing_of_strangers(
+    browser: Browser, broker: WatchedBroker, width: int
+) -> None:
+    browser.complaints()
+    browser.resize(width, 1000)
+    try:
+        for path in pages_of(broker):
+            browser.open(broker.http + path)
+            assert browser.text("h1") == "broker-a"
+            assert browser.width("html") <= width + 100, path
+    finally:
+        browser.resize(1280, 1400)
+    assert [line for line in browser.complaints() if "favicon" not in line] == []
+
+
+def test_a_broker_is_read_without_scripts_and_is_loaded_anew(browser: Browser, broker: WatchedBroker) -> None:
+    broker.send("steps", b"1", queues=1)
+    browser.allow_scripts(False)
+    try:
+        browser.open(f"{broker.http}/topic?name=steps")
+        assert "queue 0 0 1 1" in " ".join(browser.text("tbody").split())
+        broker.send("steps", b"2", queues=1)
+        wait_until(lambda: "queue 0 0 2 2" in " ".join(browser.text("tbody").split()), "the new message")
+    finally:
+        browser.allow_scripts(True)
+
+
+def test_its_button_replays_a_dead_letter(browser: Browser, broker: WatchedBroker) -> None:
+    browser.open(f"{broker.http}/dead-letters?group=billing")
+    assert EVIL * 5 in browser.text("tbody")
+    browser.click("tbody button")
+    wait_until(lambda: "was replayed" in browser.text(), "the outcome")

@@ -19,10 +19,12 @@ from rocketapp.cli.cluster import run_on
 from rocketapp.cli.processes.broker import serve_broker
 from rocketapp.cli.processes.stop import ProcessStop
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.model.subscription import SubscriptionData, parse_tags
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.send import SendRequest
 
@@ -36,9 +38,10 @@ class Answered(NamedTuple):
 
 
 class WatchedBroker:
-    """Serves while it is entered. `said`: the line that tells where."""
+    """A store in a directory, of which `serving` is the broker."""
 
-    def __init__(self, directory: Path, **options: Any) -> None:
+    def __init__(self, directory: Path, *, memory: bool = False, **options: Any) -> None:
+        self._memory = memory
         config = BrokerConfig(dir=str(directory), listen="127.0.0.1:0", http="127.0.0.1:0", **options)
         self.settings = Settings(broker=config)
         self.address = self.http = ""
@@ -47,12 +50,13 @@ class WatchedBroker:
     def serving(self) -> Iterator[WatchedBroker]:
         serves: Future[str] = Future()
         loop, stop = asyncio.new_event_loop(), ProcessStop(1.0, lambda: None)
+        self.loop = loop
 
         async def serve() -> None:
             try:
                 await serve_broker(
                     self.settings,
-                    memory=False,
+                    memory=self._memory,
                     or_free_port=False,
                     names=NAMES,
                     stop=stop,
@@ -114,6 +118,18 @@ class WatchedBroker:
             assert (await connection.start_request(command, timeout=30.0)).code == 0
 
         self.on_connection(work)
+
+    def joined(self, group: str, topic: str, tags: str, client_id: str, look: Callable[[], T]) -> T:
+        """What is seen while a member of this group is connected."""
+
+        async def work(connection: Connection) -> T:
+            subscription = SubscriptionData(topic, tags, parse_tags(tags), 1)
+            heartbeat = Heartbeat(client_id, (), (ConsumerData(group, subscriptions=(subscription,)),))
+            command = Command(RequestCode.HEART_BEAT, {}, heartbeat.encode())
+            assert (await connection.start_request(command, timeout=30.0)).code == 0
+            return await asyncio.to_thread(look)
+
+        return self.on_connection(work)
 
     def on_connection(self, work: Callable[[Connection], Coroutine[Any, Any, T]]) -> T:
         async def connected(cluster: AdminCluster) -> T:
