@@ -6,8 +6,7 @@ What does not end by itself, because the process stops or the queue is given up,
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -51,8 +50,9 @@ class TracedCalls:
         """The handler, whose calls leave notes."""
         call, subscription = handler.call, handler.subscription
         if not kind_of(subscription).by_message:
-            return replace(handler, call=self._polled(call, subscription))
-        begin = self._begin_one if subscription.batch is None else self._begin_batch
+            begin: Callable[[Any], _Begun] = self._begin_pull
+        else:
+            begin = self._begin_one if subscription.batch is None else self._begin_batch
         around = self._async if subscription.is_async else self._sync
         return replace(handler, call=around(call, subscription, begin))
 
@@ -64,8 +64,10 @@ class TracedCalls:
             try:
                 result = call(item)
             except BaseException as error:
+                begun = begun if begun[2] else self._begin_pulled(begun, item)
                 self._end(begun, self._codes_of_error(begun, error, subscription))
                 raise
+            begun = begun if begun[2] else self._begin_pulled(begun, item)
             self._end(begun, None if result is None else _codes_of(result, item, subscription))
             return result
 
@@ -79,54 +81,38 @@ class TracedCalls:
             try:
                 result = await call(item)
             except BaseException as error:
+                begun = begun if begun[2] else self._begin_pulled(begun, item)
                 self._end(begun, self._codes_of_error(begun, error, subscription))
                 raise
+            begun = begun if begun[2] else self._begin_pulled(begun, item)
             self._end(begun, None if result is None else _codes_of(result, item, subscription))
             return result
 
         return tracing
-
-    def _polled(self, call: Callable[[Any], Any], subscription: Subscription) -> Callable[[Any], Any]:
-        """A call that pulls its messages: they are known when it has ended, so both records are made then."""
-
-        async def tracing(pulled: Any) -> Any:
-            with self._pulling(pulled, subscription) as results:
-                results.append(await call(pulled))
-            return results[0]
-
-        def tracing_sync(pulled: Any) -> Any:
-            with self._pulling(pulled, subscription) as results:
-                results.append(call(pulled))
-            return results[0]
-
-        return tracing if subscription.is_async else tracing_sync
-
-    @contextmanager
-    def _pulling(self, pulled: Sequence[Message], subscription: Subscription) -> Iterator[list[object]]:
-        """Within, a call adds to `pulled`; what it returns is put into the list."""
-        at, results = self._now(), list[object]()
-        try:
-            yield results
-        except BaseException as error:
-            if pulled:
-                begun = self._begin_batch(pulled, at)
-                self._end(begun, self._codes_of_error(begun, error, subscription))
-            raise
-        if pulled:
-            self._end(self._begin_batch(pulled, at), [_code_of(results[0])] * len(pulled))
 
     def _begin_one(self, message: Message) -> _Begun:
         begun = self._now(), next(self._numbers), (stub_of(message),)
         self._add((self._write, begun, None, None))
         return begun
 
-    def _begin_batch(self, messages: Sequence[Message], at: float | None = None) -> _Begun:
-        begun = self._now() if at is None else at, next(self._numbers), tuple(map(stub_of, messages))
+    def _begin_batch(self, messages: Sequence[Message]) -> _Begun:
+        begun = self._now(), next(self._numbers), tuple(map(stub_of, messages))
         self._add((self._write, begun, None, None))
         return begun
 
+    def _begin_pull(self, _pull: object) -> _Begun:
+        """A call that pulls its messages: they are known when it has ended, so both records are made then."""
+        return self._now(), next(self._numbers), ()
+
+    def _begin_pulled(self, begun: _Begun, pulled: Iterable[Message]) -> _Begun:
+        at, number, _ = begun
+        begun = at, number, tuple(map(stub_of, pulled))
+        if begun[2]:
+            self._add((self._write, begun, None, None))
+        return begun
+
     def _end(self, begun: _Begun, codes: _Codes) -> None:
-        if codes is None or codes:
+        if begun[2] and (codes is None or codes):
             self._add((self._write, begun, self._now(), codes))
 
     def _codes_of_error(self, begun: _Begun, error: BaseException, subscription: Subscription) -> Sequence[CallCode]:
@@ -166,6 +152,8 @@ class TracedCalls:
 
 def _codes_of(result: object, item: Any, subscription: Subscription) -> _Codes:
     """What a returned value says of each message; None: all are done."""
+    if not kind_of(subscription).by_message:
+        return [_code_of(result)] * len(item)
     if subscription.batch is None:
         return [_code_of(result)]
     try:
