@@ -2,10 +2,10 @@
 
 A commit belongs to a session. Neither a closed process queue, nor an uncertain one, nor an orderly one without its lock
 commits anything. Each broker has a committer, so that one that does not answer holds up nothing but its own queues. In
-this order: uncertain queues are looked at, then what is due is committed. An offset never goes back: where another
+this order: uncertain queues are looked at, then what is due is committed. An offset must not go back: where another
 member may go on with a queue, or a previous owner may have committed late, the stored offset is read before ours is
-written. Only a commit that the network held up for longer than a member was away can lower it, and a kill then repeats
-what lies above.
+written. A commit that the network held up, or one that a previous owner makes in the same instant, may lower it all the
+same: the next commit raises it, at the latest that of the end, and a kill before that repeats what lies above.
 """
 
 from __future__ import annotations
@@ -37,9 +37,6 @@ _READ_BACK = 4
 _CAREFUL_INTERVAL, _CAREFUL_SHARE = 0.1, 0.002
 """Least seconds between two commits of a session that reads before it writes, outside the regular rounds: at all, and
 for each queue of the broker, so that many queues do not keep it busy with questions."""
-_LET_OTHERS_WRITE = 0.3
-"""Seconds for which a careful session writes nothing after its queue was uncertain. A previous owner that could not
-reach the broker either writes its last offset in the same instant, and may have read when we read."""
 CAREFUL_FOR = 60.0
 """Seconds for which a previous owner without a lock may go on, as it does when it stops and drains."""
 # When the offset of an orderly queue is committed between the regular rounds, so that a kill repeats at most a batch.
@@ -71,8 +68,6 @@ class Session:
     """It is being given away: a successor may go on with it at any time."""
     read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     """When the offset was read last."""
-    writes_from: float = 0.0
-    """Until then nothing is written while the session is careful."""
     prompted_for: float = inf
     """When it is committed between the regular rounds."""
     is_fresh: bool = field(init=False)
@@ -337,11 +332,6 @@ class Committer:
             # It may be uncertain again before the next regular round.
             self._round_at = 0.0
             self._news.set()
-            now = self._loop.time()
-            for session in uncertain:
-                if session.is_careful(now):
-                    session.writes_from = now + _LET_OTHERS_WRITE
-                    self._loop.call_at(session.writes_from, self.commit_soon, session)
 
     async def verify(self, session: Session, *, is_early: bool = False) -> bool | None:
         """Read the offset: True when the queue is still ours, False when another member went on, None: not known.
@@ -398,7 +388,7 @@ class Committer:
     def _wants_careful_commit(self, session: Session) -> bool:
         """Whether there is something to commit as soon as the stored offset has been read."""
         now = self._loop.time()
-        if self._unsent(session) is None or now < session.writes_from:
+        if self._unsent(session) is None:
             return False
         interval = max(_CAREFUL_INTERVAL, _CAREFUL_SHARE * len(self.sessions))
         return session.is_fresh or now >= session.read_at + interval
@@ -415,8 +405,6 @@ class Committer:
         """Commit with an answer; whether the broker holds what is finished."""
         now = self._loop.time()
         is_careful = not session.is_ending and session.is_careful(now)
-        if is_careful and now < session.writes_from:
-            return False
         if is_careful and self._unsent(session) is not None and not await self._read_first(session):
             return False
         if session.is_ending:
