@@ -134,4 +134,5 @@ async def test_a_queue_is_given_back_at_once_while_it_is_uncertain_whether_its_l
     delivery.end()
     async with asyncio.timeout(1):
         await delivery.drained()
+    assert delivery.over.done()
     await mode.callers.stop()
