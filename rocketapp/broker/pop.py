@@ -225,15 +225,16 @@ class Pops:
 
     def ack(self, acks: Sequence[tuple[Key, Acks]], now_ms: int) -> None:
         """Messages are done. What is not hidden any more, or never was, is ignored. Raises StoreError."""
-        found: list[tuple[Checkpoint, list[int]]] = []
+        log = self.log
+        done: dict[Checkpoint, set[int]] = {}
         for key, (handle, offsets) in acks:
-            checkpoint = self.log.open.get(key) or self.log.not_here_yet(key, handle, offsets, now_ms)
-            done = [] if checkpoint is None else sorted(set(offsets).intersection(checkpoint.left()))
-            if checkpoint is not None and done:
-                found.append((checkpoint, done))
-        self.log.append([self.log.ack_record(checkpoint, done, now_ms) for checkpoint, done in found])
-        for checkpoint, done in found:
-            self.log.open.ack(checkpoint.key, done)
+            checkpoint = log.open.get(key) or log.not_here_yet(key, handle, offsets, now_ms)
+            if checkpoint is not None:
+                done.setdefault(checkpoint, set()).update(offsets)
+        found = [(checkpoint, sorted(several.intersection(checkpoint.left()))) for checkpoint, several in done.items()]
+        log.append([log.ack_record(checkpoint, offsets, now_ms) for checkpoint, offsets in found if offsets])
+        for checkpoint, offsets in found:
+            log.open.ack(checkpoint.key, offsets)
 
     def hide(self, key: Key, handle: Handle, *, invisible_ms: int, suspend: bool, now_ms: int) -> int:
         """Hide a message from now on for so long; return when it counts as handed out. Raises StoreError.

@@ -20,6 +20,7 @@ from rocketapp.wire import lenient_json
 from rocketapp.wire import properties as names
 from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
 from rocketapp.wire.record import Record
+from rocketapp.wire.requests.pop import MOST_MESSAGES
 
 REVIVE_QUEUES = 8
 """Queues of the revive log (Java: reviveQueueNum)."""
@@ -167,6 +168,8 @@ def read(raw_properties: bytes, body: bytes, revive_queue: int) -> Checkpoint | 
         if tag == _ACKS:
             return Acked(key, [int64_of(offset) for offset in found["aol"]])
         differences = found.get("d") or range(int32_of(found["n"]))
+        if len(differences) > MOST_MESSAGES:
+            raise ValueError(f"{len(differences)} messages of one answer, limit {MOST_MESSAGES}")
         return Checkpoint(
             key,
             [start + int32_of(each) for each in differences],

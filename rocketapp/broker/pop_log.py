@@ -97,7 +97,8 @@ class ReviveLog:
     def not_here_yet(self, key: Key, handle: Handle, offsets: Sequence[int], now_ms: int) -> Checkpoint | None:
         """For messages that are done, and of no open checkpoint: the one that may still arrive; None if it is over."""
         until_ms = handle.popped_ms + handle.invisible_ms + LATE_MS
-        if until_ms <= now_ms or not 0 <= handle.revive_queue < REVIVE_QUEUES or len(self._early) >= MOST_EARLY:
+        is_to_come = now_ms < until_ms < now_ms + LONGEST_TIMER_MS
+        if not is_to_come or not 0 <= handle.revive_queue < REVIVE_QUEUES or len(self._early) >= MOST_EARLY:
             return None
         done = sorted({*offsets, *self._early.get(key, (0, []))[1]})[:MOST_MESSAGES]
         self._early[key] = until_ms, done

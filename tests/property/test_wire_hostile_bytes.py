@@ -10,8 +10,10 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rocketapp.broker import pop_checkpoints
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import header_binary, header_json, lenient_json, properties
 from rocketapp.wire.batch import decode_batch, encode_batch
 from rocketapp.wire.command import Command, encode
@@ -29,11 +31,13 @@ from rocketapp.wire.record import (
 )
 from rocketapp.wire.requests import (
     admin,
+    assignment,
     clients,
     direct,
     locks,
     messages,
     offsets,
+    pop,
     pull,
     reset_offset,
     routes,
@@ -49,6 +53,7 @@ SLOWEST = timedelta(seconds=2)
 QUEUE = MessageQueue("T", "b", 0)
 _PLAIN = Record("T", b"hello", properties.encode({"TAGS": "a", "UNIQ_KEY": "A", "KEYS": "k"}))
 _ITEMS = encode_batch([(b"one", b"k\x01v\x02", 1), (b"two", b"", 0)])
+_CHECKPOINT = pop_checkpoints.Checkpoint(pop_checkpoints.Key("G", "T", 0, 0, 1), [4, 7], invisible_ms=2, revive_queue=0)
 _KEY = b'{"brokerName":"b","queueId":0,"topic":"T"}'
 SAMPLES = [
     encode_record(_PLAIN) + encode_record(_PLAIN._replace(topic="t" * 200)),
@@ -69,6 +74,11 @@ SAMPLES = [
     b'"perm":6,"readQueueNums":2,"writeQueueNums":2}],"brokerAddrTable":{"b":{"brokerName":"b"}}}',
     clients.Heartbeat("c", ("p",), (clients.ConsumerData("G"),)).encode(),
     locks.LockBody("G", "C", [QUEUE]).encode(),
+    assignment.RequestMode("T", "G", "POP", 0).encode(),
+    pop.encode_acks("G", "T", "b", [Acks(Handle(0, 1, 2, 3, 0, "b", 0, 4), [4, 7])]),
+    _CHECKPOINT.record("R", "b", 1).body,
+    b'{"so":0,"pt":1,"it":2,"n":2147483647,"q":0,"t":"T","c":"G"}',
+    _CHECKPOINT.ack_record("R", "b", [4, 7], 1).body,
 ]
 
 
@@ -104,6 +114,12 @@ DECODERS: list[Callable[[bytes], Any]] = [
     clients.Heartbeat.decode,
     clients.decode_members,
     direct.DirectResult.decode,
+    assignment.AssignmentQuestion.decode,
+    assignment.RequestMode.decode,
+    assignment.decode_assigned,
+    pop.decode_acks,
+    lambda data: pop_checkpoints.read(b"TAGS\x01ck\x02", data, 0),
+    lambda data: pop_checkpoints.read(b"TAGS\x01bAck\x02", data, 0),
     locks.LockBody.decode,
     locks.decode_locked,
     admin.decode_topic_config,

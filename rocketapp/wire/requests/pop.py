@@ -32,7 +32,7 @@ ORDERLY = 999
 """In the place of a revive queue: messages that are handed out in order are not in that log."""
 _HANDLE_PROPERTY = b"POP_CK\x01"
 _MOST_BIT_BYTES = 4096
-"""Most bytes of one bit set: a broker looks at 8,192 messages at most for one answer."""
+"""Most bytes of one bit set. What a filter leaves out lies between the messages of an answer."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -279,8 +279,12 @@ def _decode_ack(entry: Mapping[str, Any], broker_name: str) -> tuple[str, str, A
         raise ValueError(f"bit set: {error}") from None
     if len(raw) > _MOST_BIT_BYTES:
         raise ValueError(f"bit set of {len(raw)} bytes, limit {_MOST_BIT_BYTES}")
-    bits = int.from_bytes(raw, "little")
-    offsets = [start + at for at in range(bits.bit_length()) if bits >> at & 1]
+    bits, offsets = int.from_bytes(raw, "little"), list[int]()
+    if bits.bit_count() > MOST_MESSAGES:
+        raise ValueError(f"{bits.bit_count()} messages of one answer, limit {MOST_MESSAGES}")
+    while bits:
+        offsets.append(start + (bits & -bits).bit_length() - 1)
+        bits &= bits - 1
     handle = Handle(
         start,
         int64_of(found["popTime"]),

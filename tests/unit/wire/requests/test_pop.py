@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+import msgspec
 import pytest
 
 from rocketapp.errors import ProtocolError
@@ -67,6 +68,13 @@ def test_acknowledged_offsets_are_bits_from_the_first_one_as_java_writes_them(of
         offsets,
         HANDLE._replace(offset=offsets[0]),
     )
+
+
+@pytest.mark.parametrize("bits", ["/////////////w==", "AAAA" * 2000 + "AQ==", "A", 7, None])
+def test_acknowledgements_of_more_than_an_answer_has_are_refused(bits: object) -> None:
+    body = pop.encode_acks("shop", "orders", "broker-a", [Acks(HANDLE, [17])])
+    with pytest.raises(ProtocolError):
+        pop.decode_acks(body.replace(b'"AQ=="', msgspec.json.encode(bits)))
 
 
 def test_requests_are_read_as_they_are_written() -> None:
