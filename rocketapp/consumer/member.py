@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.blocked import BlockedQueues
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.limits import Limits
-from rocketapp.consumer.stalls import StallReasons
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -97,7 +97,7 @@ class Member:
         self.limits: Limits = Limits(config)
         self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.pauses: Pauses = Pauses()
-        self.stalls: StallReasons = StallReasons(name, self.observe)
+        self.blocked: BlockedQueues = BlockedQueues(name, self.observe)
         """Why queues are blocked."""
         self.brokers: Brokers = Brokers(name, client, self.limits, random, self.tasks)
         self.owned: dict[MessageQueue, Owned] = {}
@@ -148,14 +148,14 @@ class Owned:
                 try:
                     await self._session()
                 except RocketAppError as error:
-                    member.stalls.blocked(self.queue, f"its offset cannot be read: {error}", kind="offset")
+                    member.blocked.because(self.queue, f"its offset cannot be read: {error}", kind="offset")
                     await self._wait(timeout=TRY_AGAIN)
                 except Exception as error:
                     # A bug here must not end the consumption of this queue without a word.
                     member.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
                     await self._wait(timeout=TRY_AGAIN)
         finally:
-            member.stalls.forget(self.queue)
+            member.blocked.forget(self.queue)
             member.client.routes.release_broker(self.queue.broker_name)
 
     async def _wait(self, *others: asyncio.Future[Any], timeout: float | None = None) -> None:

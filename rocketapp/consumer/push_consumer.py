@@ -396,7 +396,7 @@ class PushConsumer:
         except RocketAppError as error:
             # The assignment asks again, and pulls nothing before it knows. It may be gone by now.
             if queue in self._member.owned:
-                self._member.stalls.blocked(queue, f"its offset cannot be read: {error}", kind="offset")
+                self._member.blocked.because(queue, f"its offset cannot be read: {error}", kind="offset")
 
 
 def _waiting(owned: Owned) -> int:

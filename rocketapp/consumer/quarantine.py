@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from rocketapp.consumer.blocked import OF_TURN
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.stalls import OF_TURN
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pauses import EVERY
@@ -61,7 +61,7 @@ class QueueQuarantine:
 
     def __init__(self, journal: Journal, member: Member, process_queue: ProcessQueue[Message]) -> None:
         self._journal, self._group, self._process_queue = journal, member.name, process_queue
-        self._stalls, self._pauses = member.stalls, member.pauses
+        self._blocked, self._pauses = member.blocked, member.pauses
         self._queue: MessageQueue = process_queue.message_queue
         self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)
         self._all: Turns[_Turn] = journal.turns
@@ -197,10 +197,10 @@ class QueueQuarantine:
         """Say why the queue is blocked, or that it is not any more."""
         waiting = next((turn for turn in self._turns.values() if turn.is_waiting), None)
         if waiting is None:
-            self._stalls.moving(self._queue, source=OF_TURN)
+            self._blocked.moving(self._queue, source=OF_TURN)
         else:
             reason = partial(self._reason, waiting)
-            self._stalls.blocked(self._queue, reason, kind="turn", patience=_TELL_AFTER, source=OF_TURN)
+            self._blocked.because(self._queue, reason, kind="turn", patience=_TELL_AFTER, source=OF_TURN)
 
     def _reason(self, turn: _Turn) -> str:
         """What one that waits is waiting for, in words."""

@@ -16,6 +16,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.blocked import waits_for_call
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.journal import Journal
@@ -28,7 +29,6 @@ from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.forward import Forwarding
-from rocketapp.consumer.stalls import waits_for_call
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.run import Acknowledge

@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.blocked import OF_CALL, waits_for_call
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock
@@ -27,7 +28,6 @@ from rocketapp.consumer.modes.sink import SinkDelivery, decode_wanted
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.retry.redelivery import count_retry
-from rocketapp.consumer.stalls import OF_CALL, waits_for_call
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import Run, Taker
 from rocketapp.model.event import LoopFailed
@@ -213,7 +213,7 @@ class PolledDelivery(SinkDelivery):
         batch.extend(found)
         if found:
             # From now on the watch sees the call by its messages.
-            self._member.stalls.moving(self.queue, source=OF_CALL)
+            self._member.blocked.moving(self.queue, source=OF_CALL)
         return found
 
     def _may_pull(self, batch: PolledBatch) -> bool:
@@ -268,7 +268,7 @@ class PolledDelivery(SinkDelivery):
 
     def _close(self, runner: asyncio.Task[None]) -> None:
         """The runner has ended."""
-        self._member.stalls.moving(self.queue, source=OF_CALL)
+        self._member.blocked.moving(self.queue, source=OF_CALL)
         if runner.cancelled() or (error := runner.exception()) is None:
             self.over.set_result(None)
         else:
@@ -287,13 +287,13 @@ class PolledDelivery(SinkDelivery):
             call = self._call = _Call(self._taker, PolledBatch(self), self._lease)
             if self._mode.caller.is_busy:
                 reason = waits_for_call(self._handler.name, self._mode.caller.most)
-                self._member.stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
+                self._member.blocked.because(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
             self._mode.callers.submit(call)
             try:
                 end = await call.end
             finally:
                 call.batch.is_over = True
-                self._member.stalls.moving(self.queue, source=OF_CALL)
+                self._member.blocked.moving(self.queue, source=OF_CALL)
             self._call = None
             if not await self._is_certain():
                 return
@@ -311,9 +311,9 @@ class PolledDelivery(SinkDelivery):
     def began(self, batch: PolledBatch) -> None:
         """The handler was called."""
         if not batch.is_over and not batch:
-            self._member.stalls.moving(self.queue, source=OF_CALL)
+            self._member.blocked.moving(self.queue, source=OF_CALL)
             reason = partial(self._pulls_nothing, batch.started)
-            self._member.stalls.blocked(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
+            self._member.blocked.because(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
 
     def _pulls_nothing(self, started: float) -> str:
         return f"{self._handler.name} has been running for {self._loop.time() - started:.0f} s and has pulled nothing"

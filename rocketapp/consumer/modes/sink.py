@@ -16,10 +16,10 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.blocked import OF_WRITER
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
-from rocketapp.consumer.stalls import OF_WRITER
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import Begin, MessageQueue, QueueStart
@@ -305,7 +305,7 @@ class WriterDelivery(SinkDelivery):
                 self._writer.discard()
             except Exception as error:
                 self._tell(error)
-        self._member.stalls.forget(self.queue, source=OF_WRITER)
+        self._member.blocked.forget(self.queue, source=OF_WRITER)
 
     def _pauses_changed(self) -> None:
         if not self.is_paused:
@@ -368,8 +368,8 @@ class WriterDelivery(SinkDelivery):
 
     def blocked(self, reason: str) -> None:
         if not self._process_queue.closed:
-            self._member.stalls.blocked(self.queue, reason, kind="writer", source=OF_WRITER)
+            self._member.blocked.because(self.queue, reason, kind="writer", source=OF_WRITER)
 
     def moving(self) -> None:
         if not self._process_queue.closed:
-            self._member.stalls.moving(self.queue, source=OF_WRITER)
+            self._member.blocked.moving(self.queue, source=OF_WRITER)

@@ -17,13 +17,13 @@ from math import inf
 from typing import Any
 
 from rocketapp.client.calls import pop
+from rocketapp.consumer.blocked import OF_ACK, OF_NACK
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.consumer.modes.delivery import Keep
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
-from rocketapp.consumer.stalls import OF_ACK, OF_NACK
 from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
@@ -131,14 +131,14 @@ class Acknowledging:
                 elif self._loop.time() - began < part[0].handle.invisible_ms / 1000:
                     count = sum(len(each.offsets) for each in self._sending)
                     text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
-                    self._member.stalls.blocked(queue.message_queue, text, kind="ack", patience=_AGAIN, source=OF_ACK)
+                    self._member.blocked.because(queue.message_queue, text, kind="ack", patience=_AGAIN, source=OF_ACK)
                     await asyncio.sleep(_AGAIN)
                     continue
                 else:
                     text = f"{error}; the messages come again"
                     self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
             del self._sending[: len(part)]
-        self._member.stalls.moving(queue.message_queue, source=OF_ACK)
+        self._member.blocked.moving(queue.message_queue, source=OF_ACK)
 
     async def _send(self, queue: PopQueue[Message], acks: Sequence[Acks]) -> None:
         about = queue.message_queue
@@ -312,7 +312,7 @@ class Invisibility:
                     continue
                 self._queue.changed(change.hand_out, None, self._loop.time())
             else:
-                self._member.stalls.moving(self._about, source=OF_NACK)
+                self._member.blocked.moving(self._about, source=OF_NACK)
                 # The broker counts from when it was asked, at the earliest: an answer may be late.
                 self._queue.changed(change.hand_out, handle, asked_at)
             break
@@ -358,7 +358,7 @@ class Invisibility:
 
     def _blocked(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"
-        self._member.stalls.blocked(self._about, text, kind="nack", patience=5.0, source=OF_NACK)
+        self._member.blocked.because(self._about, text, kind="nack", patience=5.0, source=OF_NACK)
 
 
 class ByHandle(ByOffset):

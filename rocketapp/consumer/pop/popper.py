@@ -65,7 +65,7 @@ class Popper:
         self._flow, self._invisibility = flow, invisibility
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
-        self.gate: Gate = Gate(self._about, flow, member.stalls)
+        self.gate: Gate = Gate(self._about, flow, member.blocked)
         self.coming: Coming | None = None
         """The request under way."""
         self.looking: Coming | None = None

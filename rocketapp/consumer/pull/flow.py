@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.stalls import CONSEQUENCE, OF_PROBE, StallReasons, Text
+from rocketapp.consumer.blocked import CONSEQUENCE, OF_PROBE, BlockedQueues, Text
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.state.flow_control import REOPEN, MemoryBudget, QueueAccount, QueueLimits
@@ -237,8 +237,8 @@ class Gate:
     Here is also said why the queue is blocked, and that it moves again; a pause is named before anything else.
     """
 
-    def __init__(self, queue: MessageQueue, flow: QueueFlow, stall_reasons: StallReasons) -> None:
-        self._queue, self._flow, self._stall_reasons = queue, flow, stall_reasons
+    def __init__(self, queue: MessageQueue, flow: QueueFlow, blocked: BlockedQueues) -> None:
+        self._queue, self._flow, self._blocked = queue, flow, blocked
         self._loop = asyncio.get_running_loop()
         self._resumed: asyncio.Future[None] | None = None
         """Done when the queue is resumed; None while it is not paused."""
@@ -259,19 +259,19 @@ class Gate:
         reason = pauses.reason_of_all(topics)
         if reason is not None and pauses.probes(topics):
             # It is pulled, and is blocked all the same.
-            self._stall_reasons.blocked(self._queue, reason, source=OF_PROBE)
+            self._blocked.because(self._queue, reason, source=OF_PROBE)
             self._resume()
             return
         if reason is None:
             self._resume()
         else:
             self._pause(reason)
-        self._stall_reasons.moving(self._queue, source=OF_PROBE)
+        self._blocked.moving(self._queue, source=OF_PROBE)
 
     def _pause(self, reason: str) -> None:
         if self._resumed is None:
             self._resumed = self._loop.create_future()
-        self._stall_reasons.blocked(self._queue, reason, kind=reason)
+        self._blocked.because(self._queue, reason, kind=reason)
 
     def _resume(self) -> None:
         # Of a retry queue some topics may still be paused: what it holds of others is counted anew.
@@ -288,13 +288,13 @@ class Gate:
         """The queue is blocked for this reason; it is told after `patience` seconds, and not during a pause."""
         self._stopped = reason, kind, patience
         if self._resumed is None:
-            self._stall_reasons.blocked(self._queue, reason, kind=kind, patience=patience)
+            self._blocked.because(self._queue, reason, kind=kind, patience=patience)
 
     def moves(self) -> None:
         """Only a pause may still stop the queue."""
         self._stopped = None
         if self._resumed is None:
-            self._stall_reasons.moving(self._queue)
+            self._blocked.moving(self._queue)
 
     async def passed(self) -> None:
         """Wait until the next request may be sent; room for its answer is reserved then."""

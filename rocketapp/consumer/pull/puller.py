@@ -79,7 +79,7 @@ class Puller:
         """The offset that travels with the pull under way."""
         self._coming: asyncio.Future[Command] | None = None
         """The pull under way."""
-        self.gate: Gate = Gate(process_queue.message_queue, flow, member.stalls)
+        self.gate: Gate = Gate(process_queue.message_queue, flow, member.blocked)
         """A pause discards the answer of the pull under way."""
         self._is_outdated = False
         """The pull under way was cancelled by us, not the loop."""

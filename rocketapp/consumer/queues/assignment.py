@@ -210,7 +210,7 @@ class Assignment(Owned):
                 if self._moved.done():
                     await self._commit_move()
                 elif correction is not None and not self.is_ending:
-                    self._member.stalls.corrected(queue, correction.reason)
+                    self._member.blocked.corrected(queue, correction.reason)
                     offset = await starts.by_start(queue) if correction.by_start else correction.offset
                     await self._group.commits.store.commit(queue, offset)
                     if correction.is_another:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 
+from rocketapp.consumer.blocked import OF_LOCK
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
-from rocketapp.consumer.stalls import OF_LOCK
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
@@ -160,7 +160,7 @@ class _Keeper:
     def remove(self, lock: Lock) -> None:
         if self.locks.get(lock.queue) is lock:
             del self.locks[lock.queue]
-            self._member.stalls.forget(lock.queue, source=OF_LOCK)
+            self._member.blocked.forget(lock.queue, source=OF_LOCK)
         lock.lose()
 
     async def give_back(self, lock: Lock) -> None:
@@ -267,7 +267,7 @@ class _Keeper:
         for lock in self.locks.values():
             if lock.lease.is_suspended:
                 reason = f"no lock: {lock.problem}"
-                self._member.stalls.blocked(
+                self._member.blocked.because(
                     lock.queue, reason, kind="lock", patience=_UNCERTAIN_PATIENCE, source=OF_LOCK
                 )
 
@@ -285,4 +285,4 @@ class _Keeper:
             self.remove(lock)
         elif is_unchanged:
             lock.grant(sent_at)
-            self._member.stalls.moving(lock.queue, source=OF_LOCK)
+            self._member.blocked.moving(lock.queue, source=OF_LOCK)

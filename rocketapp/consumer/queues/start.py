@@ -69,7 +69,7 @@ class Starts:
         while not lock.gained.done() and not ended.done():
             await _first(lock.gained, ended, timeout=_LOCK_PATIENCE)
             if not lock.gained.done():
-                self._member.stalls.blocked(queue, f"no lock: {lock.problem}", kind="lock")
+                self._member.blocked.because(queue, f"no lock: {lock.problem}", kind="lock")
         return lock
 
     async def previous_owner_is_through(self, queue: MessageQueue, ended: asyncio.Future[None]) -> None:

@@ -21,9 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rocketapp.consumer.blocked import OF_RETRY
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.stalls import OF_RETRY
 from rocketapp.errors import (
     BrokerError,
     ConnectionLostError,
@@ -182,7 +182,7 @@ class Redelivery:
         self._refused[queue] -= job.is_refused
         if not self._refused[queue]:
             del self._refused[queue]
-            self._member.stalls.moving(queue, source=OF_RETRY)
+            self._member.blocked.moving(queue, source=OF_RETRY)
 
     async def _round(self, job: _Job) -> bool:
         """Try one path after the other until a broker has the copy, or another round has to follow."""
@@ -218,7 +218,7 @@ class Redelivery:
         job.is_refused, count = True, self._refused[queue]
         if not job.queue.closed:
             text = f"{count} failed message{' waits' if count == 1 else 's wait'} to be sent back: {problem}"
-            self._member.stalls.blocked(queue, text, kind="send back", patience=_LONG, source=OF_RETRY)
+            self._member.blocked.because(queue, text, kind="send back", patience=_LONG, source=OF_RETRY)
 
     def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
         """Say so, once, when a message that was to be retried goes to the dead letters instead."""

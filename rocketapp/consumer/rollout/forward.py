@@ -26,10 +26,10 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from rocketapp.client.calls.messages import consume_directly
+from rocketapp.consumer.blocked import OF_FORWARD
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
-from rocketapp.consumer.stalls import OF_FORWARD
 from rocketapp.consumer.workers.run import Acknowledge
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
@@ -246,14 +246,14 @@ class Forwarding:
         text = (
             f"{count} message{'s' * (count > 1)} that this app has no handler for wait{'s' * (count == 1)}: {problem}"
         )
-        self._member.stalls.blocked(place.queue, text, kind="forward", patience=_TELL_AFTER, source=OF_FORWARD)
+        self._member.blocked.because(place.queue, text, kind="forward", patience=_TELL_AFTER, source=OF_FORWARD)
 
     def _wait_no_more(self, place: _Place) -> None:
         waiting = self._waiting[place.queue]
         waiting.discard(place)
         if not waiting:
             del self._waiting[place.queue]
-            self._member.stalls.moving(place.queue, source=OF_FORWARD)
+            self._member.blocked.moving(place.queue, source=OF_FORWARD)
 
 
 # The side of the member that is asked.

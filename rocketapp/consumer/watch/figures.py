@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
+from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL
 from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.table import Modes
@@ -17,7 +18,6 @@ from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
-from rocketapp.consumer.stalls import CALL_PATIENCE, OF_CALL
 from rocketapp.consumer.watch.slow_calls import SlowCalls, stacks
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Handled, LoopFailed, Unmatched
@@ -104,7 +104,7 @@ class Figures:
         self._note_progress()
         self._note_rates()
         self._tell_of_calls()
-        member.stalls.tell()
+        member.blocked.tell()
         for index, handler in enumerate(member.stats.handlers):
             handled = handler.stats.handled
             if count := handled - self._reported[index]:
@@ -132,7 +132,7 @@ class Figures:
 
     def _tell_of_calls(self) -> None:
         """Messages wait while all calls of their handler are busy: none of them pays for saying so."""
-        stalls, now, waiting = self._member.stalls, self._now(), set[MessageQueue]()
+        blocked, now, waiting = self._member.blocked, self._now(), set[MessageQueue]()
         for queue, (_, unfinished, since) in self._progress.items():
             process_queue = self._owned[queue].process_queue
             if (
@@ -141,10 +141,10 @@ class Figures:
                 and process_queue is not None
                 and (reason := self._modes.of(queue.topic).waits_for_calls(process_queue))
             ):
-                stalls.blocked(queue, reason, source=OF_CALL)
+                blocked.because(queue, reason, source=OF_CALL)
                 waiting.add(queue)
         for queue in self._waiting - waiting:
-            stalls.moving(queue, source=OF_CALL)
+            blocked.moving(queue, source=OF_CALL)
         self._waiting = waiting
 
     def _note_rates(self) -> None:
@@ -169,7 +169,7 @@ class Figures:
 
     def _blocked(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
-        found = self._member.stalls.reasons()
+        found = self._member.blocked.reasons()
         for where, reason in self._slow_calls.running_long().items():
             # A call knows the queue of its message; a popped topic stands for all queues of a broker.
             popped = where._replace(queue_id=ALL_QUEUES)
@@ -229,7 +229,7 @@ class Figures:
             lease="none" if (lock := self._leases.lock(queue)) is None else lock.state,
             oldest_ms=None if oldest is None else oldest.stored_ms,
             rest=None if popped is None else popped.rest,
-            corrected=self._member.stalls.corrections.get(queue, ""),
+            corrected=self._member.blocked.corrections.get(queue, ""),
         )
 
     async def idle(self) -> IdleReport:

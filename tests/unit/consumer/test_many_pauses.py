@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from time import process_time
 
+from rocketapp.consumer.blocked import BlockedQueues
 from rocketapp.consumer.pull.flow import Gate
-from rocketapp.consumer.stalls import StallReasons
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.pauses import EVERY, Pauses
 from tests.unit.cpu import cheapest
@@ -22,11 +22,11 @@ class Room:
 
 @in_virtual_time
 async def test_a_pause_of_one_topic_takes_a_millisecond_and_of_a_thousand_fifty() -> None:
-    pauses, stalls = Pauses(), StallReasons("group", Events())
+    pauses, blocked = Pauses(), BlockedQueues("group", Events())
     for name, topics in [*((topic, (topic,)) for topic in TOPICS), (EVERY, TOPICS)]:
         for number in range(4):
             queue = MessageQueue(name or "%RETRY%group", "broker-a", number)
-            gate = Gate(queue, Room(), stalls)  # type: ignore[arg-type]
+            gate = Gate(queue, Room(), blocked)  # type: ignore[arg-type]
             pauses.watch(name, lambda gate=gate, topics=topics: gate.follow(pauses, topics))  # type: ignore[misc]
 
     def change(*topics: str) -> float:

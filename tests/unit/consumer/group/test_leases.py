@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import cast
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.blocked import BlockedQueues
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.leases import Leases, Lock
-from rocketapp.consumer.stalls import StallReasons
 from rocketapp.errors import RequestTimeoutError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.testing.virtual_time import VirtualTimeLoop
@@ -51,8 +51,8 @@ class Locks:
 
 
 def of(locks: Locks, events: Events) -> Leases:
-    stalls = StallReasons("group", events)
-    member = SimpleNamespace(brokers=locks, config=ConsumerConfig(), stalls=stalls, observe=events)
+    blocked = BlockedQueues("group", events)
+    member = SimpleNamespace(brokers=locks, config=ConsumerConfig(), blocked=blocked, observe=events)
     return Leases(cast(Member, member), cast(Commits, locks))
 
 

@@ -189,7 +189,7 @@ def test_a_refused_pull_is_said_and_tried_again_and_what_may_mend_it_is_asked_fo
         await eventually(lambda: len(brokers.times) == 3)
         assert brokers.times[2] == pytest.approx(0.04 if code == ResponseCode.FLOW_CONTROL else 2.0, abs=0.01)
         assert set(asked.told) == set(filter(None, [OTHERWISE.get(code, "")]))
-        reason = member.stalls.reasons()[QUEUE]
+        reason = member.blocked.reasons()[QUEUE]
         assert reason.startswith("pull failed: ")
         assert "as the test wants it" in reason
         assert queue.end_offset == 7

@@ -41,7 +41,7 @@ CONSEQUENCE = "flow control"
 """A kind that often follows from another reason, which is therefore told and shown before it."""
 
 
-class StallReasons:
+class BlockedQueues:
     """The reasons of every queue that is blocked."""
 
     def __init__(self, group: str, observe: Observe) -> None:
@@ -53,7 +53,7 @@ class StallReasons:
         self.corrections: dict[MessageQueue, str] = {}
         """By queue why its offset was corrected last."""
 
-    def blocked(
+    def because(
         self,
         queue: MessageQueue,
         reason: Text,

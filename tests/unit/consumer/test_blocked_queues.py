@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.consumer.stalls import CONSEQUENCE, OF_CALL, OF_LOCK, OF_RETRY, StallReasons
+from rocketapp.consumer.blocked import CONSEQUENCE, OF_CALL, OF_LOCK, OF_RETRY, BlockedQueues
 from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.scripted import Events, in_virtual_time
@@ -15,7 +15,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.events = Events()
-        self.stall_reasons = StallReasons("g", self.events)
+        self.blocked = BlockedQueues("g", self.events)
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
 
@@ -30,95 +30,95 @@ class Scene:
 @in_virtual_time
 async def test_a_reason_is_told_once_and_its_end_as_well() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "no lock: a", kind="lock")
-    scene.stall_reasons.blocked(QUEUE, "no lock: b", kind="lock")
-    assert scene.stall_reasons.reasons() == {QUEUE: "no lock: b"}
-    scene.stall_reasons.moving(QUEUE)
-    scene.stall_reasons.moving(QUEUE)
+    scene.blocked.because(QUEUE, "no lock: a", kind="lock")
+    scene.blocked.because(QUEUE, "no lock: b", kind="lock")
+    assert scene.blocked.reasons() == {QUEUE: "no lock: b"}
+    scene.blocked.moving(QUEUE)
+    scene.blocked.moving(QUEUE)
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock: a"), Moving("g", QUEUE)]
-    assert scene.stall_reasons.reasons() == {}
+    assert scene.blocked.reasons() == {}
 
 
 @in_virtual_time
 async def test_a_reason_shows_the_figures_of_the_moment() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, lambda: f"{scene.now:.0f} bytes", kind="flow control", patience=5.0)
+    scene.blocked.because(QUEUE, lambda: f"{scene.now:.0f} bytes", kind="flow control", patience=5.0)
     await scene.at(5.0)
-    scene.stall_reasons.tell()
+    scene.blocked.tell()
     await scene.at(7.0)
     assert scene.events == [QueueBlocked("g", QUEUE, "5 bytes")]
-    assert scene.stall_reasons.reasons() == {QUEUE: "7 bytes"}
+    assert scene.blocked.reasons() == {QUEUE: "7 bytes"}
 
 
 @in_virtual_time
 async def test_another_reason_is_told_too() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "one")
-    scene.stall_reasons.blocked(QUEUE, "other")
+    scene.blocked.because(QUEUE, "one")
+    scene.blocked.because(QUEUE, "other")
     assert scene.events == [QueueBlocked("g", QUEUE, "one"), QueueBlocked("g", QUEUE, "other")]
 
 
 @in_virtual_time
 async def test_what_passes_soon_is_not_told_but_can_be_asked() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "flow control", patience=5.0)
-    assert scene.stall_reasons.reasons() == {QUEUE: "flow control"}
+    scene.blocked.because(QUEUE, "flow control", patience=5.0)
+    assert scene.blocked.reasons() == {QUEUE: "flow control"}
     await scene.at(4.9)
-    scene.stall_reasons.tell()
-    scene.stall_reasons.moving(QUEUE)
+    scene.blocked.tell()
+    scene.blocked.moving(QUEUE)
     assert scene.events == []
 
 
 @in_virtual_time
 async def test_what_lasts_is_told_when_the_patience_is_over() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "flow control", patience=5.0)
+    scene.blocked.because(QUEUE, "flow control", patience=5.0)
     await scene.at(5.0)
-    scene.stall_reasons.tell()
-    scene.stall_reasons.tell()
+    scene.blocked.tell()
+    scene.blocked.tell()
     assert scene.events == [QueueBlocked("g", QUEUE, "flow control")]
 
 
 @in_virtual_time
 async def test_a_queue_that_was_given_back_is_forgotten_without_a_word() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "x", patience=1.0)
-    scene.stall_reasons.forget(QUEUE)
+    scene.blocked.because(QUEUE, "x", patience=1.0)
+    scene.blocked.forget(QUEUE)
     await scene.at(2.0)
-    scene.stall_reasons.tell()
+    scene.blocked.tell()
     assert scene.events == []
 
 
 @in_virtual_time
 async def test_an_answered_pull_does_not_hide_that_the_lock_is_in_doubt() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "no lock", source=OF_LOCK)
-    scene.stall_reasons.blocked(QUEUE, "flow control")
-    scene.stall_reasons.moving(QUEUE)
-    assert scene.stall_reasons.reasons() == {QUEUE: "no lock"}
+    scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
+    scene.blocked.because(QUEUE, "flow control")
+    scene.blocked.moving(QUEUE)
+    assert scene.blocked.reasons() == {QUEUE: "no lock"}
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock")]
-    scene.stall_reasons.moving(QUEUE, source=OF_LOCK)
+    scene.blocked.moving(QUEUE, source=OF_LOCK)
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock"), Moving("g", QUEUE)]
 
 
 @in_virtual_time
 async def test_a_second_reason_is_told_when_the_first_is_gone() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "paused")
-    scene.stall_reasons.blocked(QUEUE, "no lock", source=OF_LOCK)
+    scene.blocked.because(QUEUE, "paused")
+    scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
     assert scene.events == [QueueBlocked("g", QUEUE, "paused")]
-    scene.stall_reasons.moving(QUEUE)
+    scene.blocked.moving(QUEUE)
     assert scene.events == [QueueBlocked("g", QUEUE, "paused"), QueueBlocked("g", QUEUE, "no lock")]
 
 
 @in_virtual_time
 async def test_a_full_cache_does_not_hide_what_it_may_follow_from() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "flow control: full", kind=CONSEQUENCE)
-    scene.stall_reasons.blocked(QUEUE, "3 failed messages wait", kind="send back", source=OF_RETRY)
-    assert scene.stall_reasons.reasons() == {QUEUE: "3 failed messages wait"}
-    scene.stall_reasons.moving(QUEUE, source=OF_RETRY)
-    assert scene.stall_reasons.reasons() == {QUEUE: "flow control: full"}
+    scene.blocked.because(QUEUE, "flow control: full", kind=CONSEQUENCE)
+    scene.blocked.because(QUEUE, "3 failed messages wait", kind="send back", source=OF_RETRY)
+    assert scene.blocked.reasons() == {QUEUE: "3 failed messages wait"}
+    scene.blocked.moving(QUEUE, source=OF_RETRY)
+    assert scene.blocked.reasons() == {QUEUE: "flow control: full"}
     assert scene.events == [
         QueueBlocked("g", QUEUE, "flow control: full"),
         QueueBlocked("g", QUEUE, "3 failed messages wait"),
@@ -128,32 +128,32 @@ async def test_a_full_cache_does_not_hide_what_it_may_follow_from() -> None:
 @in_virtual_time
 async def test_a_queue_that_was_told_to_stand_still_is_told_to_move_whichever_reason_went_last() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "paused")
-    scene.stall_reasons.blocked(QUEUE, "no lock", patience=1.0, source=OF_LOCK)
-    scene.stall_reasons.moving(QUEUE)
-    scene.stall_reasons.moving(QUEUE, source=OF_LOCK)
+    scene.blocked.because(QUEUE, "paused")
+    scene.blocked.because(QUEUE, "no lock", patience=1.0, source=OF_LOCK)
+    scene.blocked.moving(QUEUE)
+    scene.blocked.moving(QUEUE, source=OF_LOCK)
     assert scene.events == [QueueBlocked("g", QUEUE, "paused"), Moving("g", QUEUE)]
 
 
 @in_virtual_time
 async def test_a_lock_that_was_lost_leaves_the_queue_standing_until_it_moves() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "no lock", source=OF_LOCK)
-    scene.stall_reasons.forget(QUEUE, source=OF_LOCK)
-    scene.stall_reasons.moving(QUEUE)
+    scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
+    scene.blocked.forget(QUEUE, source=OF_LOCK)
+    scene.blocked.moving(QUEUE)
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock"), Moving("g", QUEUE)]
 
 
 @in_virtual_time
 async def test_a_queue_that_waits_for_a_free_call_says_so_beside_any_other_reason() -> None:
     scene = Scene()
-    scene.stall_reasons.blocked(QUEUE, "no lock", source=OF_LOCK)
-    scene.stall_reasons.blocked(QUEUE, "waits for a free call", source=OF_CALL)
-    assert scene.stall_reasons.reasons() == {QUEUE: "no lock; waits for a free call"}
-    scene.stall_reasons.moving(QUEUE, source=OF_LOCK)
-    scene.stall_reasons.blocked(QUEUE, "paused")
-    assert scene.stall_reasons.reasons() == {QUEUE: "paused; waits for a free call"}
-    scene.stall_reasons.moving(QUEUE)
-    scene.stall_reasons.moving(QUEUE, source=OF_CALL)
+    scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
+    scene.blocked.because(QUEUE, "waits for a free call", source=OF_CALL)
+    assert scene.blocked.reasons() == {QUEUE: "no lock; waits for a free call"}
+    scene.blocked.moving(QUEUE, source=OF_LOCK)
+    scene.blocked.because(QUEUE, "paused")
+    assert scene.blocked.reasons() == {QUEUE: "paused; waits for a free call"}
+    scene.blocked.moving(QUEUE)
+    scene.blocked.moving(QUEUE, source=OF_CALL)
     told = [QueueBlocked("g", QUEUE, text) for text in ("no lock", "waits for a free call", "paused")]
     assert scene.events == [*told, Moving("g", QUEUE)]
