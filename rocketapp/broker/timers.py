@@ -105,10 +105,11 @@ class TimerService:
 
     def __len__(self) -> int:
         """Messages that wait, and recalls of them."""
-        return self._waiting
+        return self._waiting + self._store.max_offset(TIMER_TOPIC, 0) - self._read_to
 
     def waiting(self, most: int) -> Iterator[tuple[int, Record]]:
         """The next ones, with the time when each is due, in milliseconds since 1970; what is recalled is left out."""
+        self._follow()
         for second in heapq.nsmallest(most, self._heap):
             for offset in self._seconds.get(second, array("q"))[:most]:
                 record = self._wanted(second, offset)

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ SHOWN_EVIL = "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;"
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]:
     """It has 5 + 3 messages of orders, and one of stock; billing has committed 4 of the first queue.
 
-    One message is delayed, one of an open transaction, one dead.
+    One message has a delay level and one a timer, one is of an open transaction, and one dead.
     """
     with WatchedBroker(tmp_path_factory.mktemp("store")).serving() as one:
         one.send("orders", *(b"%d" % number for number in range(5)))
@@ -33,6 +34,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]:
         one.send("odd", EVIL.encode(), queues=1, UNIQ_KEY="E1", KEYS=f"k1 {EVIL}", TAGS=EVIL, evil=EVIL)
         one.send("odd", b"\xff\x00", queues=1, UNIQ_KEY="E2")
         one.send("stock", b"x", DELAY="18", UNIQ_KEY="D1", KEYS=EVIL)
+        one.send("stock", b"y", TIMER_DELAY_SEC="3600", UNIQ_KEY="D2")
         one.send("orders", b"half", TRAN_MSG="true", PGROUP="makers", UNIQ_KEY="T1")
         yield one
 
@@ -92,7 +94,7 @@ def test_a_topic_is_found_by_a_part_of_its_name(broker: WatchedBroker) -> None:
 
 def test_what_waits_is_shown(broker: WatchedBroker) -> None:
     page = broker.get("/waiting").text
-    assert [row[1:] for row in rows(page, "delayed")] == [["stock", f"D1{SHOWN_EVIL}"]]
+    assert [row[1:] for row in rows(page, "delayed")] == [["stock", "D2"], ["stock", f"D1{SHOWN_EVIL}"]]
     assert [row[1:] for row in rows(page, "open-transactions")] == [["orders", "T1", "makers", "0"]]
 
 
@@ -122,6 +124,18 @@ def test_a_broker_in_memory_replays_and_leaves_nothing(tmp_path: Path) -> None:
         assert "was replayed before" in one.post("/replay", **fields).text
         assert "in memory" in one.get("/").text
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_that_stores_no_more_is_said_everywhere(broker: WatchedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = BrokerFacts.state
+    problem = "the store is read-only since: sync failed"
+    monkeypatch.setattr(BrokerFacts, "state", lambda self: replace(state(self), problem=problem))
+    assert broker.get("/health").status == 200
+    assert broker.get("/ready") == (503, f"not ready\n{problem}\n")
+    assert "rocketapp_broker_ready 0" in broker.get("/metrics").text
+    page = broker.get("/").text
+    assert "read-only</span>" in page
+    assert problem in page
 
 
 def test_a_loop_that_does_not_run_is_said_and_the_next_question_is_answered(
