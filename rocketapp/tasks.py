@@ -139,10 +139,3 @@ async def in_daemon_thread(job: Callable[[], T], name: str) -> T:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     return await done
-
-
-def forget_cancellation() -> None:
-    """Clear the cancellation of the current task, because it did not come from the task's owner."""
-    task = asyncio.current_task()
-    while task is not None and task.cancelling():
-        task.uncancel()
