@@ -199,10 +199,12 @@ class Mode(ABC):
 
     def waits_for_calls(self, process_queue: ProcessQueue[Message]) -> str:
         """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
+        if not (callers := self.callers.busy()):
+            return ""
         messages = process_queue.unfinished()
         running = {id(message) for _, item in self.callers.in_flight() for message in messages_of(item)}
         if any(id(message) in running for message in messages):
             return ""
         topics = {message.topic for message in messages}
-        busy = [caller for caller in self.callers.busy() if caller.handler.subscription.topic in topics]
+        busy = [caller for caller in callers if caller.handler.subscription.topic in topics]
         return ", ".join(waits_for_call(caller.handler.name, caller.most) for caller in busy)
