@@ -313,17 +313,11 @@ COMMITS = 40
 
 def write_page(given: argparse.Namespace) -> None:
     """The tables between the marks of the page."""
+    session = of_a_session()
     costs = measure("cost", list(WRITERS), given)
     formats = ("parquet", "delta") if version("pyspark").startswith("4.1.") else ("parquet",)
     commits = [of_a_commit(format, "arrow") for format in ("parquet", "delta", "iceberg")]
     commits += [of_a_commit(format, "spark") for format in formats]
-    spark, began = Spark("local[2]", {}), time.perf_counter()
-    session = spark.session()
-    there = time.perf_counter() - began
-    session.range(1000).selectExpr("sum(id)").collect()
-    seconds, below = time.perf_counter() - began, psutil.Process().children(recursive=True)
-    held = sum(one.memory_info().rss for one in below) / MIB
-    spark.stop()
     before, start, rest = PAGE.read_text().partition("<!-- measured -->\n")
     _, end, after = rest.partition("<!-- end -->\n")
     told = [
@@ -344,11 +338,25 @@ def write_page(given: argparse.Namespace) -> None:
         "| --- | --- | --- |",
         *(f"| {one['format']} | {one['by']} | {one['all']:.2f} |" for one in commits),
         "",
-        f"A session in `local[2]` was there after {there:.1f} s, and its first job done after {seconds:.1f} s; it held "
-        f"{held:,.0f} MiB then.",
+        session,
         "",
     ]
     PAGE.write_text(f"{before}{start}{chr(10).join(told)}{end}{after}")
+
+
+def of_a_session() -> str:
+    """While this process has no JVM yet."""
+    spark, began = Spark("local[2]", {}), time.perf_counter()
+    session = spark.session()
+    there = time.perf_counter() - began
+    session.range(1000).selectExpr("sum(id)").collect()
+    seconds, below = time.perf_counter() - began, psutil.Process().children(recursive=True)
+    held = sum(one.memory_info().rss for one in below) / MIB
+    spark.stop()
+    return (
+        f"A session in `local[2]` was there after {there:.1f} s, and its first job done after {seconds:.1f} s; it held "
+        f"{held:,.0f} MiB then."
+    )
 
 
 def of_a_commit(format: str, by: str) -> dict[str, Any]:
