@@ -76,6 +76,8 @@ def _fill(java: JavaClient, embedded: Embedded, directory: Path) -> Offsets:
     """2,500 messages of which a group has done 1,000, and one that is delayed; returns the offsets of that group."""
     java.create_topic("moving", 4)
     java.create_topic("delayed", 2)
+    java.create_topic("kept", 1)
+    java.send("kept", {"text": "found by its key", "keys": ["order-17", "all"]})
     java.produce("moving", 1000, size=300, tag="TagA").wait(within=30)
     app = RunningApp(directory / "before", TAKE, embedded.name_server, "--exit-when-idle", "0.5")
     assert app.wait(within=30).handled == 1000
@@ -90,6 +92,8 @@ def _carry_on(java: JavaClient, directory: Path, offsets: Offsets) -> None:
     stored = java.read("moving")
     assert len(stored) == 2500
     assert {message["tag"] for message in stored} == {"TagA"}
+    found = java.admin("queryMsgByKey", "-t", "kept", "-k", "order-17").splitlines()
+    assert [row.split()[1:3] for row in found if row and not row.startswith("#")] == [["0", "0"]]
     after = RunningApp(directory / "after", TAKE, java.name_server)
     try:
         after.wait_for_count(1500, within=30)

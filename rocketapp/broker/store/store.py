@@ -446,8 +446,8 @@ class MessageStore:
         return Scan(self._log, limit, unobserved, ends_at_damage=False, limit=limit).records(position)
 
     def indexed(self, last_ms: int) -> None:
-        """The key index has the messages up to this store time, durably: Apache RocketMQ wants to read that."""
-        self._checkpoint.index_ms = last_ms
+        """The key index has the messages up to this store time, durably."""
+        self._checkpoint.say_indexed(last_ms)
 
     # Retention
 
