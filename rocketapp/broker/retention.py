@@ -77,7 +77,7 @@ class Retention:
         return 0
 
     def _look(self) -> None:
-        self._used = self._files.used()
+        self._used = self._store.disk_used
 
     def _warn(self) -> None:
         config, percent = self._config, self._used * 100

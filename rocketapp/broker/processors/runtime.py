@@ -82,7 +82,7 @@ class RuntimeProcessor:
             "msgGetTotalYesterdayMorning": "0",
             "pageCacheLockTimeMills": "0",
             "earliestMessageTimeStamp": str(core.store.first_stored_ms() or now_ms),
-            "commitLogDiskRatio": "0.0",
+            "commitLogDiskRatio": f"{core.store.disk_used:.2f}",
             "timerReadBehind": "0",
             "timerOffsetBehind": "0",
             "timerCongestNum": "0",

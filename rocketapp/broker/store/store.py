@@ -452,6 +452,11 @@ class MessageStore:
     # Retention
 
     @property
+    def disk_used(self) -> float:
+        """The part of the disk that is used, 0 to 1."""
+        return self._files.used()
+
+    @property
     def min_position(self) -> int:
         """Where the log begins."""
         return self._log.min_position

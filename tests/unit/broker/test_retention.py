@@ -21,6 +21,7 @@ from tests.unit.broker.asking import Client, Running, running
 from tests.unit.broker.store.disk import Stopped, disk_of
 from tests.unit.broker.store.stores import Events, SetClock, bodies, config, open_store, record
 from tests.unit.scripted import in_virtual_time
+from tests.unit.wire.other_half import decode_kv_table
 
 LARGE = b"x" * 400_000
 """Two of them fill a segment of these brokers."""
@@ -118,6 +119,8 @@ async def test_a_disk_that_fills_is_told_before_messages_are_refused() -> None:
         told = [event.error for event in broker.events if isinstance(event, LoopFailed)]
         assert len(told) == 1
         assert "96 %" in told[0]
+        answer = await client.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+        assert decode_kv_table(answer.body)["commitLogDiskRatio"] == "0.96"
         assert (await client.send("orders")).code == ResponseCode.SUCCESS
         files.part = 0.99
         await asyncio.sleep(20)
