@@ -1,4 +1,7 @@
-"""What a consumer knows of the functions that it calls."""
+"""What a consumer knows of the functions that it calls, and what it calls them with: an item.
+
+An item is one message, or the list of them of a `batch=` handler.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 from rocketapp.model.outcome import Decisions
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.model.subscription import POPPED, HandlerKind, Start, Subscription, SubscriptionData, kind_of
+from rocketapp.wire.record import Message
 
 
 def _the_handler(_error: BaseException) -> str:
@@ -96,3 +100,28 @@ def subscriptions_of(topics: Sequence[ConsumedTopic], retry: str | None, version
     if retry is not None:
         found[retry] = SubscriptionData(retry, version=version)
     return found
+
+
+# Items.
+
+Item = Message | Sequence[Message]
+
+
+def messages_of(item: Item) -> Sequence[Message]:
+    """The messages of an item, in the order of their offsets."""
+    return (item,) if isinstance(item, Message) else item
+
+
+def first_of(item: Item) -> Message:
+    """The message, or the first of a batch."""
+    return item if isinstance(item, Message) else item[0]
+
+
+def last_of(item: Item) -> Message:
+    """The message, or the last of a batch."""
+    return item if isinstance(item, Message) else item[-1]
+
+
+def cut(messages: Sequence[Message], most: int) -> list[list[Message]]:
+    """Batches of at most `most` messages, in their order."""
+    return [list(messages[at : at + most]) for at in range(0, len(messages), most)]

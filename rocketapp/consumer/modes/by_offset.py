@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.handler import Handler, messages_of
 from rocketapp.consumer.modes.outcomes import failures_of
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.workers.caller import Caller

@@ -14,8 +14,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any
 
-from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.items import cut, first_of, messages_of
+from rocketapp.consumer.handler import ConsumedTopic, Handler, cut, first_of, messages_of
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks, QueueLock
 from rocketapp.consumer.quarantine import AckInTurn
 from rocketapp.consumer.workers.caller import Caller

@@ -17,8 +17,7 @@ from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked import waits_for_call
-from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.handler import Handler, messages_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.by_offset import FailedMessages, Prompt, SentBack, no_prompt

@@ -18,8 +18,7 @@ from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.items import cut, first_of, last_of, messages_of
+from rocketapp.consumer.handler import ConsumedTopic, Handler, cut, first_of, last_of, messages_of
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock
 from rocketapp.consumer.modes.lines import HeadsRun, KeysOfHandler, LineRun, OrderKeys

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Hashable, Sequence
 from functools import partial
 from typing import Any
 
-from rocketapp.consumer.items import first_of, last_of
+from rocketapp.consumer.handler import first_of, last_of
 from rocketapp.consumer.journal import Note
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.workers.run import FreeRun, Pair, Run, Taker

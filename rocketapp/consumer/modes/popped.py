@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.handler import ConsumedTopic, messages_of
 from rocketapp.consumer.modes.concurrent import ConcurrentDelivery, ConcurrentMode
 from rocketapp.consumer.modes.delivery import ModeContext, NewAcks
 from rocketapp.consumer.workers.caller import Caller

@@ -18,7 +18,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Sequence
 
-from rocketapp.consumer.items import first_of
+from rocketapp.consumer.handler import first_of
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits

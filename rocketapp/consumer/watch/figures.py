@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL
-from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits

@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.items import Item, first_of, messages_of
+from rocketapp.consumer.handler import Handler, Item, first_of, messages_of
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.retry.redelivery import Redelivery

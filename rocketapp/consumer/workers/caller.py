@@ -16,8 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.items import messages_of
+from rocketapp.consumer.handler import Handler, messages_of
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.token_bucket import TokenBucket
 

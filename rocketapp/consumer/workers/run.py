@@ -14,8 +14,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.items import first_of, last_of
+from rocketapp.consumer.handler import Handler, first_of, last_of
 from rocketapp.consumer.journal import Note
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.state.lease import Lease
