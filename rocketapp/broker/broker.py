@@ -56,7 +56,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
-from rocketapp.model.names import DELAY_SECONDS
+from rocketapp.model.names import DELAY_SECONDS, TIMER_TOPIC
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
@@ -129,6 +129,8 @@ class Broker:
         self._scan_at = 0.0
         """The loop's time of the next scan of the delayed messages."""
         self._scan_sooner = asyncio.Event()
+        self._timed = asyncio.Event()
+        """A message for the timers has come, which may be due before those that wait."""
 
     def __repr__(self) -> str:
         return f"<Broker {self._core.config.name} at {self._core.address or 'no address yet'}>"
@@ -358,7 +360,10 @@ class Broker:
             try:
                 due_ms = timers.next_due_ms()
                 wait = math.inf if due_ms is None else max(due_ms / 1000 - clock.now(), 0.0)
-                await asyncio.sleep(min(wait, self._pace.delays))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(wait, self._pace.delays)):
+                        await self._timed.wait()
+                self._timed.clear()
                 timers.deliver_due(int(clock.now() * 1000))
             except Exception as error:
                 self._observe(LoopFailed("timers", f"{type(error).__name__}: {error}"))
@@ -395,6 +400,8 @@ class Broker:
     def _arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
         self._pulls.arrived(topic, queue_id, end_offset, tags_code)
         self._held_pops.arrived(topic, queue_id, tags_code)
+        if topic == TIMER_TOPIC:
+            self._timed.set()
 
     def _topic_gone(self, topic: str) -> None:
         self._pulls.topic_gone(topic)

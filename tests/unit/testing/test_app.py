@@ -105,6 +105,21 @@ async def test_the_tests_own_loop_goes_on_meanwhile() -> None:
     ticking.cancel()
 
 
+def test_a_delay_of_any_length_is_over_within_its_second() -> None:
+    app, came = RocketApp("shop"), list[float]()
+
+    @app.subscribe("orders", start="first")
+    async def settle(message: Message) -> None:
+        came.append(asyncio.get_running_loop().time())
+
+    with TestApp(app) as t:
+        t.publish("orders", "late", delay=100)
+        t.advance(10)
+        t.publish("orders", "early", delay=45)
+        t.advance(hours=1)
+    assert [round(at) for at in came] == [pytest.approx(55, abs=1), pytest.approx(100, abs=1)]
+
+
 def test_two_hours_bring_retries_at_their_times() -> None:
     app = shop()
 
