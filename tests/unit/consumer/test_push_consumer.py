@@ -430,6 +430,33 @@ def test_an_empty_broker_that_got_more_than_was_handled_before_its_member_is_bac
     story()
 
 
+@in_virtual_time
+async def test_an_empty_broker_is_noticed_after_a_pause_and_once_more_after_the_next_one() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(seen, start="last")).start()
+    await asyncio.sleep(2)
+    cluster.send_many(queue, 30)
+    await eventually(lambda: cluster.committed(queue) == 30, 20)
+    for count in (45, 60):
+        member.consumer.pause("topic", "maintenance")
+        await asyncio.sleep(1)
+        before = len(seen)
+        cluster.network.cut(cluster.brokers["broker-a"].address)
+        cluster.held.clear()
+        cluster.log[queue].clear()
+        fresh = [b"%d of %d" % (number, count) for number in range(count)]
+        for body in fresh:
+            cluster.send(queue, body)
+        await asyncio.sleep(100)
+        assert len(seen) == before
+        member.consumer.resume("topic")
+        await eventually(lambda expected=fresh, at=before: sorted(seen[at:]) == sorted(expected), 60)
+        await eventually(lambda expected=count: cluster.committed(queue) == expected, 20)
+    assert await member.stop()
+    await cluster.stop()
+
+
 @pytest.mark.parametrize("deleted", [0, 7], ids=["all kept", "the first records are deleted"])
 def test_a_reconnected_member_repeats_nothing_of_a_broker_that_lost_its_tail_or_deleted_records(deleted: int) -> None:
     @in_virtual_time
