@@ -223,16 +223,10 @@ def plugins_command(*, app: str | None, settings: str | None, as_json: bool) -> 
 def _handlers_of(target: str, file: str | None) -> list[dict[str, Any]]:
     """Each handler with its layers, outermost first: nothing is started."""
     from rocketapp.app.run.inside import layers_of
-    from rocketapp.cli.failure import CommandError
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.settings import read_settings
-    from rocketapp.errors import RocketAppError
 
     app = load_app(target)
-    try:
-        found = layers_of(app, read_settings({}, file=file, app=app))
-    except RocketAppError as error:
-        raise CommandError(str(error)) from error
     return [
         {
             "handler": one.handler_name,
@@ -240,7 +234,7 @@ def _handlers_of(target: str, file: str | None) -> list[dict[str, Any]]:
             "group": one.group,
             "layers": [{"layer": layer.name, "of": layer.of} for layer in layers],
         }
-        for one, layers in found
+        for one, layers in layers_of(app, read_settings({}, file=file, app=app))
     ]
 
 
