@@ -281,10 +281,7 @@ class Broker:
         self._saving.save_all()
         self._core.delays.close()
         if self._core.store.problem is None:
-            try:
-                self._core.timers.close()
-            except OSError as error:  # the next start reads more of them
-                self._observe(LoopFailed("timers", str(error)))
+            self._core.timers.close()
         self._core.store.close()
 
     # The loops.

@@ -30,7 +30,7 @@ def to_java(config: BrokerConfig) -> dict[str, str]:
         elif name == _FLUSH:
             shown[name] = f"{value.upper()}_FLUSH"
         elif field.name != "dir":
-            shown[name] = _text(value)
+            shown[name] = _text(value, _units(field))
     return shown
 
 
@@ -67,10 +67,15 @@ def _twins() -> Iterator[tuple[dataclasses.Field[Any], str]]:
             yield field, name
 
 
-def _text(value: object) -> str:
+def _units(field: dataclasses.Field[Any]) -> int:
+    """How many of Java's units make one of ours."""
+    return 1 if field.name.endswith("_hours") else 1000
+
+
+def _text(value: object, units: int) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(int(value * 1000)) if isinstance(value, float) else str(value)
+    return str(int(value * units)) if isinstance(value, float) else str(value)
 
 
 def _value(field: dataclasses.Field[Any], text: str, where: str, name: str) -> Any:
@@ -79,7 +84,7 @@ def _value(field: dataclasses.Field[Any], text: str, where: str, name: str) -> A
         if kind is bool:
             return {"true": True, "false": False}[text.lower()]
         if kind is float:
-            return int(text) / 1000
+            return int(text) / _units(field)
         if info_of(field).java == _FLUSH:
             return {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}[text.upper()]
         return kind(text)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 
-from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.failure import DONE, CommandError, problem_of
 from rocketapp.cli.options import overrides_of, refuse_empty
 from rocketapp.cli.output import say
 
@@ -16,17 +19,20 @@ from rocketapp.cli.output import say
 @click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
 @click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
 @click.option("--http", metavar="H:P", help="Serve /health, /ready, /metrics and a page there.")
-def command(directory: str | None, memory: bool, listen: str | None, http: str | None) -> int:
+@click.option("-c", "--conf", metavar="FILE", help="Options by Apache RocketMQ's names, as in its broker.conf.")
+def command(directory: str | None, memory: bool, listen: str | None, http: str | None, conf: str | None) -> int:
     """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, names_of, parse_listen, serve_broker
     from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import read_settings
 
-    refuse_empty({"--dir": directory, "--listen": listen, "--http": http})
+    refuse_empty({"--dir": directory, "--listen": listen, "--http": http, "--conf": conf})
     if directory and memory:
         raise CommandError("--dir and --memory exclude each other: leave one out")
-    settings = read_settings(overrides_of({"dir": directory, "listen": listen, "broker_http": http}))
+    given = overrides_of({"dir": directory, "listen": listen, "broker_http": http}).get("broker", {})
+    said = _options_in(conf) if conf else {}
+    settings = read_settings({"broker": {**said, **given}})
     names = names_of(settings, dir="--dir", listen="--listen", http="--http")
     parse_listen(settings.broker.listen, names["listen"])
     set_up_logging(settings.app)
@@ -37,6 +43,18 @@ def command(directory: str | None, memory: bool, listen: str | None, http: str |
 
     stop.run(serve)
     return DONE
+
+
+def _options_in(conf: str) -> dict[str, Any]:
+    from rocketapp.config.properties import from_java
+    from rocketapp.errors import ConfigError
+
+    try:
+        return from_java(Path(conf).read_text("utf-8", "replace"), conf)
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
+    except OSError as error:
+        raise CommandError(f"--conf {conf}: {problem_of(error)}") from error
 
 
 def _say_serving(address: str) -> None:

@@ -121,6 +121,17 @@ def test_what_is_no_address_is_answered_with_an_example(here: Here, listen: str)
     assert "127.0.0.1:9876" in refused(here, "broker", "--memory", "--listen", listen)
 
 
+def test_options_come_from_a_file_in_apaches_words(start: Start, folder: Path) -> None:
+    (folder / "broker.conf").write_text("listenPort=0\nstorePathRootDir=from-the-file\nbrokerName=broker-z\n")
+    broker = start("broker", "-c", "broker.conf")
+    broker.says("serving on")
+    assert (folder / "from-the-file" / "config").exists()
+    (folder / "broker.conf").write_text("flushDiskTyp=SYNC_FLUSH\n")
+    text = refused(start, "broker", "-c", "broker.conf")
+    assert "broker.conf:1: the embedded broker has no option flushDiskTyp: did you mean flushDiskType?" in text
+    assert "missing.conf" in refused(start, "broker", "-c", "missing.conf")
+
+
 def test_a_directory_and_memory_exclude_each_other(here: Here) -> None:
     assert "--dir and --memory" in refused(here, "broker", "--memory", "--dir", "data")
 

@@ -57,6 +57,6 @@ def test_a_line_that_is_none_is_named(line: str, said: str) -> None:
 def test_what_is_shown_can_be_read_again() -> None:
     config = BrokerConfig(name="broker-b", listen="[::1]:9999", flush="sync", client_expiry=30.5)
     shown = to_java(config)
-    assert shown["channelExpiredTimeout"] == "30500"
+    assert (shown["channelExpiredTimeout"], shown["fileReservedTime"]) == ("30500", "72")
     assert "storePathRootDir" not in shown
     assert BrokerConfig(**from_java(encode(shown).decode(), "shown")) == config
