@@ -56,7 +56,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
-from rocketapp.model.names import DELAY_SECONDS, TIMER_TOPIC
+from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
@@ -126,11 +126,10 @@ class Broker:
         core.store.on_appended = self._arrived
         core.on_topic_created = self._clients.topic_created
         core.delays.on_scheduled = self._scheduled
+        core.timers.on_scheduled = self._scan_until
         self._scan_at = 0.0
         """The loop's time of the next scan of the delayed messages."""
         self._scan_sooner = asyncio.Event()
-        self._timed = asyncio.Event()
-        """A message for the timers has come, which may be due before those that wait."""
 
     def __repr__(self) -> str:
         return f"<Broker {self._core.config.name} at {self._core.address or 'no address yet'}>"
@@ -202,20 +201,20 @@ class Broker:
 
     # What the name server asks.
 
-    def route(self, topic: str, local: str) -> TopicRoute | None:
+    def route(self, topic: str) -> TopicRoute | None:
         config = self._core.topics.get(topic)
         if config is None and topic == reply_topic(self._core.config.cluster):
             # Nothing is stored there: it is how clients find the brokers that hand replies over.
-            return TopicRoute((QueueData(self._core.config.name, 1, 1, READ_WRITE),), self.brokers(local))
+            return TopicRoute((QueueData(self._core.config.name, 1, 1, READ_WRITE),), self.brokers())
         if config is None:
             return None
         queues = QueueData(
             self._core.config.name, config.read_queues, config.write_queues, config.perm, config.sys_flag
         )
-        return TopicRoute((queues,), self.brokers(local))
+        return TopicRoute((queues,), self.brokers())
 
-    def brokers(self, local: str) -> tuple[BrokerData, ...]:
-        return (self._core.broker_data(local),)
+    def brokers(self) -> tuple[BrokerData, ...]:
+        return (self._core.broker_data(),)
 
     def topics(self) -> list[str]:
         return sorted(config.name for config in self._core.topics)
@@ -227,8 +226,8 @@ class Broker:
 
     def next_delayed(self) -> float | None:
         """When the next of the delayed or popped messages is due, in seconds since 1970; None when no message waits."""
-        due = (self._next_due_ms(), self._core.timers.next_due_ms())
-        return min((due_ms / 1000 for due_ms in due if due_ms is not None), default=None)
+        due_ms = self._next_due_ms()
+        return None if due_ms is None else due_ms / 1000
 
     @property
     def halves(self) -> HalfMessages:
@@ -252,7 +251,6 @@ class Broker:
         self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
         self._every(self._pace.timers, "timers' position", self._save_timers)
         self._tasks.start(self._deliver_delayed(), "broker delays")
-        self._tasks.start(self._deliver_timers(), "broker timers")
         self._tasks.start(self._flusher.answer(), "broker replies")
 
     def drop_held_pulls(self) -> None:
@@ -336,7 +334,7 @@ class Broker:
         self._core.traffic.sample(self._loop.time())
 
     async def _deliver_delayed(self) -> None:
-        """Deliver delayed messages, and popped ones that come again, when they are due; until cancelled."""
+        """Deliver what is due: delayed messages, popped ones that come again, those of timers; until cancelled."""
         while True:
             try:
                 due_ms = self._next_due_ms()
@@ -345,25 +343,10 @@ class Broker:
                 self._core.delays.deliver_due(self._now_ms())
                 for group, retry_topic in self._pops.revive_due(self._now_ms()):
                     self._held_pops.come_again(group, retry_topic)
+                self._core.timers.deliver_due(self._now_ms())
             except Exception as error:
                 # The disk may be full, or a message unreadable. No message is lost; they are only late.
                 self._observe(LoopFailed("delays", f"{type(error).__name__}: {error}"))
-                await asyncio.sleep(RESTART_DELAY)
-
-    async def _deliver_timers(self) -> None:
-        """Deliver the messages whose second is over, until cancelled."""
-        timers, clock = self._core.timers, self._core.clock
-        while True:
-            try:
-                due_ms = timers.next_due_ms()
-                wait = math.inf if due_ms is None else max(due_ms / 1000 - clock.now(), 0.0)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(wait, self._pace.delays)):
-                        await self._timed.wait()
-                self._timed.clear()
-                timers.deliver_due(int(clock.now() * 1000))
-            except Exception as error:
-                self._observe(LoopFailed("timers", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(RESTART_DELAY)
 
     async def _until_scan(self, seconds: float) -> None:
@@ -375,7 +358,7 @@ class Broker:
         self._scan_sooner.clear()
 
     def _next_due_ms(self) -> int | None:
-        due = (self._core.delays.next_due_ms(), self._pops.next_due_ms)
+        due = (self._core.delays.next_due_ms(), self._pops.next_due_ms, self._core.timers.next_due_ms())
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def _now_ms(self) -> int:
@@ -383,6 +366,9 @@ class Broker:
 
     def _scheduled(self, level: int) -> None:
         self._scan_in(DELAY_SECONDS[level - 1])
+
+    def _scan_until(self, due_ms: int) -> None:
+        self._scan_in(due_ms / 1000 - self._core.clock.now())
 
     def _handed_out(self, invisible_ms: int) -> None:
         self._scan_in(invisible_ms / 1000)
@@ -397,8 +383,6 @@ class Broker:
     def _arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
         self._pulls.arrived(topic, queue_id, end_offset, tags_code)
         self._held_pops.arrived(topic, queue_id, tags_code)
-        if topic == TIMER_TOPIC:
-            self._timed.set()
 
     def _topic_gone(self, topic: str) -> None:
         self._pulls.topic_gone(topic)

@@ -34,8 +34,6 @@ from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.requests.admin import TopicConfig
 
-ANY_HOSTS = frozenset({"0.0.0.0", "::"})
-
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -103,19 +101,12 @@ class Core:
         """The addresses of a connection, computed once and kept in its `state`."""
         known: Hosts | None = connection.state
         if known is None:
-            known = Hosts(Host.of(connection.peer), Host.of(self.address_for(connection.local)))
+            known = Hosts(Host.of(connection.peer), Host.of(self.address))
             connection.state = known
         return known
 
-    def address_for(self, local: str) -> str:
-        """The address to announce to a peer that connected to `local`."""
-        host, port = split_address(self.address)
-        if host in ANY_HOSTS and local:
-            return f"{local.rpartition(':')[0]}:{port}"
-        return self.address
-
-    def broker_data(self, local: str) -> BrokerData:
-        return BrokerData(self.config.cluster, self.config.name, {0: self.address_for(local)})
+    def broker_data(self) -> BrokerData:
+        return BrokerData(self.config.cluster, self.config.name, {0: self.address})
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:

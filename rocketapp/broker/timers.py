@@ -96,6 +96,8 @@ class TimerService:
         self._rolled: dict[int, dict[str, int]] = {}
         """Second -> messages of it that Apache RocketMQ has put again, and the last offset of each."""
         self._waiting = 0
+        self.on_scheduled: Callable[[int], object] = int
+        """Called with the time at which each new message is due; the owner of the clock replaces it."""
         self._begun = self._load()
         self._read_to = self._begun.first
         self._is_dirty = not self._is_saved(self._begun)
@@ -122,7 +124,9 @@ class TimerService:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"timer message is under flow control, max num limit is {MOST_WAITING}"
             )
-        return self._store.append(timed(record, due_ms))
+        appended = self._store.append(timed(record, due_ms))
+        self.on_scheduled(due_ms + 1000)
+        return appended
 
     def next_due_ms(self) -> int | None:
         """When the next message is due, in milliseconds since 1970; None when no message waits."""

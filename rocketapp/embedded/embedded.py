@@ -8,6 +8,7 @@ and the store is checked at the next start.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,12 +27,14 @@ from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.transport.connection import Listener
 from rocketapp.transport.memory import MemoryNetwork
-from rocketapp.transport.stream import Listening, join_address, split_address
+from rocketapp.transport.stream import Listening, is_loopback, join_address, split_address
 from rocketapp.transport.tcp import listen_tcp
 
 MAX_FRAME_BYTES = 16_777_216
 """Java's limit. A longer frame ends its connection."""
 MOST_DESCRIPTORS = 65_536
+MOST_MEMORY_BYTES = 1 << 30
+"""What a broker in memory holds. Like a disk of this size, it loses the oldest messages before it is full."""
 RESERVED_DESCRIPTORS = 256
 """Descriptors that connections leave to the store and to the program around it."""
 
@@ -51,6 +54,9 @@ class EmbeddedBroker:
         pace: Pace = USUAL_PACE,
     ) -> None:
         """`memory`: keep the store in memory. `files`: use these instead of the directory (tests with faults)."""
+        if memory:  # segments so small that old ones can leave, which is looked at each second
+            segment_bytes = min(config.segment_bytes, MOST_MEMORY_BYTES // 16)
+            config = dataclasses.replace(config, segment_bytes=segment_bytes, clean_interval=1.0)
         self._config, self._clock, self._random, self._observe = config, clock, random, observe
         self._memory, self._files, self._pace = memory, files, pace
         if memory:
@@ -71,7 +77,7 @@ class EmbeddedBroker:
         """
         if self._broker is not None:
             raise RuntimeError("this broker is started already: make a new one")
-        files = self._files or (MemoryFiles() if self._memory else DirectoryFiles(self._config.dir))
+        files = self._files or (MemoryFiles(MOST_MEMORY_BYTES) if self._memory else DirectoryFiles(self._config.dir))
         try:
             broker = Broker.open(
                 files=files,
@@ -154,6 +160,12 @@ class EmbeddedBroker:
                 host, port = split_address(self._config.listen)
             except ValueError as error:
                 raise ConfigError("broker.listen", str(error)) from None
+        if not isinstance(listen, MemoryNetwork) and not is_loopback(host):
+            raise ConfigError(
+                "broker.listen",
+                f"other machines reach {host}, and whoever reaches the port may read and write every message, "
+                "because this broker knows no access keys: listen on 127.0.0.1",
+            )
         try:
             if isinstance(listen, MemoryNetwork):
                 return await listen.listen(host, port, listener.accept)

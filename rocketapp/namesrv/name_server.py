@@ -27,11 +27,11 @@ Process = Callable[[Connection, Command], Command]
 
 
 class RouteSource(Protocol):
-    """Knows the brokers and their topics. `local` is the server address to which the client connected."""
+    """Knows the brokers and their topics."""
 
-    def route(self, topic: str, local: str) -> TopicRoute | None: ...
+    def route(self, topic: str) -> TopicRoute | None: ...
 
-    def brokers(self, local: str) -> tuple[BrokerData, ...]: ...
+    def brokers(self) -> tuple[BrokerData, ...]: ...
 
     def topics(self) -> list[str]: ...
 
@@ -62,7 +62,7 @@ class NameServer:
 
     def route(self, connection: Connection, command: Command) -> Command:
         topic = RouteRequest.from_fields(command.fields).topic
-        route = self._source.route(topic, connection.local)
+        route = self._source.route(topic)
         if route is None:
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -75,7 +75,7 @@ class NameServer:
         return Command.response(command, ResponseCode.SUCCESS, body=encode_route(route))
 
     def cluster_info(self, connection: Connection, command: Command) -> Command:
-        body = encode_cluster_info(self._source.brokers(connection.local))
+        body = encode_cluster_info(self._source.brokers())
         return Command.response(command, ResponseCode.SUCCESS, body=body)
 
     def topic_list(self, connection: Connection, command: Command) -> Command:
@@ -88,7 +88,7 @@ class NameServer:
 
     def topics_by_cluster(self, connection: Connection, command: Command) -> Command:
         cluster = read.text(command.fields, "cluster")
-        clusters = {broker.cluster for broker in self._source.brokers(connection.local)}
+        clusters = {broker.cluster for broker in self._source.brokers()}
         topics = self._source.topics() if cluster in clusters else []
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(topics))
 
@@ -100,14 +100,14 @@ class NameServer:
 
     def wipe_write_perm(self, connection: Connection, command: Command) -> Command:
         """From now on routes say that nothing may be written, until `add_write_perm` or a restart."""
-        return self._set_wiped(connection, command, True, "wipeTopicCount")
+        return self._set_wiped(command, True, "wipeTopicCount")
 
     def add_write_perm(self, connection: Connection, command: Command) -> Command:
-        return self._set_wiped(connection, command, False, "addTopicCount")
+        return self._set_wiped(command, False, "addTopicCount")
 
-    def _set_wiped(self, connection: Connection, command: Command, is_wiped: bool, count: str) -> Command:
+    def _set_wiped(self, command: Command, is_wiped: bool, count: str) -> Command:
         name = read.text(command.fields, "brokerName")
-        is_ours = any(broker.broker_name == name for broker in self._source.brokers(connection.local))
+        is_ours = any(broker.broker_name == name for broker in self._source.brokers())
         if is_ours:
             self._is_wiped = is_wiped
         topics = len(self._source.topics()) if is_ours else 0
@@ -115,6 +115,6 @@ class NameServer:
 
     def system_topics(self, connection: Connection, command: Command) -> Command:
         """The names of clusters and brokers, which are system topics."""
-        brokers = self._source.brokers(connection.local)
+        brokers = self._source.brokers()
         names = sorted({name for broker in brokers for name in (broker.cluster, broker.broker_name)})
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(names))

@@ -6,6 +6,7 @@ time, and `pause` tells it that the other end does not keep up.
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from typing import Protocol
 
@@ -104,6 +105,16 @@ def split_address(address: str) -> tuple[str, int]:
     if not colon or not host or not port.isdecimal() or int(port) > 65_535 or any(map(str.isspace, host)):
         raise ValueError(f"{address!r} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def join_address(host: str, port: int) -> str:

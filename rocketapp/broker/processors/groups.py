@@ -150,7 +150,7 @@ class GroupProcessor:
                     ResponseCode.SYSTEM_ERROR, f"groups read more than {MOST_QUEUES_SHOWN} queues: ask for one group"
                 )
             groups.setdefault(group, []).append(self._consumed_of(group, topic))
-        body = encode_broker_consume_stats(core.address_for(connection.local), groups)
+        body = encode_broker_consume_stats(core.address, groups)
         return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
 
     def _consumed_of(self, group: str, topic: str) -> dict[MessageQueue, ConsumedOffset]:

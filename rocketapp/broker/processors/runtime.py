@@ -42,7 +42,7 @@ class RuntimeProcessor:
 
     def config(self, connection: Connection, command: Command) -> Command:
         """The options, and what is fixed here and an option there."""
-        host, _, port = self._core.address_for(connection.local).rpartition(":")
+        host, _, port = self._core.address.rpartition(":")
         shown = {
             **to_java(self._core.config),
             "brokerId": "0",

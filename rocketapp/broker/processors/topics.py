@@ -59,6 +59,7 @@ class TopicProcessor:
         request = UpdateTopicRequest.from_fields(command.fields)
         name = request.config.name
         self._check(request.config)
+        self._check_shrinking(request.config)
         core.put_topic(request.applied_to(core.topics.get(name)))
         return Command.response(command, ResponseCode.SUCCESS, fields={})
 
@@ -72,6 +73,23 @@ class TopicProcessor:
             problem = f"perm {config.perm} is illegal: 2 is write, 4 is read, 6 is both"
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+
+    def _check_shrinking(self, config: TopicConfig) -> None:
+        """Refuse to take away a queue with messages that a group has yet to read: nobody would read them any more."""
+        core, topic = self._core, config.name
+        groups = core.offsets.groups_of(topic)
+        for queue_id in core.store.queue_ids(topic):
+            end = core.store.max_offset(topic, queue_id)
+            if queue_id < config.read_queues or core.store.min_offset(topic, queue_id) >= end:
+                continue
+            behind = sorted(group for group in groups if (core.offsets.committed(group, topic, queue_id) or 0) < end)
+            if behind or not groups:
+                who = f"group {behind[0]} has not read" if behind else "no group has read"
+                raise BrokerError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"queue {queue_id} of topic {topic} holds messages that {who}: lower writeQueueNums first, and "
+                    "readQueueNums when they are read",
+                )
 
     def all_configs(self, connection: Connection, command: Command) -> Command:
         """The whole table in one answer. Paging is not offered."""

@@ -351,10 +351,11 @@ class _OsFile:
 
 
 class MemoryFiles:
-    """A directory in memory. Zeros at the end of a file need no memory."""
+    """A directory in memory, which counts as full at `most_bytes`. Zeros at the end of a file need no memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = 1 << 40) -> None:
         self._contents: dict[str, _Content] = {}
+        self._most_bytes = most_bytes
 
     def __repr__(self) -> str:
         return f"<MemoryFiles {len(self._contents)} files>"
@@ -388,7 +389,7 @@ class MemoryFiles:
         return
 
     def used(self) -> float:
-        return 0.0
+        return sum(len(content.data) for content in self._contents.values()) / self._most_bytes
 
     def place(self, path: str) -> str:
         return f"memory:{path}"
@@ -398,7 +399,7 @@ class MemoryFiles:
 
     def clone(self) -> MemoryFiles:
         """A copy of the files as a kill at this moment would leave them."""
-        other = MemoryFiles()
+        other = MemoryFiles(self._most_bytes)
         other._contents = {path: content.clone() for path, content in self._contents.items()}
         return other
 

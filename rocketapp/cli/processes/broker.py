@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import random
 import socket
@@ -27,6 +26,7 @@ from rocketapp.cli.processes.stop import STOP_TIMEOUT, ProcessStop
 from rocketapp.embedded.running import ServingBroker, find_serving, is_alive, remove_running, write_running
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
+from rocketapp.transport.stream import is_loopback
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
@@ -227,16 +227,6 @@ def parse_listen(listen: str, name: str) -> Address:
             "every process that reaches the port may read and write every message; use 127.0.0.1"
         )
     return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class BrokerKeeper:

@@ -72,6 +72,26 @@ def test_a_topic_that_cannot_be_is_refused(config: TopicConfig) -> None:
 
 
 @in_virtual_time
+async def test_a_queue_is_not_taken_away_with_what_a_group_has_yet_to_read() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        assert await update(client, TopicConfig("orders", 4, 4)) == ResponseCode.SUCCESS
+        await client.send("orders", queue_id=3)
+        assert await update(client, TopicConfig("orders", 2, 2)) == ResponseCode.INVALID_PARAMETER
+        assert await update(client, TopicConfig("orders", 4, 2)) == ResponseCode.SUCCESS
+        for group, offset in (("billing", 1), ("shipping", 0)):
+            commit = CommitRequest(group, "orders", 3, offset)
+            await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit.to_fields())
+        answer = await client.ask(
+            RequestCode.UPDATE_AND_CREATE_TOPIC, UpdateTopicRequest(TopicConfig("orders", 2, 2)).to_fields()
+        )
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert answer.remark.startswith("queue 3 of topic orders holds messages that group shipping has not read")
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("shipping", "orders", 3, 1).to_fields())
+        assert await update(client, TopicConfig("orders", 2, 2)) == ResponseCode.SUCCESS
+
+
+@in_virtual_time
 async def test_a_deleted_topic_begins_anew() -> None:
     async with running() as broker:
         client = await broker.client()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.embedded import embedded
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Event
@@ -24,9 +25,10 @@ from rocketapp.transport.tcp import dial_tcp
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import parse_offset_id
+from rocketapp.wire.requests.offsets import OffsetResponse
 from rocketapp.wire.requests.routes import decode_route
 from rocketapp.wire.requests.send import SendRequest
-from tests.unit.broker.asking import running
+from tests.unit.broker.asking import Running, running
 from tests.unit.scripted import in_virtual_time
 
 
@@ -63,15 +65,36 @@ async def test_one_port_is_name_server_and_broker(tmp_path: Path) -> None:
     assert (tmp_path / "config" / "topics.json").exists()
 
 
-async def test_a_broker_on_every_interface_announces_the_one_it_was_reached_at(tmp_path: Path) -> None:
-    broker = new(tmp_path)
-    address = await broker.start(("0.0.0.0", 0))
-    port = address.rpartition(":")[2]
-    try:
-        answer = await ask(f"127.0.0.1:{port}", Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"}))
-        assert decode_route(answer.body).brokers[0].master == f"127.0.0.1:{port}"
-    finally:
-        await broker.stop()
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])
+async def test_what_other_machines_reach_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(ConfigError, match="knows no access keys: listen on"):
+        await new(tmp_path).start((host, 0))
+
+
+def test_in_memory_it_loses_the_oldest_messages_before_it_takes_more_than_it_may(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(embedded, "MOST_MEMORY_BYTES", 8 << 20)
+
+    @in_virtual_time
+    async def story() -> None:
+        broker = Running()
+        broker.broker = EmbeddedBroker(
+            config=broker.config, clock=broker.clock, random=Random(1), observe=broker.events.append, memory=True
+        )
+        await broker.start()
+        try:
+            client = await broker.client()
+            for _ in range(60):
+                assert (await client.send("orders", bytes(400_000))).code == ResponseCode.SUCCESS
+                await asyncio.sleep(1)
+            place = {"topic": "orders", "queueId": "0"}
+            first = OffsetResponse.from_fields((await client.ask(RequestCode.GET_MIN_OFFSET, place)).fields).offset
+            assert 60 - 20 <= first < 60
+        finally:
+            await broker.broker.stop()
+
+    story()
 
 
 async def test_a_taken_address_says_what_to_do_and_leaves_the_directory_free(tmp_path: Path) -> None:
@@ -213,7 +236,7 @@ def test_nothing_that_anybody_asks_ends_the_server(requests: list[tuple[int, dic
 
 async def test_messages_name_a_host_that_can_be_reached(tmp_path: Path) -> None:
     broker = new(tmp_path)
-    address = await broker.start(("0.0.0.0", 0))
+    address = await broker.start(("127.0.0.1", 0))
     port = int(address.rpartition(":")[2])
     try:
         send = SendRequest("makers", "orders")

@@ -15,13 +15,13 @@ from tests.unit.scripted import in_virtual_time
 class Source:
     """One broker with one topic."""
 
-    def brokers(self, local: str) -> tuple[BrokerData, ...]:
-        return (BrokerData("DefaultCluster", "broker-a", {0: local}),)
+    def brokers(self) -> tuple[BrokerData, ...]:
+        return (BrokerData("DefaultCluster", "broker-a", {0: "10.0.0.1:9876"}),)
 
-    def route(self, topic: str, local: str) -> TopicRoute | None:
+    def route(self, topic: str) -> TopicRoute | None:
         if topic != "orders":
             return None
-        return TopicRoute((QueueData("broker-a", 4, 4, 6),), self.brokers(local))
+        return TopicRoute((QueueData("broker-a", 4, 4, 6),), self.brokers())
 
     def topics(self) -> list[str]:
         return ["orders"]
@@ -29,14 +29,13 @@ class Source:
 
 def ask(code: int, **fields: str) -> Command:
     connection = Connection(serve=None, max_frame_bytes=1024)
-    connection.local = "10.0.0.1:9876"
     answer = RequestDispatch(NameServer(Source()).table()).serve(connection, Command(code, fields))
     assert answer is not None
     return answer
 
 
 @in_virtual_time
-async def test_a_route_names_the_address_at_which_we_were_reached() -> None:
+async def test_a_route_names_the_address_of_the_broker() -> None:
     route = decode_route(ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders").body)
     assert route.queues == (QueueData("broker-a", 4, 4, 6),)
     assert route.brokers[0].master == "10.0.0.1:9876"
@@ -76,7 +75,6 @@ async def test_no_broker_registers_here() -> None:
 @in_virtual_time
 async def test_what_nobody_may_write_says_so_in_its_route_until_they_may_again() -> None:
     connection = Connection(serve=None, max_frame_bytes=1024)
-    connection.local = "10.0.0.1:9876"
     dispatch = RequestDispatch(NameServer(Source()).table())
 
     def told(code: int, **fields: str) -> Command:
