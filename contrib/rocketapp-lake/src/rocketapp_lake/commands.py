@@ -10,7 +10,7 @@ import click
 from rocketapp import RocketAppError
 from rocketapp_lake.operating import NAME, TABLE, URL, compact, rebase
 from rocketapp_lake.records import Commit
-from rocketapp_lake.showing import Shown, database_of, left_over, meant, shown, shown_in_database
+from rocketapp_lake.showing import Shown, is_of_database, left_over, shown, stores_of
 
 
 class Told(click.Group):
@@ -49,13 +49,9 @@ def show(*, table: str, name: str | None, commits: int, url: str | None) -> None
     TABLE is the directory of a Parquet or Delta table, catalog.namespace.table of an Iceberg table, or the name of a
     table of a database.
     """
-    database = database_of(table, url)
-    if database is None:
-        found, staged = shown(table, name), left_over(table)
-    else:
-        found, staged = meant(table, shown_in_database(table, database), name), None
-    for one in found:
+    for one in shown(table, stores_of(table, url), name):
         _show(one, commits)
+    staged = left_over(table) if is_of_database(table, url) is None else None
     if staged is not None:
         click.echo(f"staged and not published: {staged} batches")
 
@@ -68,12 +64,12 @@ KINDS = {
 
 def _show(sink: Shown, commits: int) -> None:
     if not sink.commits:
-        click.echo(f"{sink.name}: commit {sink.sequence}, older than the log of the table")
+        click.echo(f"{sink.name}: commit {sink.head.sequence}, older than the log of the table")
     else:
         newest, first = sink.commits[-1], sink.commits[0].sequence
         rows, since = sum(commit.rows for commit in sink.commits), "" if first == 1 else f" since commit {first}"
-        click.echo(f"{sink.name}: commit {sink.sequence} at {_time(newest)}, {rows} rows{since}")
-    for lane, position in sorted(sink.vector.items()):
+        click.echo(f"{sink.name}: commit {sink.head.sequence} at {_time(newest)}, {rows} rows{since}")
+    for lane, position in sorted(sink.head.vector.items()):
         click.echo(f"  {lane}  next #{position}")
     for commit in sink.commits[-commits:] if commits else ():
         if commit.kind != "append":

@@ -161,6 +161,20 @@ class IcebergStore:
         with table.update_schema() as update:
             update.union_by_name(_plain(column for column in columns if column.name not in names))
 
+    def commits(self) -> Iterator[Commit]:
+        """Of all sinks of the table, those of each with the newest first, as far as snapshots have not expired.
+
+        Raises ValueError for a table that is not there.
+        """
+        try:
+            table = self._catalog.load_table(self.name)
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise ValueError(str(error)) from None
+        kept = list(commits_of(table))
+        there = {(one.sink, one.sequence) for one in kept}
+        yield from (one for one in newest_of(table).values() if (one.sink, one.sequence) not in there)
+        yield from kept
+
     # Inside.
 
     @cached_property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,34 +10,15 @@ import click
 from rocketapp_lake.formats import BUILT_IN
 from rocketapp_lake.lanes import Lane
 from rocketapp_lake.options import TARGET_FILE_SIZE
-from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.rebasing import lane_from
 from rocketapp_lake.rebasing import rebase as set_positions
-from rocketapp_lake.showing import database_of, is_delta, is_iceberg, meant, shown, shown_in_database
-from rocketapp_lake.store import Compacts, Store
+from rocketapp_lake.showing import is_delta, is_iceberg, shown, stores_of
+from rocketapp_lake.store import Compacts
 
 MIB = 1024 * 1024
 TABLE = click.argument("table")
 URL = click.option("--url", help="The database of the table; without it, that of ROCKETAPP_LAKE__DATABASE.")
 NAME = click.option("--name", default=None, help="One sink; without it, all sinks of the table.")
-
-
-def names_of(table: str, name: str | None) -> list[str]:
-    """The names of the sinks that are meant. Raises UsageError when the table has none, or not this one."""
-    return [one.name for one in shown(table, name)]
-
-
-def store_of(table: str, sink: str) -> Store:
-    """The store of a sink, to be looked after. It takes a table that was set back as it is."""
-    if is_iceberg(table):
-        from rocketapp_lake.iceberg import IcebergStore, catalog_of
-
-        return IcebergStore(*catalog_of(table), sink, is_set_back=True)
-    if not is_delta(table):
-        return ParquetStore(table, sink, write=_never)
-    from rocketapp_lake.delta import DeltaStore
-
-    return DeltaStore(table, sink, is_set_back=True)
 
 
 @click.command()
@@ -56,8 +36,9 @@ def compact(table: str, name: str | None, target_file_size: int) -> None:
     if not is_iceberg(table) and not is_delta(table) and not Path(table).is_dir():
         of_database = BUILT_IN["sql"].compaction
         raise click.UsageError(f"{table} is not a directory; if it is a table of a database, {of_database}")
-    for one in names_of(table, name):
-        store = store_of(table, one)
+    open_store = stores_of(table)
+    for one in (sink.name for sink in shown(table, open_store, name)):
+        store = open_store(table, one)
         if not isinstance(store, Compacts):
             format = "iceberg" if is_iceberg(table) else "parquet"
             raise click.UsageError(f"{table} has format={format!r}: {BUILT_IN[format].compaction}")
@@ -86,25 +67,8 @@ def rebase(*, table: str, name: str | None, positions: tuple[str, ...], dry_run:
 
     Set back, messages are stored again; set forward, those between are left out. Running apps notice it.
     """
-    to = _positions(positions)
-    database = database_of(table, url)
-    if database is None:
-        _rebase(table, names_of(table, name), store_of, to, dry_run=dry_run)
-        return
-    from rocketapp_lake.sql import SqlStore
-
-    names = [one.name for one in meant(table, shown_in_database(table, database), name)]
-    _rebase(table, names, lambda path, sink: SqlStore(path, sink, database), to, dry_run=dry_run)
-
-
-def _rebase(
-    table: str,
-    names: Sequence[str],
-    open_store: Callable[[str, str], Store],
-    to: Mapping[Lane, int],
-    *,
-    dry_run: bool,
-) -> None:
+    to, open_store = _positions(positions), stores_of(table, url)
+    names = [one.name for one in shown(table, open_store, name)]
     if len(names) > 1:
         raise click.UsageError(f"{table} has several sinks: say --name with one of {', '.join(names)}")
     (sink,), now = names, datetime.now(UTC).timestamp()
@@ -139,7 +103,3 @@ def _positions(given: tuple[str, ...]) -> dict[Lane, int]:
             raise click.BadParameter(why, param_hint="--to")
         found[lane] = number
     return found
-
-
-def _never(rows: object, directory: Path) -> None:
-    raise AssertionError(f"{directory}: the commands write nothing of their own")

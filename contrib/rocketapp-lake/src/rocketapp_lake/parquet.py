@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.parquet_log import LOG, ParquetLog, read
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 class ParquetStore:
     """One sink in one directory (rocketapp_lake.store.Store)."""
 
-    def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write) -> None:
+    def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write | None = None) -> None:
+        """`write`: what writes files; without it the store takes no rows, and completes nothing before it commits."""
         # A program may go to another folder meanwhile.
         self.path, self.sink = Path(path).absolute(), sink
         self._log = ParquetLog(self.path, sink)
@@ -52,7 +54,8 @@ class ParquetStore:
         entry = self._log.entry(newest)
         if entry is None:
             raise SinkError(f"{self._log.path}: commit {newest} has vanished: is the log being removed?")
-        self._complete_to(newest, entry)
+        if self._staging.write is not None:
+            self._complete_to(newest, entry)
         return Head.of(decode(entry))
 
     def check(self, rows: pa.Table) -> None:
@@ -91,6 +94,11 @@ class ParquetStore:
             entry = read(file)
             if entry is not None:
                 yield decode(entry)
+
+    def commits(self) -> Iterator[Commit]:
+        """Of all sinks of the directory, those of each with the newest first. It reads alone."""
+        for directory in sorted((self.path / LOG).iterdir()) if (self.path / LOG).is_dir() else ():
+            yield from reversed(list(self.log_of(self.path, unquote(directory.name))))
 
     # Inside.
 

@@ -106,6 +106,10 @@ class SqlStore:
                     raise SinkError(f"{table}: column {field.name} is {has!r} there, and {field.type} in the rows")
             self._tables.clear()
 
+    def commits(self) -> Iterator[Commit]:
+        """Of all sinks of the table, those of each with the newest first, as far as it keeps them."""
+        return iter(self._commits(None, of_all=True))
+
     # Inside.
 
     def _add_column(self, connection: sa.Connection, table: sa.Table, column: sa.Column[Any]) -> None:
@@ -139,13 +143,14 @@ class SqlStore:
             self._database.create(self._log)
             self._has_log = True
 
-    def _commits(self, most: int, *which: sa.ColumnElement[bool]) -> list[Commit]:
-        """The newest ones, the newest first."""
+    def _commits(self, most: int | None, *which: sa.ColumnElement[bool], of_all: bool = False) -> list[Commit]:
+        """The newest ones of this sink, or of all sinks of the table, the newest first."""
         with self._told(), self._database.connected() as connection:
             self._has_log = self._has_log or sa.inspect(connection).has_table(COMMITS, self._schema or None)
             if not self._has_log:
                 return []
-            asked = sa.select(self._log.c.entry).where(self._ours, *which).order_by(self._log.c.sequence.desc())
+            whose = self._log.c.table_name == self._name if of_all else self._ours
+            asked = sa.select(self._log.c.entry).where(whose, *which).order_by(self._log.c.sequence.desc())
             return [decode(json.loads(text)) for (text,) in connection.execute(asked.limit(most))]
 
     def _found(self, connection: sa.Connection, name: str) -> sa.Table | None:
@@ -189,21 +194,6 @@ class SqlStore:
         except self._database.errors as error:
             self._tables.clear()  # the table may have changed
             raise DatabaseError(f"{self._database.place}: {self._database.said(error)}") from None
-
-    # For operators.
-
-    def sinks(self) -> list[str]:
-        """The names of all sinks of this table."""
-        with self._told(), self._database.connected() as connection:
-            if not sa.inspect(connection).has_table(COMMITS, self._schema or None):
-                return []
-            name = self._log.c.sink
-            asked = sa.select(name).where(self._log.c.table_name == self._name).distinct().order_by(name)
-            return list(connection.scalars(asked))
-
-    def log(self) -> list[Commit]:
-        """The commits of this sink that the table keeps, oldest first."""
-        return self._commits(KEPT)[::-1]
 
 
 def _log_in(schema: str | None) -> sa.Table:

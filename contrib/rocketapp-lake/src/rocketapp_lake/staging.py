@@ -26,7 +26,7 @@ STAGING, OUT = "_rmq_staging", "out"
 class Staging:
     """Of one table, on a local or network file system."""
 
-    def __init__(self, table: Path, write: Write) -> None:
+    def __init__(self, table: Path, write: Write | None) -> None:
         self.path, self.write = table / STAGING, write
 
     def __repr__(self) -> str:
@@ -38,6 +38,7 @@ class Staging:
         shutil.rmtree(directory, ignore_errors=True)
         make(directory)
         try:
+            assert self.write is not None
             self.write(rows, directory / OUT)
             files = sorted((directory / OUT).rglob("*.parquet"))
             # What wrote the files may have lost some of them, or have written some twice.

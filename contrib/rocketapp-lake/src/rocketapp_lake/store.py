@@ -6,6 +6,7 @@ A store is one object for one sink in one table. Its calls block and come from w
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -39,6 +40,14 @@ class Store(Protocol):
 
     def who_committed(self, sequence: int) -> str | None:
         """The batch that has this number, or None; True to what `load` would say."""
+        ...
+
+
+class Kept(Store, Protocol):
+    """A store whose table can be looked after by `rocketapp sink`."""
+
+    def commits(self) -> Iterator[Commit]:
+        """Of all sinks of the table, those of each with the newest first, as far as it keeps them. It reads alone."""
         ...
 
 

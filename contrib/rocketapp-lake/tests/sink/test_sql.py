@@ -164,7 +164,7 @@ def test_old_commits_are_forgotten_and_the_newest_one_stays(table: Shop, monkeyp
     store = table.store()
     for number in range(6):
         put(store, f"batch {number}", number)
-    assert [commit.sequence for commit in store.log()] == [4, 5, 6]
+    assert [commit.sequence for commit in store.commits()] == [6, 5, 4]
     assert (store.load().sequence, store.who_committed(6), store.who_committed(1)) == (6, "batch 5", None)
 
 
@@ -172,7 +172,7 @@ def test_commits_of_many_queues_are_kept_whole(table: Shop) -> None:
     lanes = {LANE._replace(queue=n, broker=f"broker-{'x' * 50}-{n}"): Span(0, n + 1) for n in range(90)}
     table.store().commit(commit_of(Head(), "a", lanes), None)
     assert dict(table.store().load().vector) == {lane: span.end for lane, span in lanes.items()}
-    assert table.store().log()[0].spans == lanes
+    assert next(table.store().commits()).spans == lanes
 
 
 # What the database refuses.
