@@ -105,7 +105,7 @@ class Broker:
         pace: Pace,
     ) -> None:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
-        self._pace = pace
+        self._pace, self._files = pace, files
         self._flusher = Flusher(core.store, in_thread=in_thread)
         run = self._flusher.run
         self._indexing = Indexing(
@@ -189,7 +189,7 @@ class Broker:
             **RecallProcessor(core).table(),
             **ReplyProcessor(core).table(),
             **LockProcessor(core).table(),
-            **TopicProcessor(core, self._topic_gone).table(),
+            **TopicProcessor(core, self._topic_gone, self._delete_stored).table(),
             **GroupProcessor(core).table(),
             **RuntimeProcessor(core, self._loop.time()).table(),
         }
@@ -383,6 +383,24 @@ class Broker:
     def _arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
         self._pulls.arrived(topic, queue_id, end_offset, tags_code)
         self._held_pops.arrived(topic, queue_id, tags_code)
+
+    def _delete_stored(self, topics: list[str], done: Callable[[StoreError | None], None]) -> None:
+        doomed = self._core.store.begin_delete(topics)  # from now on nothing of these topics is stored
+
+        async def delete() -> None:
+            problem: StoreError | None = None
+            try:
+                await self._flusher.end_delete(doomed, self._files.remove)
+            except StoreError as error:
+                problem = error
+            except OSError as error:
+                problem = StoreError(str(error))
+            done(problem)
+
+        if doomed:
+            self._tasks.start(delete(), f"broker deletes {len(topics)} topics")
+        else:
+            done(None)
 
     def _topic_gone(self, topic: str) -> None:
         self._pulls.topic_gone(topic)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rocketapp.broker.request_dispatch import Process, not_stored
 from rocketapp.broker.store.flush import Flush
+from rocketapp.broker.store.rebuild import Queues
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
 from rocketapp.transport.connection import Connection
@@ -60,6 +61,23 @@ class Flusher:
         end = self._store.end_position
         await self._flush_to(end)
         return self._store.durable_position >= end
+
+    async def end_delete(self, doomed: Queues, remove: Callable[[str], None]) -> None:
+        """Delete what the store has forgotten. The event loop waits for no disk. Raises StoreError: it stays."""
+        store = self._store
+        async with self._flushing:
+            store.distrust_hint()
+            await self._finish(store.begin_flush(everything=True))
+            paths = store.end_delete(doomed)
+
+        def remove_all() -> None:
+            for path in paths:
+                remove(path)
+
+        try:
+            await self.run(remove_all)
+        finally:
+            store.deleted(doomed)
 
     def holding(self, table: Mapping[int, Process]) -> dict[int, Process]:
         """The same processors, whose replies wait until what they appended is durable."""

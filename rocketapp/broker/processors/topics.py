@@ -12,9 +12,9 @@ from collections.abc import Callable
 import msgspec
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.request_dispatch import Process
+from rocketapp.broker.request_dispatch import Process, not_stored
 from rocketapp.broker.topics import MOST_QUEUES
-from rocketapp.errors import BrokerError
+from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import topic_problem
 from rocketapp.transport.connection import Connection
@@ -34,12 +34,15 @@ from rocketapp.wire.requests.statistics import TopicOffset, encode_topic_stats
 
 _PERMS = range(8)
 
+DeleteStored = Callable[[list[str], Callable[[StoreError | None], None]], None]
+"""Deletes what is stored of topics. The second argument is called when that is done, or with the error."""
+
 
 class TopicProcessor:
     """Creates, changes, deletes and describes topics."""
 
-    def __init__(self, core: Core, topic_gone: Callable[[str], None]) -> None:
-        self._core, self._topic_gone = core, topic_gone
+    def __init__(self, core: Core, topic_gone: Callable[[str], None], delete_stored: DeleteStored) -> None:
+        self._core, self._topic_gone, self._delete_stored = core, topic_gone, delete_stored
 
     def table(self) -> dict[int, Process]:
         return {
@@ -107,12 +110,13 @@ class TopicProcessor:
             offsets[queue] = TopicOffset(max(first, 0), end, stored_ms or 0)
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_stats(offsets))
 
-    def delete(self, connection: Connection, command: Command) -> Command:
-        """Delete a topic, and what groups have popped of it and not acknowledged."""
+    def delete(self, connection: Connection, command: Command) -> None:
+        """Delete a topic, and what groups have popped of it and not acknowledged. Answered when it is gone."""
         core = self._core
         name = TopicRequest.from_fields(command.fields).topic
         if core.topics.is_system(name):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        doomed = []
         if core.topics.get(name) is not None:
             retries = [pop_retry_topic(group, name, OF_RETRY) for group in core.offsets.groups_of(name)]
             doomed = [name, *(retry for retry in retries if core.topics.get(retry) is not None)]
@@ -121,9 +125,7 @@ class TopicProcessor:
                     core.topics.delete(each)
             for each in doomed:
                 core.offsets.delete_topic(each)
-                core.store.delete_topic(each)
-                self._topic_gone(each)
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+        self._delete(connection, command, doomed)
 
     def groups_of(self, connection: Connection, command: Command) -> Command:
         """Groups that subscribe to the topic or have committed an offset in it."""
@@ -139,13 +141,20 @@ class TopicProcessor:
         """Queues whose messages are gone are found and removed at each start."""
         return Command.response(command, ResponseCode.SUCCESS, fields={})
 
-    def clean_unused(self, connection: Connection, command: Command) -> Command:
+    def clean_unused(self, connection: Connection, command: Command) -> None:
         """Delete the queues of topics that have no configuration any more."""
-        core = self._core
-        for topic in sorted(core.store.topics()):
-            if core.topics.get(topic) is None and not core.topics.is_system(topic):
-                core.store.delete_topic(topic)
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+        topics = self._core.topics
+        unused = [name for name in self._core.store.topics() if topics.get(name) is None and not topics.is_system(name)]
+        self._delete(connection, command, sorted(unused))
+
+    def _delete(self, connection: Connection, command: Command, topics: list[str]) -> None:
+        def answer(error: StoreError | None) -> None:
+            for topic in topics if error is None else ():
+                self._topic_gone(topic)
+            done = Command.response(command, ResponseCode.SUCCESS, fields={})
+            connection.reply(done if error is None else not_stored(command, error))
+
+        self._delete_stored(topics, answer)
 
     def config(self, connection: Connection, command: Command) -> Command:
         topic = self._core.known_topic(read.text(command.fields, "topic"))

@@ -272,12 +272,18 @@ class ConsumeQueue:
         self._first_file = max(keep, self._first_file)
         return paths
 
+    def forget(self) -> list[str]:
+        """Nothing reads or writes this queue any more: return its files and its directory, to be removed."""
+        self._opened.unwritten.pop(self, None)
+        paths = [f"{self._directory}/{name}" for name in self._opened.files.names(self._directory)]
+        for path in paths:
+            self._opened.forget(path)
+        return [*paths, self._directory]
+
     def remove(self) -> None:
         """Delete the files of this queue."""
-        self._opened.unwritten.pop(self, None)
-        for name in self._opened.files.names(self._directory):
-            self._opened.remove(f"{self._directory}/{name}")
-        self._opened.files.remove(self._directory)
+        for path in self.forget():
+            self._opened.files.remove(path)
 
     def _names(self) -> list[str]:
         return [name for name in self._opened.files.names(self._directory) if len(name) == 20 and name.isdigit()]

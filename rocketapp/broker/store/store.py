@@ -96,6 +96,7 @@ class MessageStore:
         )
         self._queues: Queues = found.queues
         self._last_record, self._last_ms = found.last_record, found.last_ms
+        self._deleting: set[str] = set()
         self._flush: Flush | None = None
         self._round: _Round | None = None
         self._flushes = 0
@@ -198,6 +199,8 @@ class MessageStore:
         queue = self._queues.get((record.topic, record.queue_id))
         if queue is None:
             problem = topic_problem(record.topic)
+            if record.topic in self._deleting:
+                problem = f"topic {record.topic} is being deleted"
             if problem is not None or record.queue_id < 0:
                 raise StoreError(problem or f"queue id {record.queue_id} is negative")
             queue = self._queues[record.topic, record.queue_id] = ConsumeQueue(
@@ -499,17 +502,43 @@ class MessageStore:
         """Let the log begin at this segment, and return the files before it."""
         return self._log.begin_at(position)
 
+    # Deleting topics
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic's queues. A new topic of that name begins at offset 0. StoreError: it was not deleted."""
-        doomed = {key: queue for key, queue in self._queues.items() if key[0] == topic}
+        doomed = self.begin_delete([topic])
+        self.distrust_hint()
+        self.flush()
+        for path in self.end_delete(doomed):
+            self._files.remove(path)
+        self.deleted(doomed)
+
+    def begin_delete(self, topics: Sequence[str]) -> Queues:
+        """Forget the queues of these topics. `distrust_hint`, a flush of everything and `end_delete` follow.
+
+        The hint must not name queues that are deleted, so it is written without them before their files go. Until
+        `deleted` is called no message of these topics is taken, because a new queue has the same files.
+        """
+        doomed = {key: queue for key, queue in self._queues.items() if key[0] in topics}
         for key in doomed:
             del self._queues[key]
-        # The hint must not name deleted queues, so it is written without them first.
+        self._deleting.update(topic for topic, _ in doomed)
+        return doomed
+
+    def distrust_hint(self) -> None:
+        """Let the next flush of everything write the hint, whatever it says now. No other flush may be under way."""
         self._hinted_end = -1
-        self.flush()
-        if self._hinted_end != self._log.end:
+
+    def end_delete(self, doomed: Queues) -> list[str]:
+        """The files and directories that are to be removed, in any thread. StoreError: the topics stay."""
+        if self._hinted_end < 0:
             self._queues.update(doomed)
-            raise StoreError(f"topic {topic} is not deleted: {self._problem or 'the disk refuses the recovery hint'}")
-        for queue in doomed.values():
-            queue.remove()
-        self._files.remove(f"{DIRECTORY}/{topic}")
+            self.deleted(doomed)
+            topics = ", ".join(sorted({topic for topic, _ in doomed}))
+            raise StoreError(f"topic {topics} is not deleted: {self._problem or 'the disk refuses the recovery hint'}")
+        paths = [path for queue in doomed.values() for path in queue.forget()]
+        return paths + [f"{DIRECTORY}/{topic}" for topic in dict.fromkeys(topic for topic, _ in doomed)]
+
+    def deleted(self, doomed: Queues) -> None:
+        """Their files are gone, or they stay: these topics take messages again."""
+        self._deleting.difference_update(topic for topic, _ in doomed)

@@ -226,6 +226,32 @@ def test_a_topic_stays_if_the_disk_does_not_let_it_go() -> None:
     assert bodies(open_store(disk.killed())) == []
 
 
+def test_a_topic_that_is_being_deleted_takes_no_message_and_no_older_flush_brings_it_back() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    for topic in ("T", "U"):
+        store.append(record(b"old", topic=topic))
+    older = store.begin_flush(everything=True)
+    assert older is not None
+    doomed = store.begin_delete(["T"])
+    assert bodies(store) == []
+    with pytest.raises(StoreError, match="being deleted"):
+        store.append(record())
+    store.append(record(b"meanwhile", topic="U"))
+    older.run()
+    store.end_flush(older)
+    store.distrust_hint()
+    store.flush()
+    for path in store.end_delete(doomed):
+        files.remove(path)
+    assert bodies(open_store(files.clone())) == []
+    store.deleted(doomed)
+    assert store.append(record(b"new")).queue_offset == 0
+    again = open_store(files)
+    assert bodies(again) == [b"new"]
+    assert bodies(again, "U") == [b"old", b"meanwhile"]
+
+
 def test_entries_do_not_pile_up_in_memory() -> None:
     files = MemoryFiles()
     store = open_store(files, segment_bytes=1 << 30)
