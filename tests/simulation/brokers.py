@@ -21,6 +21,7 @@ from rocketapp.consumer.retry.attempts import SHIFT
 from rocketapp.embedded.embedded import MAX_FRAME_BYTES, EmbeddedBroker
 from rocketapp.model.names import dlq_topic, retry_topic
 from rocketapp.model.route import BrokerData, TopicRoute
+from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.connection import Connection, Listener
@@ -228,10 +229,10 @@ class _Watched(EmbeddedBroker):
         self._threads = threads
         self.hearers: list[Callable[[Command], Command | None]] = []
 
-    def _new_listener(self, broker: Engine) -> Listener:  # type: ignore[override]
+    def _new_listener(self, broker: Engine, texts: KvConfig) -> Listener:  # type: ignore[override]
         self.engine, self.core = broker, broker._core
         table = {code: self._in_thread(code, process) for code, process in broker.table().items()}
-        dispatch = RequestDispatch(table, NameServer(broker).table())
+        dispatch = RequestDispatch(table, NameServer(broker).table(), texts.table())
 
         def serve(connection: Connection, command: Command) -> Command | None:
             for hear in self.hearers:
