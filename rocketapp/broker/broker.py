@@ -118,7 +118,7 @@ class Broker:
         self._loop = loop
         self._pulls = PullProcessor(core, HeldPulls(), loop)
         self._pops, self._held_pops = pops, PopProcessor(core, pops, loop, self._handed_out)
-        self._clients = ClientProcessor(core)
+        self._clients = ClientProcessor(core, observe)
         self._transactions = TransactionProcessor(core)
         self._tasks = Tasks(observe)
         self.facts: BrokerFacts = BrokerFacts(core, loop.time())

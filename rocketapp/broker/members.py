@@ -11,12 +11,17 @@ rebalance.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Hashable, Iterable, Iterator, KeysView
-from dataclasses import dataclass
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, KeysView, Mapping
+from dataclasses import dataclass, field
 
 from rocketapp.broker.filtering import Filter, filter_of
+from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire.requests.clients import BROADCASTING, ConsumerData
+
+_MOST_COMPARED, _LONGEST_SHOWN = 64, 200
+"""Members whose subscriptions are compared, and characters of an expression that are shown."""
 
 
 @dataclass(slots=True)
@@ -29,6 +34,8 @@ class GroupMember:
     address: str
     heard: float
     """Monotonic time of its last heartbeat."""
+    subscribes: Mapping[str, str] = field(default_factory=dict)
+    """Topic -> expression, as its last heartbeat said."""
 
 
 class ConsumerGroup:
@@ -40,6 +47,8 @@ class ConsumerGroup:
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.filters: dict[str, Filter] = {}
         """Of each topic whose expression is legal."""
+        self.difference: str = ""
+        """How members subscribe differently, which loses messages; empty when they do not."""
         self.consume_type = self.message_model = self.consume_from = ""
 
     def __repr__(self) -> str:
@@ -65,6 +74,21 @@ class ConsumerGroup:
                     self.filters[topic] = filter_of(subscription)
         return topics_changed
 
+    def compare(self) -> None:
+        """Look whether the members subscribe alike."""
+        members = list(itertools.islice(self.members.values(), _MOST_COMPARED))
+        first = members[0]
+        other = next((member for member in members if member.subscribes != first.subscribes), None)
+        if other is None:
+            self.difference = ""
+            return
+        said = first.subscribes.items() ^ other.subscribes.items()
+        topic = min(topic for topic, _ in said)
+        self.difference = f"its members subscribe to {topic} differently: " + ", ".join(
+            f"{member.client_id} to {member.subscribes.get(topic, 'nothing of it')[:_LONGEST_SHOWN]}"
+            for member in (first, other)
+        )
+
 
 class Consumers:
     """All consumer groups that have members."""
@@ -89,6 +113,11 @@ class Consumers:
             group = self._groups[data.group] = ConsumerGroup(data.group)
         known = group.members.get(channel)
         group.members[channel] = member
+        member.subscribes = {
+            each.topic: each.expression for each in data.subscriptions if not is_retry_topic(each.topic)
+        }
+        if known is None or known.subscribes != member.subscribes:
+            group.compare()
         self._groups_of.setdefault(channel, set()).add(data.group)
         group.consume_type, group.message_model = data.consume_type, data.message_model
         group.consume_from = data.consume_from
@@ -106,6 +135,8 @@ class Consumers:
             del self._groups_of[channel]
         if not known.members:
             del self._groups[group]
+        elif known.difference:
+            known.compare()
         return True
 
     def close(self, channel: Hashable) -> list[str]:

@@ -13,6 +13,7 @@ from rocketapp.broker.filtering import filter_of
 from rocketapp.broker.members import GroupMember
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
+from rocketapp.model.event import Observe, SubscriptionsDiffer
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import lenient_json
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -34,8 +35,8 @@ the loop, and each new group creates a topic. A process usually has a few groups
 class ClientProcessor:
     """Keeps the members of groups and notifies them of changes."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, core: Core, observe: Observe) -> None:
+        self._core, self._observe = core, observe
 
     def table(self) -> dict[int, Process]:
         return {
@@ -55,13 +56,22 @@ class ClientProcessor:
             for config in configs:
                 core.ensure_retry_topic(config)
         now = core.monotonic()
-        for group in heartbeat.producers:
-            core.producers.register(connection, self._member(connection, command, heartbeat.client_id, now), group)
+        for name in heartbeat.producers:
+            core.producers.register(connection, self._member(connection, command, heartbeat.client_id, now), name)
         for data, config in zip(heartbeat.consumers, configs, strict=True):
             member = self._member(connection, command, heartbeat.client_id, now)
+            group = core.consumers.group(data.group)
+            before = group.difference if group is not None else ""
             if core.consumers.register(connection, member, data) and config.notify_enable:
                 self._notify(data.group)
+            self._tell_difference(data.group, before)
         return Command.response(command, ResponseCode.SUCCESS, fields={})
+
+    def _tell_difference(self, name: str, before: str) -> None:
+        group = self._core.consumers.group(name)
+        # In a broadcast group each member gets what it subscribes to.
+        if group is not None and not group.is_broadcasting and group.difference not in ("", before):
+            self._observe(SubscriptionsDiffer(name, group.difference))
 
     def unregister(self, connection: Connection, command: Command) -> Command:
         core = self._core

@@ -8,6 +8,7 @@ import pytest
 
 from rocketapp.broker.processors.clients import MOST_GROUPS
 from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.model.event import SubscriptionsDiffer
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat, decode_members
 from tests.unit.broker.asking import Client, running
@@ -245,3 +246,25 @@ async def test_a_new_topic_is_told_once_to_each_group_that_waits_for_it_and_to_n
             await other.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**update, "defaultTopic": "TBW102"})
         told = [client.told(CHANGED) for client in (waiting, twice, other)]
         assert [after - first for after, first in zip(told, before, strict=True)] == [2, 1, 1]
+
+
+@in_virtual_time
+async def test_members_that_subscribe_differently_are_told_of_once_and_again_when_it_changes() -> None:
+    async with running() as broker:
+        first, second = await broker.client("one"), await broker.client("two")
+
+        def told() -> list[str]:
+            return [event.problem for event in broker.events if isinstance(event, SubscriptionsDiffer)]
+
+        await first.heartbeat("billing", "orders", tags="paid")
+        await second.heartbeat("billing", "orders", tags="paid")
+        assert told() == []
+        for _ in range(3):
+            await second.heartbeat("billing", "orders", tags="open", version=2)
+        assert told() == ["its members subscribe to orders differently: one to paid, two to open"]
+        await second.heartbeat("billing", version=3)
+        assert told()[1:] == ["its members subscribe to orders differently: one to paid, two to nothing of it"]
+        await first.heartbeat("billing", version=3)
+        await first.heartbeat("billing", "orders", tags="paid", version=4)
+        assert len(told()) == 3
+        await second.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "two", "consumerGroup": "billing"})

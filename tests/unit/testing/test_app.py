@@ -484,18 +484,3 @@ def test_a_filter_by_sql_decides_what_a_handler_gets() -> None:
         t.publish("orders", "open", tag="open", properties={"amount": "7"})
         t.settle()
         assert sorted(one.message.text() for one in t.handled) == ["100", "6"]
-
-
-def test_a_timer_comes_to_the_second() -> None:
-    app = shop()
-
-    @app.subscribe("orders")
-    async def settle(message: Message) -> str:
-        return message.text()
-
-    with TestApp(app) as t:
-        t.publish("orders", "later", delay=47)
-        t.advance(46.9)
-        assert t.handled == []
-        t.advance(1.2)
-        assert [one.message.text() for one in t.handled] == ["later"]
