@@ -202,6 +202,18 @@ def test_a_java_member_and_ours_share_one_queue(stories: Stories, tmp_path: Path
     app.stop()
 
 
+def test_a_java_member_that_was_told_so_by_an_operator_pops_and_gets_what_failed_again(stories: Stories) -> None:
+    topic, group, java = f"{stories.topic}-java", f"{stories.group}-java", stories.java
+    java.create_topic(topic, 2)
+    java.admin("updateSubGroup", "-c", "DefaultCluster", "-g", group)
+    java.admin("setConsumeMode", "-c", "DefaultCluster", "-t", topic, "-g", group, "-m", "POP", "-q", "0")
+    member = java.consume(topic, group, server_rebalance=True, fail_first=1)
+    java.send(topic, "a", "b")
+    seen = wait_until(lambda: found if len(found := member.poll()) >= 4 else None, within=60, what="retries")
+    assert sorted((one["body"].decode(), one["attempt"]) for one in seen) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    member.stop()
+
+
 HIDDEN = 15
 """Seconds for which what is popped before a hand-over is hidden."""
 
@@ -274,8 +286,7 @@ def test_a_directory_that_changes_hands_hands_out_again_exactly_what_was_not_ack
     # Most of it is waiting, for brokers to start and for times to be over: both endings wait at once.
     with ThreadPoolExecutor(2) as both:
         moves = [both.submit(_move, peer, tmp_path / ending) for ending in ("stopped", "killed")]
-    for move in moves:
-        move.result()
+    assert [move.result() for move in moves] == [(["e", "f"], ["e", "h"])] * 2
 
 
 def _wait_until_offsets_are_written(store: Path, end: int) -> None:
@@ -291,7 +302,8 @@ def _wait_until_offsets_are_written(store: Path, end: int) -> None:
     wait_until(is_written, within=15, what="offsets are on disk")
 
 
-def _move(peer: Peer, directory: Path) -> None:
+def _move(peer: Peer, directory: Path) -> tuple[list[str], list[str]]:
+    """There and back; returns what each of the two brokers hands out that gets the directory."""
     embedded = Embedded(directory / "embedded")
     member = Popping(embedded.broker_address, "handed")
     try:
@@ -307,25 +319,27 @@ def _move(peer: Peer, directory: Path) -> None:
             _wait_until_offsets_are_written(embedded.store, 5)
             embedded.kill_broker()
         embedded.stop()
-        _at_apache(peer, directory, member)
+        at_apache = _at_apache(peer, directory, member)
         embedded.start_again()
         member.goes_on(embedded.broker_address)
-        assert member.pop_until("e", "h") == ["e", "h"]
+        back_here = member.pop_until("e", "h")
         assert (member.attempts["e"], member.attempts["h"]) == (3, 2)
+        return at_apache, back_here
     finally:
         member.close()
         embedded.stop()
 
 
-def _at_apache(peer: Peer, directory: Path, member: Popping) -> None:
+def _at_apache(peer: Peer, directory: Path, member: Popping) -> list[str]:
     apache = Apache(directory / "apache", store=directory / "embedded" / "data", options=toolchain.BRIEF)
     try:
         member.goes_on(apache.broker_address)
         member.ack("d")
-        assert member.pop_until("e", "f", done="f") == ["e", "f"]
+        found = member.pop_until("e", "f", done="f")
         assert member.attempts["e"] == 2
         JavaClient(peer, apache.name_server).send("handed", *"gh")
         member.pop_until("g", "h", done="g")
         _wait_until_offsets_are_written(directory / "embedded" / "data", 8)
+        return found
     finally:
         apache.stop()
