@@ -349,8 +349,8 @@ def _messages(desk: BrokerDesk, query: Query) -> Iterator[str]:
     yield f'<label>Topic <input name="topic" value="{escape(topic)}"></label>'
     yield f'<label>Messages <select name="by">{chosen}</select></label>'
     yield f'<label>Key, id or time (UTC) <input name="value" value="{escape(value)}"></label><button>Find</button>'
-    yield "</form><p class=idle>A key is looked for among the newest messages of the topic. The id of a broker"
-    yield "needs no topic. A time is written as 2026-11-18 11:06:40.</p></section>"
+    yield "</form><p class=idle>A key and the id of a producer need the topic; the id of a broker needs none. A time is"
+    yield "written as 2026-11-18 11:06:40.</p></section>"
 
 
 _BY: Final = {"newest": "the newest", "key": "with this key", "id": "with this id", "time": "stored then or later"}

@@ -86,9 +86,12 @@ class Browser:
 
     def width(self, css: str) -> float:
         """Of the first such element, with what overflows it."""
-        script = "return document.querySelector(arguments[0]).scrollWidth"
-        found: float = self._ask("POST", f"{self._session}/execute/sync", {"script": script, "args": [css]})
+        found: float = self.value("return document.querySelector(arguments[0]).scrollWidth", css)
         return found
+
+    def value(self, script: str, *arguments: str) -> Any:
+        """What the body of a function returns that runs in the page."""
+        return self._ask("POST", f"{self._session}/execute/sync", {"script": script, "args": list(arguments)})
 
     def click(self, css: str) -> None:
         self._ask("POST", f"{self._element(css)}/click", {})
