@@ -88,7 +88,7 @@ def reasons_of_queues() -> Iterator[tuple[str, str]]:
 def gives_a_reason(node: ast.AST) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or len(node.args) < 2:
         return False
-    return node.func.attr in ("still", "blocked") and re.search("stall|waits", ast.unparse(node.func.value)) is not None
+    return node.func.attr == "because" and ast.unparse(node.func.value).endswith("blocked")
 
 
 def pieces_of(call: ast.Call, function: ast.AST) -> Iterator[str]:
