@@ -326,8 +326,7 @@ class Broker:
 
     async def _save_timers(self) -> None:
         save = self._core.timers.to_save()
-        if save is not None:
-            await self._flusher.log_first()
+        if save is not None and await self._flusher.log_first():
             await self._flusher.run(save)
 
     def _sample(self) -> None:

@@ -100,7 +100,9 @@ class TimerService:
         """Called with the time at which each new message is due; the owner of the clock replaces it."""
         self._begun = self._load()
         self._read_to = self._begun.first
-        self._is_dirty = not self._is_saved(self._begun)
+        self._changes = 1
+        self._saved = 1 if self._is_saved(self._begun) else 0
+        """How many changes of the position the file has."""
 
     def __repr__(self) -> str:
         return f"<TimerService {self._waiting} messages wait>"
@@ -148,17 +150,13 @@ class TimerService:
 
         None: nothing has changed.
         """
-        if not self._is_dirty or self._read_to < self._store.max_offset(TIMER_TOPIC, 0):
+        if self._saved == self._changes or self._read_to < self._store.max_offset(TIMER_TOPIC, 0):
             return None
-        position = self._position()
-        self._is_dirty = False
+        position, changes = self._position(), self._changes
 
         def save() -> None:
-            try:
-                self._save(position)
-            except BaseException:
-                self._is_dirty = True
-                raise
+            self._save(position)
+            self._saved = changes
 
         return save
 
@@ -176,7 +174,7 @@ class TimerService:
         """Read what has arrived; whether that was all. The rest is for the next turn."""
         end, stop = self._store.max_offset(TIMER_TOPIC, 0), self._read_to + _MOST_READ
         while self._read_to < min(end, stop):
-            self._is_dirty = True
+            self._changes += 1
             for record in self._read(self._read_to):
                 self._note(record)
         return self._read_to >= end
@@ -222,7 +220,7 @@ class TimerService:
             if size >= _BATCH_BYTES:
                 break
         self._store.append_batch(records)
-        self._is_dirty = True
+        self._changes += 1
         self._waiting -= count
         del offsets[:count]
         if not offsets:

@@ -156,6 +156,15 @@ def test_a_position_is_not_saved_while_nothing_changes() -> None:
     assert broker.timers.to_save() is not None
 
 
+def test_a_position_that_was_not_saved_is_saved_the_next_time() -> None:
+    broker = Timers()
+    broker.add(1)
+    broker.at(1)
+    assert broker.timers.to_save() is not None  # and the log could not be flushed
+    broker.save()
+    assert checkpoint(broker.files) == (START_MS + 1000, 0, 1, 1)
+
+
 def test_a_full_disk_keeps_no_broker_from_starting() -> None:
     class Full(MemoryFiles):
         is_full = True
