@@ -54,7 +54,7 @@ from rocketapp.broker.timers import TimerService
 from rocketapp.broker.topics import READ_WRITE, TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import StoreError
+from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
@@ -266,7 +266,7 @@ class Broker:
         self._flusher.close()
         try:
             popped = self._pops.log.write_open(self._now_ms())
-        except StoreError as error:
+        except (BrokerError, StoreError) as error:  # also when the timers are full
             popped = self._pops.log.progress()
             self._observe(LoopFailed("pops", str(error)))
         self._core.store.flush()

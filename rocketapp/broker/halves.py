@@ -111,9 +111,10 @@ class HalfMessages:
         record = None
         if request.decision == TRANSACTION_COMMIT:
             record = self._real(half)
-            if record is not None:
-                flags = record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
-                record = record._replace(sys_flag=flags, prepared_offset=half.physical)
+            if record is None:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed: it is gone")
+            flags = record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+            record = record._replace(sys_flag=flags, prepared_offset=half.physical)
         elif request.decision != TRANSACTION_MASK:  # a rollback has all bits of the mask
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{request.decision} is neither a commit nor a rollback")
         self._close(half, record)

@@ -258,8 +258,9 @@ class Pops:
     def ack_in_order(self, key: Key, offset: int) -> None:
         """A message that was popped in order is done. Raises ValueError for one that was not popped."""
         committed = self._core.offsets.committed(key.group, key.topic, key.queue_id)
-        if committed is None or offset >= committed:
-            next_offset = self._order.ack((key.topic, key.group, key.queue_id), offset, key.popped_ms)
+        if committed is not None and offset >= committed:
+            queue = key.topic, key.group, key.queue_id
+            next_offset = self._order.ack(queue, offset, key.popped_ms, done_to=committed)
             if next_offset is not None:
                 self._core.offsets.commit(key.group, key.topic, key.queue_id, next_offset)
 

@@ -150,12 +150,20 @@ class ReviveLog:
             self._observe(RecordDamaged(self._topic, queue, message.offset, message.physical_offset))
             return None
         if isinstance(found, Checkpoint):
+            if not self._is_of_present_queue(found, message.physical_offset):
+                return None
             found.ack(self._early.pop(found.key, (0, []))[1])
             self.open.put(found, message.offset)
             return found
         if found is not None:
             self.open.ack(found.key, found.offsets)
         return None
+
+    def _is_of_present_queue(self, checkpoint: Checkpoint, position: int) -> bool:
+        """Whether its messages are there and were stored before it; else others have their offsets, in a new topic."""
+        _, topic, queue_id, _, _ = checkpoint.key
+        entry = self._core.store.entry(topic, queue_id, max(checkpoint.offsets, default=-1))
+        return entry is not None and entry[0] < position
 
     def _count(self, checkpoint: Checkpoint) -> None:
         """The last run has handed it out after it saved its offsets."""

@@ -110,14 +110,15 @@ class PopOrder:
         self.dirty = True
         return popped.counts
 
-    def ack(self, queue: Queue, offset: int, popped_ms: int) -> int | None:
+    def ack(self, queue: Queue, offset: int, popped_ms: int, *, done_to: int) -> int | None:
         """A message is done; returns the offset of the group from now on, None if that pop is not the last one.
 
+        `done_to`: the group's offset. Where a crash has left nothing else, only the message there counts as done.
         Raises ValueError for a message that was not popped.
         """
         popped = self._popped.get(queue)
         if popped is None:
-            return offset + 1
+            return offset + 1 if offset == done_to else None
         if popped.popped_ms != popped_ms:
             return None
         if offset not in popped.offsets:

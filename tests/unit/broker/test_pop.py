@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rocketapp.broker import timers
 from rocketapp.broker.pop_checkpoints import Checkpoint, Key, revive_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
@@ -351,6 +352,51 @@ async def test_what_was_popped_of_a_deleted_topic_does_not_come_again() -> None:
         await one.client.send("orders", b"new")
         await asyncio.sleep(3 * INVISIBLE)
         assert texts(await one.pop()) == ["new"]
+
+
+@in_virtual_time
+async def test_what_was_popped_of_a_deleted_topic_counts_for_no_new_one_also_after_a_kill() -> None:
+    async with running() as broker:
+        one = await member(broker, "old", "older", "oldest")
+        await asyncio.sleep(10)
+        assert len(await one.pop()) == 3
+        assert (await one.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})).code == 0
+        for number, body in enumerate([b"a", b"b", b"c"]):
+            await one.client.send("orders", body, queue_id=number)
+        await broker.restart(killed=True)
+        one = Member(await broker.client())
+        first = await one.pop()
+        assert texts(first) == ["a", "b", "c"]
+        await one.ack_all(first)
+        await asyncio.sleep(3 * INVISIBLE)
+        assert await one.pop() == []
+
+
+@in_virtual_time
+async def test_an_acknowledgement_in_order_of_a_deleted_topic_moves_no_group_in_the_new_one() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        one = Member(client)
+        for body in (b"old", b"older"):
+            await client.send("orders", body, queue_id=0)
+        popped_before = await one.pop(order=True)
+        assert (await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})).code == 0
+        for body in (b"a", b"b"):
+            await client.send("orders", body, queue_id=0)
+        assert await one.ack(popped_before[1]) == 0
+        assert texts(await one.pop(order=True)) == ["a", "b"]
+
+
+@in_virtual_time
+async def test_full_timers_keep_no_broker_from_stopping_and_nothing_popped_is_lost() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timers, "MOST_WAITING", 0)
+        async with running() as broker:
+            one = await member(broker, "a")
+            await one.pop(invisible_ms=900_000)
+            await broker.restart()
+            await asyncio.sleep(901)
+            assert texts(await Member(await broker.client()).pop()) == ["a"]
 
 
 @in_virtual_time

@@ -20,6 +20,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.asking import Client, Running, running
 from tests.unit.broker.store.disk import Stopped, disk_of
 from tests.unit.broker.store.stores import Events, SetClock, bodies, config, open_store, record
+from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import in_virtual_time
 from tests.unit.wire.other_half import decode_kv_table
 
@@ -92,6 +93,16 @@ async def test_first_offsets_are_the_same_after_a_restart_and_after_a_kill() -> 
             assert await ends(client, "idle") == (1, 1)
             assert len(await client.messages("orders", 4)) == 1
             assert segments(broker) == before
+
+
+@in_virtual_time
+async def test_a_commit_of_a_half_message_that_has_left_is_refused() -> None:
+    async with running(**OPTIONS) as broker:
+        client = await broker.client()
+        sent = await half(client)
+        await fill(client, "orders", 6)
+        await asyncio.sleep(1.3 * KEPT)
+        assert await end(client, sent, COMMIT) == ResponseCode.SYSTEM_ERROR
 
 
 @in_virtual_time
