@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -41,6 +43,12 @@ async def stored(table: str, count: int) -> list[dict[str, Any]]:
             await asyncio.sleep(0.05)
     assert len(rows) == count
     return rows
+
+
+def in_stock() -> dict[str, int]:
+    with closing(sqlite3.connect("shop.db")) as connection, suppress(sqlite3.OperationalError):
+        return dict(connection.execute("SELECT item, count FROM stock").fetchall())
+    return {}
 
 
 def ids(rows: list[dict[str, Any]]) -> set[str]:
@@ -111,6 +119,12 @@ async def test_the_recipes(name_server: str, tmp_path: Path, capsys: pytest.Capt
         (bad,) = await stored("lake/checked_bad", 1)
         assert len(ids(await stored("lake/checked", 1001))) == 1001
         (found,) = await stored("lake/receipts", 1)
+    async with walk.runs("Keep the newest state in a database").app as app:
+        for stock in ({"item": "tea", "count": 7}, {"item": "cocoa", "count": 1}, {"item": "tea", "count": 6}):
+            await app.publish("stock", stock, order_key="all")
+        async with asyncio.timeout(200):
+            while in_stock() != {"tea": 6, "cocoa": 1}:  # noqa: ASYNC110 - it waits for a database
+                await asyncio.sleep(0.05)
     walk.runs("Keep bad rows apart", 1)
     assert f"{bad['_rmq_queue']} {bad['_rmq_offset']} field id: " in capsys.readouterr().out
     assert found["lines"] == [{"item": "tea", "count": 1}]
