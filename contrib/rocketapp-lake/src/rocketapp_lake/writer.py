@@ -185,7 +185,8 @@ class Writer:
 
     def close(self) -> None:
         """Every session is over."""
-        log.info("sink %s: ends with %d rows of %d commits", self.name, self.counts.rows, self.counts.commits)
+        if self._until_now:
+            log.info("sink %s: ends with %d rows of %d commits", self.name, self.counts.rows, self.counts.commits)
         self._disarm()
         if self._compaction is not None:
             self._compaction.close()
