@@ -1,4 +1,4 @@
-"""Owned and wanted queues → what to acquire and what to release.
+"""Members of a group → which queues are ours, and which brokers' lists of members may be acted on.
 
 A missing answer never releases a queue. Only a list of members that contains this member
 changes the assignment; an error or an empty list keeps the present one.
@@ -7,8 +7,6 @@ changes the assignment; an error or an empty list keeps the present one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from enum import Enum
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import AVERAGE, Allocation, sorted_members, sorted_queues
@@ -17,35 +15,6 @@ REGROUP = 2.0
 """Seconds after a lost broker was reached again: living members dial it about once a second."""
 LONGEST_GRACE = 10.0
 """Seconds after the first disturbance of a row: a broker that is lost again and again delays nothing for longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What turns the owned queues into the wanted ones."""
-
-    acquire: tuple[MessageQueue, ...]
-    release: tuple[MessageQueue, ...]
-
-
-def change(owned: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
-    """Queues to acquire and to release, each sorted."""
-    have, want = frozenset(owned), frozenset(wanted)
-    return Change(tuple(sorted_queues(want - have)), tuple(sorted_queues(have - want)))
-
-
-class Membership(Enum):
-    """What a list of members says about this member."""
-
-    MEMBER = "in the list"
-    UNKNOWN = "the list is empty"
-    MISSING = "not in the list"
-
-
-def membership(members: Collection[str], me: str) -> Membership:
-    """Whether a list may be acted on. A restarted broker's list is empty until heartbeats arrive."""
-    if me in members:
-        return Membership.MEMBER
-    return Membership.MISSING if members else Membership.UNKNOWN
 
 
 def share(

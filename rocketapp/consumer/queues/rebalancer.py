@@ -27,7 +27,8 @@ from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.event import DrainCut, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.rebalance import GracePeriods, Membership, change, is_left_out, membership, share
+from rocketapp.state.allocation import sorted_queues
+from rocketapp.state.rebalance import GracePeriods, is_left_out, share
 from rocketapp.tasks import Tasks, repeat
 from rocketapp.wire.record import Message
 
@@ -151,8 +152,7 @@ class Rebalancer:
     async def rebalance(self) -> None:
         """Look once at every topic, and act on what is found."""
         self._lists.begin()
-        look = self._take_all if self._member.broadcast else self._look
-        problems = await asyncio.gather(*map(look, self._topics))
+        problems = await asyncio.gather(*map(self._try_to_look, self._topics))
         problem = next(filter(None, problems), "")
         if problem and problem != self.problem:
             self._observe(LoopFailed("rebalance", problem))
@@ -161,8 +161,17 @@ class Rebalancer:
         self.has_been_complete |= self.is_complete
         self._check.look(self.members)
 
+    async def _try_to_look(self, topic: str) -> str | None:
+        try:
+            return await (self._take_all(topic) if self._member.broadcast else self._look(topic))
+        except RocketAppError as error:
+            return str(error)
+        except Exception as error:
+            # A bug with one topic must not keep the others, or the next look, from happening.
+            return f"{topic}: {type(error).__name__}: {error}"
+
     async def _look(self, topic: str) -> str | None:
-        """Decide on one topic; otherwise why it was not possible, empty when it is too early."""
+        """Decide on one topic; otherwise why it was not possible, empty when it is too early. Raises RocketAppError."""
         route = self._member.client.routes.get(topic)
         if route is None:
             return None
@@ -172,28 +181,22 @@ class Rebalancer:
         decisive = list(filter(self._lists.is_grace_over, connected))
         if connected and not decisive:
             return ""
-        try:
-            members = await self._lists.of(topic)
-            if members is None:
-                return ""  # asking was what brought the broker back
-            is_news = self._fencing.confirm(topic, now, decisive)
-            self._members[topic] = members
-            problem = None
-            if topic in self._member.popped:
-                # A broker that has left the cluster, or is not told of for a moment, keeps nothing of ours.
-                present = [queue for queue in self.wanted.get(topic, ()) if queue.broker_name in names]
-                mine, problem = await self._brokers.shared_out(topic, connected, present)
-                self._apply(topic, mine, frozenset(), is_alone=True)
-            else:
-                there = route.readable_queues(topic)
-                mine = share(there, members, self._me, group=self._group, allocation=self._allocation)
-                self._apply(topic, mine, frozenset(there), is_alone=members == {self._me})
-                self._tell_left_out(topic, there, () if mine else members)
-        except RocketAppError as error:
-            return str(error)
-        except Exception as error:
-            # A bug with one topic must not keep the others, or the next look, from happening.
-            return f"{topic}: {type(error).__name__}: {error}"
+        members = await self._lists.of(topic)
+        if members is None:
+            return ""  # asking was what brought the broker back
+        is_news = self._fencing.confirm(topic, now, decisive)
+        self._members[topic] = members
+        problem = None
+        if topic in self._member.popped:
+            # A broker that has left the cluster, or is not told of for a moment, keeps nothing of ours.
+            present = [queue for queue in self.wanted.get(topic, ()) if queue.broker_name in names]
+            mine, problem = await self._brokers.shared_out(topic, connected, present)
+            self._apply(topic, mine, frozenset(), is_alone=True)
+        else:
+            there = route.readable_queues(topic)
+            mine = share(there, members, self._me, group=self._group, allocation=self._allocation)
+            self._apply(topic, mine, frozenset(there), is_alone=members == {self._me})
+            self._tell_left_out(topic, there, () if mine else members)
         if is_news:
             self._commits.look_soon()
         return problem
@@ -214,14 +217,10 @@ class Rebalancer:
         if route is None:
             return None
         queues = frozenset(route.readable_queues(topic))
-        try:
-            self._apply(topic, queues, queues, is_alone=True)
-            members = await self._lists.of(topic)
-        except RocketAppError:
-            members = None
-        except Exception as error:
-            return f"{topic}: {type(error).__name__}: {error}"
-        self._members[topic] = members or self._members.get(topic, frozenset([self._me]))
+        self._apply(topic, queues, queues, is_alone=True)
+        self._members.setdefault(topic, frozenset([self._me]))
+        with contextlib.suppress(RocketAppError):
+            self._members[topic] = await self._lists.of(topic) or self._members[topic]
         return None
 
     def _apply(
@@ -235,14 +234,13 @@ class Rebalancer:
         active = [queue for queue, each in self._of_topic.get(topic, {}).items() if not each.is_ending]
         for queue in active:
             self._owned[queue].look_at_pulls()
-        difference = change(active, mine)
-        for queue in difference.release:
+        for queue in sorted_queues(set(active) - mine):
             if queue in there:
                 self._owned[queue].handover()
             else:
                 # No member waits for it: its broker is gone, or a name server has lost it for a moment.
                 self._owned[queue].end()
-        for queue in difference.acquire:
+        for queue in sorted_queues(mine.difference(active)):
             # One that is still being given back is acquired when that is done: it wakes us.
             if queue not in self._owned:
                 self._acquire(queue, is_handed_over=not is_alone)
@@ -345,7 +343,7 @@ class MemberLists:
         if not names:
             raise TransportError(topic, "none of its brokers is known")
         members, may_act = await self._united(self._first, names)
-        if membership(members, self._me) is Membership.MISSING:
+        if members and self._me not in members:
             if self._greeting is None:
                 self._greeting = self._tasks.start(self._brokers.greet(), "heartbeat before a rebalance")
             accepted = await self._greeting
@@ -353,7 +351,7 @@ class MemberLists:
             if not names:
                 raise TransportError(topic, "its brokers do not accept our heartbeat; the present queues are kept")
             members, may_act = await self._united(self._second, names)
-        if membership(members, self._me) is Membership.UNKNOWN:
+        if not members:  # a restarted broker, until heartbeats arrive
             raise TransportError(topic, "its broker knows no member of the group; the present queues are kept")
         return members if may_act else None
 

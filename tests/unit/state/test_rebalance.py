@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,36 +10,12 @@ from rocketapp.state.allocation import Average
 from rocketapp.state.rebalance import (
     LONGEST_GRACE,
     REGROUP,
-    Change,
     GracePeriods,
-    Membership,
-    change,
     is_left_out,
-    membership,
     share,
 )
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(8)]
-
-
-def test_a_change_turns_owned_into_wanted() -> None:
-    assert change(QUEUES[:4], QUEUES[2:6]) == Change(tuple(QUEUES[4:6]), tuple(QUEUES[:2]))
-    assert change(QUEUES, QUEUES) == Change((), ())
-
-
-@given(st.sets(st.sampled_from(QUEUES)), st.sets(st.sampled_from(QUEUES)))
-def test_applying_a_change_gives_what_is_wanted(owned: set[MessageQueue], wanted: set[MessageQueue]) -> None:
-    difference = change(owned, wanted)
-    assert (owned | set(difference.acquire)) - set(difference.release) == wanted
-    assert not owned & set(difference.acquire)
-
-
-@pytest.mark.parametrize(
-    ("members", "expected"),
-    [(["a", "me"], Membership.MEMBER), (["a"], Membership.MISSING), ([], Membership.UNKNOWN)],
-)
-def test_what_a_list_says_about_us(members: list[str], expected: Membership) -> None:
-    assert membership(members, "me") is expected
 
 
 def test_a_member_listed_twice_counts_once() -> None:
