@@ -112,7 +112,14 @@ class Broker:
             core.store, index, clock=core.clock, observe=observe, run=run, log_first=self._flusher.log_first
         )
         self._retention = Retention(
-            core.store, self._indexing, files, core.config, clock=core.clock, observe=observe, run=run
+            core.store,
+            self._indexing,
+            files,
+            core.config,
+            clock=core.clock,
+            observe=observe,
+            run=run,
+            first_waiting=core.first_waiting,
         )
         loop = asyncio.get_running_loop()
         self._loop = loop

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import ipaddress
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -128,6 +129,11 @@ class Core:
             raise
         finally:
             self._is_changing = False
+
+    def first_waiting(self) -> float:
+        """Where the log has the first message that waits for its time or its commit; infinite when none does."""
+        firsts = (waiting.first_position() for waiting in (self.delays, self.timers, self.halves))
+        return min((first for first in firsts if first is not None), default=math.inf)
 
     def done_to(self, group: str, topic: str, queue_id: int) -> int:
         """The group's committed offset; the queue's first offset where it has committed nothing."""

@@ -96,6 +96,11 @@ class DelayService:
         """The offsets of the messages of a level that wait."""
         return range(self._first(level), self._store.max_offset(SCHEDULE_TOPIC, level - 1))
 
+    def first_position(self) -> int | None:
+        """Where the log has the first message that waits; None when none does."""
+        heads = (self._store.entry(SCHEDULE_TOPIC, level - 1, self._first(level)) for level in _LEVELS)
+        return min((entry[0] for entry in heads if entry is not None), default=None)
+
     def next_due_ms(self) -> int | None:
         """When the next message is due, in milliseconds since 1970; None when no message waits."""
         now_ms = int(self._clock.now() * 1000)

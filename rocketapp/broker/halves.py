@@ -70,6 +70,10 @@ class HalfMessages:
     def __len__(self) -> int:
         return len(self._open)
 
+    def first_position(self) -> int | None:
+        """Where the log has the first one that is open; None when none is."""
+        return next((one.physical for one in self._open.values()), None)
+
     def oldest(self, most: int) -> list[OpenHalf]:
         """Those that are open, the oldest first."""
         return list(islice(self._open.values(), most))

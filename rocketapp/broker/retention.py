@@ -2,6 +2,7 @@
 
 A segment is as old as the first record behind it. It leaves when it is old and the hour has come, or the disk fills;
 when the disk is nearly full, whatever its age. Before nothing is left the broker refuses messages, and says so earlier.
+What waits for its time or its commit stays, and what is behind it, unless the disk is nearly full.
 The last segments stay: recovery begins there.
 
 Rule: first the offsets at which queues begin move, then the log begins later, then files go, the oldest first. The end
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from datetime import datetime
 
 from rocketapp.broker.indexing import Indexing, Run
@@ -40,9 +42,11 @@ class Retention:
         clock: Clock,
         observe: Observe,
         run: Run,
+        first_waiting: Callable[[], float],
     ) -> None:
+        """`first_waiting`: where the log has the first message that nobody could read yet."""
         self._store, self._index, self._files, self._config, self._clock = store, index, files, config, clock
-        self._observe, self._run = observe, run
+        self._observe, self._run, self._first_waiting = observe, run, first_waiting
         self._hours = _hours(config.delete_when)
         self._doomed: list[str] = []
         """Files that nothing reads any more, in the order in which they go."""
@@ -56,7 +60,9 @@ class Retention:
         """Remove what is old. Raises OSError when a file cannot be removed; the next round goes on with it."""
         await self._run(self._look)
         self._warn()
-        position = self._store.expired(self._before_ms())
+        before_ms = self._before_ms()
+        keep_from = self._first_waiting() if 0 < before_ms < math.inf else math.inf
+        position = self._store.expired(before_ms, keep_from)
         if position > self._store.min_position:
             queues = self._store.queues_beginning_below(position)
             for first in range(0, len(queues), _SLICE):

@@ -130,6 +130,11 @@ class TimerService:
         self.on_scheduled(due_ms + 1000)
         return appended
 
+    def first_position(self) -> int | None:
+        """Where the log has the first message that waits; None when none does."""
+        entry = self._store.entry(TIMER_TOPIC, 0, self._position().first)
+        return None if entry is None else entry[0]
+
     def next_due_ms(self) -> int | None:
         """When the next message is due, in milliseconds since 1970; None when no message waits."""
         if not self._follow():

@@ -11,6 +11,7 @@ One thread uses a store; only `Flush.run` may run in another one.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -464,15 +465,15 @@ class MessageStore:
         """Where the log begins."""
         return self._log.min_position
 
-    def expired(self, before_ms: float) -> int:
+    def expired(self, before_ms: float, keep_from: float = math.inf) -> int:
         """Where the log may begin: behind the segments whose messages were all stored before this time.
 
-        What recovery reads stays, and so does the last segment.
+        What recovery reads stays, and so does the last segment, and everything from `keep_from` on.
         """
         log = self._log
         found = position = log.min_position
         limit = log.segment_start(max(min(self._hinted_end, self._flushed_end, log.end - 1), position))
-        while position < limit:
+        while position < limit and log.segment_end(position) <= keep_from:
             position = log.segment_end(position)
             stored_ms = stored_ms_at(log, position)
             if stored_ms is None:

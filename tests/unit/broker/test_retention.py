@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable
 from random import Random
 
@@ -20,6 +21,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.asking import Client, Running, running
 from tests.unit.broker.store.disk import Stopped, disk_of
 from tests.unit.broker.store.stores import Events, SetClock, bodies, config, open_store, record
+from tests.unit.broker.test_timers import send_timed
 from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import in_virtual_time
 from tests.unit.wire.other_half import decode_kv_table
@@ -96,12 +98,34 @@ async def test_first_offsets_are_the_same_after_a_restart_and_after_a_kill() -> 
 
 
 @in_virtual_time
-async def test_a_commit_of_a_half_message_that_has_left_is_refused() -> None:
+async def test_what_waits_for_its_time_or_its_commit_stays_and_keeps_what_is_behind() -> None:
     async with running(**OPTIONS) as broker:
+        client = await broker.client()
+        await send_timed(client, 4 * KEPT, "timed")
+        await client.send("delayed", properties="DELAY\x016\x02", queue_id=0)  # 2 min
+        sent = await half(client)
+        await fill(client, "filler", 6)
+        for came, topic in ((2.5, "delayed"), (5.0, "timed")):
+            await asyncio.sleep(came * KEPT)
+            client = await broker.client()
+            found = [await client.messages(topic, queue_id=queue_id) for queue_id in range(4)]
+            assert sum(map(len, found)) == 1
+        assert segments(broker)[0] == "0" * 20
+        assert await end(client, sent, COMMIT) == ResponseCode.SUCCESS
+        assert len(await client.messages("orders", queue_id=2)) == 1
+        await asyncio.sleep(0.5 * KEPT)
+        assert int(segments(broker)[0]) == 2 << 20
+
+
+@in_virtual_time
+async def test_a_commit_of_a_half_message_that_has_left_is_refused() -> None:
+    files = SmallDisk()
+    async with running(files, **OPTIONS) as broker:
         client = await broker.client()
         sent = await half(client)
         await fill(client, "orders", 6)
-        await asyncio.sleep(1.3 * KEPT)
+        files.part = 0.96
+        await asyncio.sleep(60)
         assert await end(client, sent, COMMIT) == ResponseCode.SYSTEM_ERROR
 
 
@@ -192,7 +216,9 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
 
     index = KeyIndex(disk, slots=11, items=100)
     indexing = Indexing(store, index, clock=clock, observe=Events(), run=run, log_first=log_first)
-    retention = Retention(store, indexing, disk, every_hour, clock=clock, observe=Events(), run=run)
+    retention = Retention(
+        store, indexing, disk, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
+    )
     with contextlib.suppress(Stopped):
         asyncio.run(indexing.follow())
         asyncio.run(retention.clean())
