@@ -69,8 +69,8 @@ class LocalOffsets(GroupOffsets):
         """The file in place was read or written by us without an error: it may become the backup."""
         self._next: asyncio.Task[None] | None = None
         """The write that has not begun yet: it takes along what is committed until then."""
-        self._has_failed = False
-        """The last write: the file lacks offsets that are committed."""
+        self._again: asyncio.TimerHandle | None = None
+        """The last write has failed: the file lacks offsets that are committed, and is written again then."""
         self._writing = asyncio.Lock()
         self._told = ""
 
@@ -100,6 +100,7 @@ class LocalOffsets(GroupOffsets):
 
     def close(self) -> None:
         """Give the file up; also in a forked child, whose parent keeps it."""
+        self._forget_again()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -157,7 +158,7 @@ class LocalOffsets(GroupOffsets):
 
         What could not be written is written now if it can be: queues that end are looked at, and commit nothing more.
         """
-        if self._has_failed and self._path is not None:
+        if self._again is not None and self._path is not None:
             with contextlib.suppress(RequestTimeoutError):
                 await self._save(self._path, timeout)
         return self._offsets.get(queue)
@@ -196,16 +197,21 @@ class LocalOffsets(GroupOffsets):
                 put = partial(_put_in_place, path, text, keeps=self._is_whole)
                 await in_daemon_thread(put, f"offsets of {self._member.name}")
             except (OSError, RuntimeError) as error:
-                self._has_failed = True
-                asyncio.get_running_loop().call_later(_AGAIN, self._write_again, path)
+                self._forget_again()
+                self._again = asyncio.get_running_loop().call_later(_AGAIN, self._write_again, path)
                 self._tell(f"{_why(error)}: after a restart, messages may come again, or {_BEGINS}")
             else:
-                self._is_whole, self._has_failed, self._told = True, False, ""
+                self._forget_again()
+                self._is_whole, self._told = True, ""
 
     def _write_again(self, path: Path) -> None:
         """Queues that are idle commit nothing more that would take it along."""
-        if self._has_failed and self._lock is not None and self._next is None:
-            self._next = self._member.tasks.start(self._write(path), f"offsets of {self._member.name}")
+        self._next = self._next or self._member.tasks.start(self._write(path), f"offsets of {self._member.name}")
+
+    def _forget_again(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
     def _tell(self, problem: str) -> None:
         if problem != self._told:

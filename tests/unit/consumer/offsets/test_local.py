@@ -9,6 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from rocketapp.errors import RequestTimeoutError
 from rocketapp.model.event import OffsetsFile
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.consumer.members import member_alone
-from tests.unit.scripted import Events, eventually
+from tests.unit.scripted import Events, eventually, in_virtual_time
 
 ONE, TWO = MessageQueue("topic", "broker-a", 0), MessageQueue("topic", "broker-b", 3)
 
@@ -238,6 +239,26 @@ async def test_what_a_full_disk_did_not_take_is_written_again_though_every_queue
         await eventually((tmp_path / "worker-1.json").exists)
     assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 6}
     opened.store.close()
+
+
+@in_virtual_time
+async def test_however_many_commits_a_disk_refused_they_are_written_again_together() -> None:
+    writes = list[float]()
+
+    async def refuse(*_: object) -> None:
+        writes.append(asyncio.get_running_loop().time())
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
+        patch.setattr(local, "in_daemon_thread", refuse)
+        opened = Opened(Path(folder))
+        for offset in range(20):
+            await opened.commit((ONE, offset))
+            await asyncio.sleep(0.1)
+        writes.clear()
+        await asyncio.sleep(100)
+        assert len(writes) <= 21
+        opened.store.close()
 
 
 def test_without_a_number_nothing_is_written(tmp_path: Path) -> None:
