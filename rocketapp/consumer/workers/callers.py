@@ -77,8 +77,7 @@ class Callers:
         """Run that many times as many calls at once as declared, up to the most of each handler without order."""
         self._times = times
         for caller in self._of.values():
-            if not kind_of(caller.handler.subscription).in_order:
-                self._resize(caller)
+            self._resize(caller)
 
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
@@ -93,7 +92,8 @@ class Callers:
     def _resize(self, caller: Caller) -> None:
         about = caller.handler.subscription
         concurrency = self._paces.get(id(caller), about.concurrency)
-        caller.resize(max(concurrency, min(concurrency * self._times, about.concurrency_most)))
+        times = 1 if kind_of(about).in_order else self._times
+        caller.resize(max(concurrency, min(concurrency * times, about.concurrency_most)))
 
     def collect(self) -> None:
         """See to what threads have done since the last time."""

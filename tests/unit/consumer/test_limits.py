@@ -165,6 +165,31 @@ async def test_more_calls_run_at_once_while_much_waits_and_fewer_again_afterward
     await cluster.stop()
 
 
+@in_virtual_time
+async def test_another_rate_in_order_leaves_its_calls_as_many_as_declared_while_messages_wait() -> None:
+    cluster, running, most = FakeCluster(), 0, 0
+    await cluster.start()
+    for queue in cluster.create("topic", 8):
+        cluster.send_many(queue, 1000)
+
+    async def slow(message: Message) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(2)
+        running -= 1
+
+    config = options(concurrency_most=8, adjust_backlog=300)
+    declared = consumed(slow, orderly=True, concurrency=2, concurrency_most=8, rate=1000.0)
+    member = await cluster.member(declared, config=config).start()
+    await asyncio.sleep(130)
+    member.consumer.adjust({"topic": {"rate": 2000.0}})
+    await asyncio.sleep(10)
+    assert most == 2
+    await member.stop(drain_timeout=0.1)
+    await cluster.stop()
+
+
 def test_a_handler_in_threads_gets_more_of_them() -> None:
     together = threading.Barrier(3, timeout=10)
     declared = subscription(is_async=False, concurrency=1, concurrency_most=3)
