@@ -98,7 +98,7 @@ class PopQueue(ProcessQueue[M]):
     def span(self) -> int:
         return 0
 
-    def has(self, message: M) -> bool:
+    def holds(self, message: M) -> bool:
         """Whether it is in flight."""
         return message in self._hand_outs
 

@@ -285,7 +285,7 @@ class Invisibility:
             running.add_done_callback(self._running.discard)
 
     def _later(self, message: Message, seconds: float, when_hidden: WhenHidden | None, is_untouched: bool) -> None:
-        if self._queue.has(message):
+        if self._queue.holds(message):
             self._begin(message, seconds, is_last=True, when_hidden=when_hidden, is_untouched=is_untouched)
 
     async def _run(self) -> None:
@@ -346,7 +346,7 @@ class Invisibility:
 
     def _leave(self, messages: Iterable[Message], what: str) -> None:
         """Their time is over: they come again by themselves, and to hide them now would make copies."""
-        found = [message for message in messages if self._queue.has(message)]
+        found = [message for message in messages if self._queue.holds(message)]
         for message in found:
             self._queue.forget(message)
         if found:

@@ -173,10 +173,9 @@ class Redelivery:
 
     async def _see_to(self, job: _Job) -> None:
         queue = job.queue.message_queue
-        # Of a queue that was given up its next owner gets the message again.
-        while not job.queue.closed:
+        while _is_wanted(job):
             async with self._places[queue.broker_name]:
-                if job.queue.closed or await self._round(job):
+                if not _is_wanted(job) or await self._round(job):
                     break
             await asyncio.sleep(job.backoff.next(self._member.random.random()))
         self._refused[queue] -= job.is_refused
@@ -293,6 +292,11 @@ class Redelivery:
         if size > _LONGEST:
             raise UnsendableError(f"its properties have {size} bytes, limit {_LONGEST}")
         return properties
+
+
+def _is_wanted(job: _Job) -> bool:
+    """Of a queue that was given up its next owner gets the message again; a slow call may have ended it meanwhile."""
+    return not job.queue.closed and job.queue.holds(job.message)
 
 
 def _origin(message: Message) -> Origin:

@@ -17,7 +17,8 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.puller import PULL_EXPIRES
 from rocketapp.model.event import HandlerSlow, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, subscription
 from tests.unit.consumer.reports import OneCalled, message
@@ -163,6 +164,38 @@ async def test_more_calls_run_at_once_while_much_waits_and_fewer_again_afterward
     assert {peaks[later] for later in peaks if later >= minute} == {4}
     await member.stop()
     await cluster.stop()
+
+
+@pytest.mark.parametrize("ends", ["fails", "returns"])
+def test_a_slow_call_that_ends_while_its_message_is_not_taken_back_makes_no_second_copy(ends: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, gate, attempts = FakeCluster(), asyncio.Event(), list[int]()
+        await cluster.start()
+        (queue,) = cluster.create("topic")
+        cluster.send(queue, b"slow", UNIQ_KEY="id")
+
+        async def handler(message: Message) -> None:
+            attempts.append(message.attempt)
+            if message.attempt == 1:
+                await gate.wait()
+                if ends == "fails":
+                    raise ValueError("too late")
+
+        for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2):
+            cluster.misbehave[code] = lambda _: Command(ResponseCode.SYSTEM_BUSY)
+        config = options(handler_warning=60.0, send_back_slow=True)
+        member = await cluster.member(consumed(handler), config=config).start()
+        await asyncio.sleep(80)
+        gate.set()
+        await asyncio.sleep(1)
+        cluster.misbehave.clear()
+        await asyncio.sleep(120)
+        assert attempts == ([1, 2] if ends == "fails" else [1])
+        await member.stop()
+        await cluster.stop()
+
+    story()
 
 
 @in_virtual_time

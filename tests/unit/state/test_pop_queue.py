@@ -111,7 +111,7 @@ def test_what_comes_again_later_is_neither_in_hand_nor_acknowledged() -> None:
     queue.watch(lambda: told.append(len(queue)))
     queue.forget(message)
     queue.finish(message)
-    assert (queue.unfinished(), queue.size, told, queue.has(other)) == ([other], 100, [1], True)
+    assert (queue.unfinished(), queue.size, told, queue.holds(other)) == ([other], 100, [1], True)
     assert queue.take_acks() == []
 
 
