@@ -22,7 +22,7 @@ from rocketapp.broker.pop_order import PopOrder
 from rocketapp.broker.pop_order import Popped as InOrder
 from rocketapp.broker.pop_order import Queue as InOrderKey
 from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
-from rocketapp.model.names import is_retry_topic
+from rocketapp.model.names import dlq_topic, is_retry_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record, decode_record, encode_record
@@ -40,6 +40,9 @@ _MOST_READS, _MOST_MISSES = 2, 8
 _RETRIES_FIRST = 20
 """In so many of 100 pops retries come before the topic itself (Java: popFromRetryProbability)."""
 POP_CK, FIRST_POP_TIME = "POP_CK", "1ST_POP_TIME"
+
+_ROOM = 1024
+"""Bytes of properties that a message needs to come again, with its handle. One without them is a dead letter."""
 
 _RECORD = struct.Struct(">i16xq")
 """What a pop needs of a record: its size, and its offset in its queue."""
@@ -313,12 +316,13 @@ class Pops:
                 continue  # damaged, which was reported, or deleted with the oldest ones
             record = decode_record(data)
             raw = record.raw_properties
-            if not record.reconsume_times or names.decode(raw).get(FIRST_POP_TIME) is None:
+            has_room = len(raw) <= names.LONGEST - _ROOM
+            if has_room and (not record.reconsume_times or names.decode(raw).get(FIRST_POP_TIME) is None):
                 raw = with_property(raw, FIRST_POP_TIME, str(popped_ms))
             flags = record.sys_flag & ~(BORN_IPV6 | STORE_IPV6)
             again.append(
                 record._replace(
-                    topic=retry,
+                    topic=retry if has_room else core.ensure_topic(dlq_topic(group), 1).name,
                     queue_id=0,
                     raw_properties=raw,
                     sys_flag=flags | (BORN_IPV6 | STORE_IPV6 if here.is_ipv6 else 0),

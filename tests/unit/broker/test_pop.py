@@ -388,6 +388,23 @@ async def test_an_acknowledgement_in_order_of_a_deleted_topic_moves_no_group_in_
 
 
 @in_virtual_time
+async def test_a_message_with_the_longest_properties_is_a_dead_letter_and_keeps_no_other_one() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        one, other = Member(client), Member(client, "mailing")
+        length = names.LONGEST
+        while (await client.send("orders", b"long", f"K\x01{'x' * length}\x02", queue_id=0)).code:
+            length -= 1
+        assert len(await one.pop()) == 1
+        await client.send("others", b"short", queue_id=0)
+        assert len(await other.pop("others")) == 1
+        await asyncio.sleep(INVISIBLE + 0.1)
+        assert texts(await other.pop("others")) == ["short"]
+        assert await one.pop() == []
+        assert [message.body for message in await client.messages("%DLQ%billing")] == [b"long"]
+
+
+@in_virtual_time
 async def test_full_timers_keep_no_broker_from_stopping_and_nothing_popped_is_lost() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timers, "MOST_WAITING", 0)
