@@ -13,6 +13,7 @@ Java: CleanCommitLogService, CleanConsumeQueueService.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 from datetime import datetime
@@ -109,7 +110,8 @@ class Retention:
         while self._doomed:
             path = self._doomed[0]
             self._files.remove(path)
-            self._files.sync_directory(directory_of(path))
+            with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
+                self._files.sync_directory(directory_of(path))
             del self._doomed[0]
 
 

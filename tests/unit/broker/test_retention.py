@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.retention import Retention
-from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store import consume_queue
+from rocketapp.broker.store.files import DirectoryFiles, MemoryFiles
 from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
@@ -228,6 +230,41 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
         assert again.max_offset("T", 0) == 600
         assert bodies(again) == made[first:]
         assert first <= 400
+
+
+def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_queue, "FILE_ENTRIES", 10)
+    monkeypatch.setattr(consume_queue, "FILE_BYTES", 200)
+    disk, clock, refusals = DirectoryFiles(str(tmp_path)), SetClock(), [OSError("busy")]
+    store = open_store(disk, clock=clock)
+    for _ in range(600):
+        store.append(record(bytes(500)))
+        clock.time += 1
+    store.flush()
+
+    async def run(work: Callable[[], None]) -> None:
+        if work.__name__ == "_remove" and refusals:
+            raise refusals.pop()
+        work()
+
+    async def log_first() -> bool:
+        return True
+
+    index = KeyIndex(disk, slots=11, items=100)
+    indexing = Indexing(store, index, clock=clock, observe=Events(), run=run, log_first=log_first)
+    options = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
+    retention = Retention(
+        store, indexing, disk, options, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
+    )
+    with pytest.raises(OSError, match="busy"):
+        asyncio.run(retention.clean())
+    first = disk.names("commitlog")[0]
+    store.delete_topic("T")
+    asyncio.run(retention.clean())
+    assert disk.names("commitlog")[0] > first
+    store.close()
 
 
 @in_virtual_time
