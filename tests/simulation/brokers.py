@@ -355,10 +355,10 @@ class Broker(NamedBroker):
 
     def route(self, topic: str) -> TopicRoute | None:
         """What the name server heard of it last."""
-        return self._embedded.engine.route(topic, self.address)
+        return self._embedded.engine.route(topic)
 
     def data(self) -> tuple[BrokerData, ...]:
-        return self._embedded.engine.brokers(self.address)
+        return self._embedded.engine.brokers()
 
     def topic_names(self) -> list[str]:
         return [config.name for config in self.core.topics]
@@ -404,7 +404,7 @@ class RouteServer:
     def _listed(self) -> list[NamedBroker]:
         return [broker for broker in self._world.brokers if broker.is_listed]
 
-    def route(self, topic: str, local: str) -> TopicRoute | None:
+    def route(self, topic: str) -> TopicRoute | None:
         routes = [route for broker in self._listed() if (route := broker.route(topic)) is not None]
         if not routes:
             return None
@@ -413,7 +413,7 @@ class RouteServer:
             tuple(data for route in routes for data in route.brokers),
         )
 
-    def brokers(self, local: str) -> tuple[BrokerData, ...]:
+    def brokers(self) -> tuple[BrokerData, ...]:
         return tuple(data for broker in self._listed() for data in broker.data())
 
     def topics(self) -> list[str]:
