@@ -107,7 +107,7 @@ def repeats(
             if topic not in orderly:
                 is_handed_over |= any(forwards(owner, event.number) for owner in owners[event.queue][-8:-1])
             since = earlier.at - REMEMBERED
-            is_disturbed = faults.reached({*by, *owners[event.queue][-4:], broker_of(event.queue)}, since)
+            is_disturbed = faults.reached({*by, *owners[event.queue][-8:], broker_of(event.queue)}, since)
             if not is_disturbed and not unanswered.reached({event.queue}, since) and not is_handed_over:
                 findings.append(
                     f"{event.queue} #{event.offset} attempt {event.attempt} started at {earlier.at:.3f} "

@@ -88,14 +88,10 @@ def test_a_stamp_can_be_left_out(here: Topics) -> None:
     assert STAMP not in dict(stored(here, topic, 1)[0]["properties"])
 
 
-def test_a_delayed_row_is_delivered_later_where_the_broker_knows_timers(topics: Topics, cluster: Any) -> None:
+def test_a_delayed_row_is_delivered_later(topics: Topics) -> None:
     topic = topics.new()
     now = datetime.now(UTC)
     rows = [{"body": b"later", "deliver_at": now + timedelta(seconds=5)}, {"body": b"now", "deliver_at": None}]
-    if cluster.name == "embedded":
-        with pytest.raises(WriteError, match=r"timer messages .* are not supported"):
-            write(topics.name_server, rows, topic=topic)
-        return
     write(topics.name_server, rows, topic=topic)
     first, later = stored(topics, topic, 2)
     assert (first["body"], later["body"]) == (b"now", b"later")
