@@ -26,7 +26,10 @@ class Popped:
     __slots__ = ("acked", "attempt_id", "counts", "invisible_ms", "offsets", "popped_ms", "visible")
 
     def __init__(self, offsets: Sequence[int], popped_ms: int, invisible_ms: int, attempt_id: str | None) -> None:
-        self.offsets, self.popped_ms, self.invisible_ms, self.attempt_id = offsets, popped_ms, invisible_ms, attempt_id
+        self.offsets: Sequence[int] = offsets
+        self.popped_ms: int = popped_ms
+        self.invisible_ms: int = invisible_ms
+        self.attempt_id: str | None = attempt_id
         self.acked: int = 0
         """A bit for each of `offsets`."""
         self.visible: dict[int, int] = {}

@@ -72,7 +72,8 @@ class AnotherQueueError(Exception):
 
     def __init__(self, min_offset: int, max_offset: int) -> None:
         super().__init__(min_offset, max_offset)
-        self.min_offset, self.max_offset = min_offset, max_offset
+        self.min_offset: int = min_offset
+        self.max_offset: int = max_offset
 
 
 class GroupOffsets(Protocol):

@@ -74,14 +74,19 @@ class IndexFile:
     """One file. Items that were put are in memory until `write`, and the slots that lead to them until `synced`."""
 
     def __init__(self, name: str, file: File, slots: int, items: int) -> None:
-        self.name, self.file = name, file
-        self.is_new = False
+        self.name: str = name
+        self.file: File = file
+        self.is_new: bool = False
         self._slots, self._items = slots, items
         self._put_slots: dict[int, int] = {}
         self._put_items = bytearray()
         header = _HEADER.unpack(read_readable(file, _HEADER.size, 0, b"\xff").ljust(_HEADER.size, b"\0"))
-        self.first_ms, self.last_ms, self.first, self.last, self._used, count = header
-        self._count: int = count or 1
+        self.first_ms: int = header[0]
+        self.last_ms: int = header[1]
+        self.first: int = header[2]
+        self.last: int = header[3]
+        self._used: int = header[4]
+        self._count: int = header[5] or 1
 
     @property
     def is_usable(self) -> bool:

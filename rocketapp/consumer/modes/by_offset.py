@@ -165,7 +165,7 @@ class ManualCommits(ByOffset):
         decision = self._decisions.take(self._process_queue.message_queue)
         failures = super().acknowledge(item, result, raised)
         # The code around a handler may make another outcome of its rollback.
-        self.rolled_back = isinstance(decision, Retry) and result is decision
+        self.rolled_back: bool = isinstance(decision, Retry) and result is decision
         if self.rolled_back:
             return [(one, replace(failure, kind="Rollback", text="by the handler")) for one, failure in failures]
         if decision == COMMIT and not failures:

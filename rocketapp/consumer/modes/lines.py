@@ -13,6 +13,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.workers.run import FreeRun, Pair, Run, Taker
 from rocketapp.model.event import OrderKeyMissing
 from rocketapp.model.subscription import Subscription
+from rocketapp.state.lease import Lease
 from rocketapp.state.missing_keys import MissingKeys
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.properties import value_of
@@ -58,9 +59,9 @@ class LineRun(_Leased):
         super().__init__(())
         self.delivery = delivery
         self.number: int = number
-        self.lease = delivery.lease
-        self.record_of = delivery.record_of
-        self.notes_each = delivery.has_keys
+        self.lease: Lease | None = delivery.lease
+        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
+        self.notes_each: bool = delivery.has_keys
 
     def __repr__(self) -> str:
         return f"<LineRun {self.number}: {len(self.items)} messages>"
@@ -92,8 +93,8 @@ class HeadsRun(_Leased, FreeRun):
 
     def __init__(self, delivery: Any, items: Sequence[Pair], *, is_of_one: bool) -> None:
         super().__init__(items, delivery, is_of_one=is_of_one)
-        self.lease = delivery.lease
-        self.record_of = delivery.record_of
+        self.lease: Lease | None = delivery.lease
+        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
 
     def started_to(self) -> int:
         """No started message lies above this offset; a thread may take the first one meanwhile."""

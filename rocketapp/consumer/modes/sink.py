@@ -19,7 +19,8 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked import OF_WRITER
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.modes.delivery import Mode, ModeContext
+from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewQueue
+from rocketapp.consumer.pull.puller import Decode
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import Begin, MessageQueue, QueueStart
@@ -151,14 +152,14 @@ class SinkMode(Mode):
         super().__init__(context)
         self.handler: Handler = topic.handlers[0]
         self.sink: Sink = topic.sink
-        self.needs_lock = self.sink.locked
-        self.run_on = None if self.needs_lock else RUN_ON
+        self.needs_lock: bool = self.sink.locked
+        self.run_on: float | None = None if self.needs_lock else RUN_ON
         self._decode_wanted = partial(decode_wanted, self.handler, context.member)
-        self.decode = self._records if self.sink.records else self._decode_wanted
+        self.decode: Decode = self._records if self.sink.records else self._decode_wanted
         if self.sink.records:
-            self.new_queue = RecordsQueue
+            self.new_queue: NewQueue = RecordsQueue
         if self.sink.begin is not None:
-            self.own_start = self._begin
+            self.own_start: Begin | None = self._begin
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """What is acknowledged in its own time has its own limits, and then the span does not count."""

@@ -43,7 +43,7 @@ def test_a_signal_ends_it_with_a_line_that_says_how_to_go_on(
     folder, environment = letters
     state = folder / f"{number.name}.json"
     words = ("dlq", "replay", "shop", "--to", "topic", "--state", state.name)
-    replay = Command(folder, *words, "--rate", "2", environment=environment)
+    replay = Command(folder, *words, "--rate", "0.2", environment=environment)
     wait_until(lambda: state.exists() and json.loads(state.read_text())["replayed"], "some are replayed")
     replay.signal(number)
     replay.ends(1)

@@ -47,7 +47,8 @@ def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int |
     snapshot = snapshot_of(queue_at(position, still=text), topic=text, metrics=rows(number, number))
     failures = (FailureLine(at=number, text=text),)
     durations = Durations(
-        sent=((SentKey(text, text), 3),), process=((HandledKey(text, text, text, ""), ((1, 2), number)),)
+        send=((SentKey(text, text), ((3,), number, 3)),),
+        process=((HandledKey(text, text, text, ""), ((1, 2), number, 3)),),
     )
     view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures, durations=durations)
     assert convert(Report.decode(Report("view", said=view).encode()).said, View) == view
