@@ -35,6 +35,11 @@ class Ended(NamedTuple):
 
 
 Here = Callable[..., Ended]
+HEARD = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,9 +53,13 @@ def apps_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(autouse=True)
-def hangups_are_heard() -> Iterator[None]:
-    """Commands begin as in a terminal, also where the tests themselves run under `nohup`."""
-    with inherited(signal.SIGHUP, signal.SIG_DFL):
+def signals_are_heard() -> Iterator[None]:
+    """Commands begin as in a terminal, also under `nohup`, and behind a command that ran in this process: at its end
+    signals are ignored.
+    """
+    with contextlib.ExitStack() as stack:
+        for number, handler in HEARD.items():
+            stack.enter_context(inherited(number, handler))
         yield
 
 

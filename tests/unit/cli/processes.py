@@ -32,7 +32,7 @@ def wait_until(look: Callable[[], T], what: str, *, within: float = LIMIT, every
 
 
 @contextlib.contextmanager
-def inherited(number: signal.Signals, action: signal.Handlers) -> Iterator[None]:
+def inherited(number: signal.Signals, action: signal.Handlers | Callable[..., object]) -> Iterator[None]:
     """What is started meanwhile begins with this signal ignored, as `nohup` has it, or not ignored."""
     before = signal.signal(number, action)
     try:
