@@ -13,12 +13,12 @@ Java: CleanCommitLogService, CleanConsumeQueueService.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 from collections.abc import Callable
 from datetime import datetime
 
 from rocketapp.broker.indexing import Indexing, Run
+from rocketapp.broker.store.consume_queue import ConsumeQueue
 from rocketapp.broker.store.files import Files, directory_of
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.clock import Clock
@@ -49,8 +49,8 @@ class Retention:
         self._store, self._index, self._files, self._config, self._clock = store, index, files, config, clock
         self._observe, self._run, self._first_waiting = observe, run, first_waiting
         self._hours = _hours(config.delete_when)
-        self._doomed: list[str] = []
-        """Files that nothing reads any more, in the order in which they go."""
+        self._doomed: list[tuple[str, ConsumeQueue | None]] = []
+        """Files that nothing reads any more, in the order in which they go; and the queue of each."""
         self._used = 0.0
         self._has_warned = False
 
@@ -68,9 +68,11 @@ class Retention:
             queues = self._store.queues_beginning_below(position)
             for first in range(0, len(queues), _SLICE):
                 for queue in queues[first : first + _SLICE]:
-                    self._doomed += self._store.begin_queue(queue, position)
+                    self._doomed += ((path, queue) for path in self._store.begin_queue(queue, position))
                 await asyncio.sleep(0)
-            self._doomed += self._index.begin_at(position) + self._store.begin_log(position)
+            self._doomed += ((path, None) for path in self._index.begin_at(position) + self._store.begin_log(position))
+        # With a topic all its files have gone, and those of a new topic have the same names.
+        self._doomed = [(path, queue) for path, queue in self._doomed if queue is None or self._store.has(queue)]
         if self._doomed:
             await self._run(self._remove)
 
@@ -108,10 +110,9 @@ class Retention:
 
     def _remove(self) -> None:
         while self._doomed:
-            path = self._doomed[0]
+            path, _ = self._doomed[0]
             self._files.remove(path)
-            with contextlib.suppress(FileNotFoundError):  # its topic was deleted meanwhile
-                self._files.sync_directory(directory_of(path))
+            self._files.sync_directory(directory_of(path))
             del self._doomed[0]
 
 

@@ -494,10 +494,14 @@ class MessageStore:
 
     def begin_queue(self, queue: ConsumeQueue, position: int) -> list[str]:
         """Let a queue begin at its first message from this position on; return its files that are not needed then."""
-        if self._queues.get((queue.topic, queue.queue_id)) is not queue:
-            return []  # its topic was deleted
+        if not self.has(queue):
+            return []
         queue.find_min(position)
         return queue.drop_front()
+
+    def has(self, queue: ConsumeQueue) -> bool:
+        """Whether this is a queue of today: its topic was not deleted."""
+        return self._queues.get((queue.topic, queue.queue_id)) is queue
 
     def begin_log(self, position: int) -> list[str]:
         """Let the log begin at this segment, and return the files before it."""

@@ -232,8 +232,9 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
         assert first <= 400
 
 
-def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones_and_a_new_one_keeps_its_own(
+    is_made_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consume_queue, "FILE_ENTRIES", 10)
     monkeypatch.setattr(consume_queue, "FILE_BYTES", 200)
@@ -262,8 +263,13 @@ def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones(
         asyncio.run(retention.clean())
     first = disk.names("commitlog")[0]
     store.delete_topic("T")
+    if is_made_again:
+        for number in range(3):
+            store.append(record(b"%d" % number))
+        store.flush()
     asyncio.run(retention.clean())
     assert disk.names("commitlog")[0] > first
+    assert disk.names("consumequeue/T/0") == ([f"{0:020d}"] if is_made_again else [])
     store.close()
 
 
