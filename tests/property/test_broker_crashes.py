@@ -17,7 +17,7 @@ from rocketapp.wire.requests.offsets import CommitRequest
 from tests.unit.broker.asking import Client, Running
 from tests.unit.broker.store.disk import Disk
 from tests.unit.broker.test_pop import Member
-from tests.unit.scripted import in_virtual_time
+from tests.unit.scripted import eventually, in_virtual_time
 
 TOPICS = ("orders", "stock", "late")
 
@@ -178,16 +178,21 @@ async def test_a_sync_that_fails_forgets_no_popped_message() -> None:
     broker = Running(disk, flush_interval=0.1, offsets_flush_interval=0.5)  # type: ignore[arg-type]
     await broker.start()
     member = Member(await broker.client())
-    await member.client.send("orders", b"a", queue_id=0)
-    await asyncio.sleep(1)
+    synced, fails = list[str](), False
 
-    def fail(number: int, name: str, path: str) -> None:
+    def sync(number: int, name: str, path: str) -> None:
         if name == "sync" and path.startswith("commitlog"):
-            raise OSError(5, "Input/output error")
+            synced.append(path)
+            if fails:
+                raise OSError(5, "Input/output error")
 
-    disk.on_call = fail
+    await member.client.send("orders", b"a", queue_id=0)
+    disk.on_call = sync
+    await eventually(lambda: bool(synced))
+    fails = True
     assert len(await member.pop()) == 1
-    await asyncio.sleep(5)
+    assert await member.pop(poll=5.0) == []  # meanwhile offsets are saved, again and again
+    assert len(synced) > 1
     left = disk.without_power(Random(1))
     await broker.broker.stop()
     for files in (left, disk.without_power(Random(1))):

@@ -6,7 +6,7 @@ import asyncio
 import re
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -36,11 +36,17 @@ def rows_of(table: str) -> list[dict[str, Any]]:
     return found
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what the app writes in its own time."""
+    async with asyncio.timeout(200):
+        while not condition():  # noqa: ASYNC110 - it waits for files
+            await asyncio.sleep(0.05)
+
+
 async def stored(table: str, count: int) -> list[dict[str, Any]]:
     """The rows of a table, when it has them all."""
-    async with asyncio.timeout(200):
-        while len(rows := rows_of(table)) < count:  # noqa: ASYNC110 - it waits for files
-            await asyncio.sleep(0.05)
+    await until(lambda: len(rows_of(table)) >= count)
+    rows = rows_of(table)
     assert len(rows) == count
     return rows
 
@@ -122,9 +128,7 @@ async def test_the_recipes(name_server: str, tmp_path: Path, capsys: pytest.Capt
     async with walk.runs("Keep the newest state in a database").app as app:
         for stock in ({"item": "tea", "count": 7}, {"item": "cocoa", "count": 1}, {"item": "tea", "count": 6}):
             await app.publish("stock", stock, order_key="all")
-        async with asyncio.timeout(200):
-            while in_stock() != {"tea": 6, "cocoa": 1}:  # noqa: ASYNC110 - it waits for a database
-                await asyncio.sleep(0.05)
+        await until(lambda: in_stock() == {"tea": 6, "cocoa": 1})
     walk.runs("Keep bad rows apart", 1)
     assert f"{bad['_rmq_queue']} {bad['_rmq_offset']} field id: " in capsys.readouterr().out
     assert found["lines"] == [{"item": "tea", "count": 1}]
