@@ -28,6 +28,7 @@ from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import ALL_TAGS, TAGS, SubscriptionData
 from rocketapp.state import replicas
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
+from rocketapp.state.start_position import Correction, begin_anew
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
@@ -67,13 +68,17 @@ _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PA
 """The topic or the queue is not there (any more): the route may have changed."""
 
 
-class AnotherQueueError(Exception):
+class AnotherQueueError(RocketAppError):
     """A broker has another queue of this name than the one that was pulled: its bounds."""
 
     def __init__(self, min_offset: int, max_offset: int) -> None:
         super().__init__(min_offset, max_offset)
         self.min_offset: int = min_offset
         self.max_offset: int = max_offset
+
+    def correction(self, offset: int) -> Correction:
+        """Where the group goes on, which was at this offset of the queue that it had pulled."""
+        return begin_anew(offset, min_offset=self.min_offset, max_offset=self.max_offset)
 
 
 class GroupOffsets(Protocol):
@@ -120,6 +125,10 @@ class GroupOffsets(Protocol):
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
         """The group's offset, and whether that answer is certain."""
         ...
+
+    async def known_again(self, queue: MessageQueue) -> None:
+        """Before a session commits: raises AnotherQueueError when its offset would be one of another queue."""
+        return
 
     async def commit(
         self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
@@ -320,6 +329,12 @@ class Brokers(GroupOffsets):
                 raise AnotherQueueError(max(0, result.min_offset), result.max_offset)
         self._recognised[queue] = connection
         return known is not None
+
+    async def known_again(self, queue: MessageQueue) -> None:
+        """Asked once per connection, because behind a new one may be another queue."""
+        connection = await self.connection(queue.broker_name, dial=False)
+        if self._recognised.get(queue) is not connection:
+            await self.recognise(queue, connection)
 
     async def record_at(self, queue: MessageQueue, offset: int) -> Landmark | None:
         """The record of its master there, or the next one; None for none. The group's filter does not count."""

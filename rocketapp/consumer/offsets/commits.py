@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from rocketapp.consumer.brokers import GroupOffsets
+from rocketapp.consumer.brokers import AnotherQueueError, GroupOffsets
 from rocketapp.consumer.member import Member
 from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed, LoopFailed
@@ -60,8 +60,11 @@ class Session:
     """Under a lease, nothing is committed without it."""
     is_contested: bool
     """Another member lives, and may still commit what it ran as the previous owner."""
-    overtaken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Done when another member has gone on with the queue: nothing more of this session is committed."""
+    overtaken: asyncio.Future[AnotherQueueError | None] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Done when nothing more of this session is committed: another member has gone on with the queue, or the broker has
+    another queue in its place."""
     is_from_slave: bool = False
     """It began at the offset of a slave, which may be older than what the master will say when it is back."""
     is_ending: bool = False
@@ -376,12 +379,12 @@ class Committer:
         session.is_from_slave = False
         return True
 
-    def _give_up(self, session: Session) -> None:
+    def _give_up(self, session: Session, other: AnotherQueueError | None = None) -> None:
         if not session.is_ending:
             # The handlers of an ending session may finish; only nothing more is committed.
             self.end(session)
         if not session.overtaken.done():
-            session.overtaken.set_result(None)
+            session.overtaken.set_result(other)
 
     # Commits.
 
@@ -445,8 +448,8 @@ class Committer:
             try:
                 if (is_held := await self._last_step(session)) is not None:
                     return is_held
-            except OvertakenError:
-                self._give_up(session)
+            except (OvertakenError, AnotherQueueError) as error:
+                self._failed(session, error)
                 return True
             except RocketAppError as error:
                 # A living connection that was slow once gets a second chance: a repetition costs more than a second.
@@ -473,13 +476,14 @@ class Committer:
         return None
 
     async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
+        await self._store.known_again(session.queue)
         session.sent = max(session.sent, offset)
         await self._store.commit(session.queue, offset, timeout=timeout, dial=False)
         session.confirmed = offset
 
     def _failed(self, session: Session, error: RocketAppError, *, is_last: bool = False) -> None:
-        if isinstance(error, OvertakenError):
-            self._give_up(session)
+        if isinstance(error, OvertakenError | AnotherQueueError):
+            self._give_up(session, error if isinstance(error, AnotherQueueError) else None)
             return
         offset = session.process_queue.commit_offset
         self._member.observe(CommitFailed(self._member.name, session.queue, offset, str(error), is_last))

@@ -25,7 +25,7 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.start_position import Correction, begin_anew, correct
+from rocketapp.state.start_position import Correction, correct
 from rocketapp.wire.command import Command
 
 
@@ -107,7 +107,7 @@ class Puller:
         try:
             return await self._pull_for_ever()
         except AnotherQueueError as other:
-            return begin_anew(self._queue.end_offset, min_offset=other.min_offset, max_offset=other.max_offset)
+            return other.correction(self._queue.end_offset)
         finally:
             self._copy.to_master()
 

@@ -274,6 +274,9 @@ class Assignment(Owned):
             )
             if moved.done():
                 return moved.result()
+            overtaken = consuming.session.overtaken
+            if overtaken.done() and (other := overtaken.result()) is not None:
+                return other.correction(consuming.session.process_queue.end_offset)
             return pulling.result() if pulling.done() else None
         finally:
             pulling.cancel()
@@ -283,7 +286,7 @@ class Assignment(Owned):
     ) -> tuple[SessionEnd, bool]:
         """The queue may be another member's, or its offset is void: nothing of the session is committed any more."""
         self._committer.end(session)
-        if session.overtaken.done():
+        if session.overtaken.done() and session.overtaken.result() is None:
             why = SessionEnd.OVERTAKEN
             # That member may not be through.
             self._handed_over = self._is_contested = True

@@ -457,6 +457,37 @@ async def test_an_empty_broker_is_noticed_after_a_pause_and_once_more_after_the_
     await cluster.stop()
 
 
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+def test_what_a_paused_member_has_done_is_not_committed_into_an_empty_broker_in_the_place_of_its_own(
+    orderly: bool,
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), Seen()
+        (queue,) = cluster.create("topic")
+        member = await cluster.member(consumed(seen, orderly=orderly)).start()
+        await asyncio.sleep(2)
+        cluster.send_many(queue, 30)
+        await eventually(lambda: cluster.committed(queue) == 30, 20)
+        member.consumer.pause("topic", "maintenance")
+        cluster.network.cut(cluster.brokers["broker-a"].address)
+        cluster.held.clear()
+        cluster.log[queue].clear()
+        cluster.offsets.clear()
+        fresh = [b"new %d" % number for number in range(45)]
+        for body in fresh:
+            cluster.send(queue, body)
+        await eventually(lambda: cluster.committed(queue) == 0, 60)
+        assert len(seen) == 30
+        assert await member.stop()
+        member = await cluster.member(consumed(seen, orderly=orderly)).start()
+        await eventually(lambda: sorted(seen[30:]) == sorted(fresh), 60)
+        assert await member.stop()
+        await cluster.stop()
+
+    story()
+
+
 @pytest.mark.parametrize("deleted", [0, 7], ids=["all kept", "the first records are deleted"])
 def test_a_reconnected_member_repeats_nothing_of_a_broker_that_lost_its_tail_or_deleted_records(deleted: int) -> None:
     @in_virtual_time

@@ -40,6 +40,9 @@ class Store:
     def is_connected(self, broker_name: str) -> bool:
         return True
 
+    async def known_again(self, queue: MessageQueue) -> None:
+        return
+
     async def committed(self, queue: MessageQueue, **_: Any) -> int:
         return self.offset
 
