@@ -191,10 +191,11 @@ def check(
     guarded: Iterable[Topic] = (),
     polled: Collection[str] = (),
     within: float,
+    latency: float = 0.0,
 ) -> list[str]:
     """Everything that is wrong with a history. `orderly`, `keyed`, `polled`: names of the topics that are consumed so.
 
-    `guarded`: those with a rate or a breaker.
+    `guarded`: those with a rate or a breaker. `latency`: of the network, in seconds.
     """
     locked, guarded = {*orderly, *keyed, *polled}, tuple(guarded)
     names = {topic.name for topic in guarded}
@@ -208,7 +209,7 @@ def check(
         lambda: ownership.overlaps(history, orderly, keyed),
         lambda: ownership.double_sessions(history),
         lambda: ownership.two_owners(history, locked),
-        lambda: repeated.repeats(history, locked, keyed, names),
+        lambda: repeated.repeats(history, locked, keyed, names, latency=latency),
         lambda: repeated.late_commits(history, orderly),
         # What a polled call repeats and fails with is not done any more: only the next call can settle it.
         lambda: liveness.starved(history, locked.difference(polled), {*names, *polled}),

@@ -36,6 +36,7 @@ def repeats(
     keyed: Collection[str] = (),
     guarded: Collection[str] = (),
     forwards: Forwards = nothing,
+    latency: float = 0.0,
 ) -> list[str]:
     """A message is handled again only for a reason. The reasons are:
 
@@ -44,8 +45,9 @@ def repeats(
     - A fault reached one of the members that started it or had the queue before, the broker of the queue or all
       connections, at most 15 s before the first start or since: what was finished could not be committed, or its
       commit was forgotten.
-    - The queue is not orderly and changed hands, and a call at this offset or below it ran for more than 1 s: no
-      hand-over waits longer for a call. Of a failed one the copy has to be stored in that second as well.
+    - The queue is not orderly and changed hands, and a call at this offset or below it ran for more than 1 s, less
+      on a network of this latency: no hand-over waits longer. Of a failed one the copy has to be stored in that time as
+      well.
     - The queue is not orderly and changed hands, and the routes changed less than 40 s before: until every member has
       heard of it, two of them may believe that they have the queue.
     - The commit of that queue had no answer in time, less than 15 s before or since: a member that gives a queue back
@@ -61,7 +63,7 @@ def repeats(
       is handled.
     """
     findings: list[str] = []
-    faults, unanswered, settling, calls = Faults(), Faults({UNANSWERED}), Settling(), LongCalls()
+    faults, unanswered, settling, calls = Faults(), Faults({UNANSWERED}), Settling(), LongCalls(latency)
     first, done, begun = dict[tuple[Place, int], Started](), dict[int, Finished](), dict[int, float]()
     failed: set[tuple[Place, int]] = set()
     excused: set[int] = set()

@@ -245,7 +245,8 @@ class Run:
             names = {topic.name for topic in world.topics if topic.by_hand}
             return Result(world.history, by_hand.broken(world.history, names, orderly=orderly, within=CATCH_UP))
         polled = {topic.name for topic in world.topics if topic.every is not None}
-        findings = check(world.history, orderly=orderly, keyed=keyed, guarded=guarded, polled=polled, within=CATCH_UP)
+        topics: dict[str, Any] = {"orderly": orderly, "keyed": keyed, "guarded": guarded, "polled": polled}
+        findings = check(world.history, **topics, within=CATCH_UP, latency=world.latency)
         if self._workload in PEACES:
             findings += self._unclean()
         return Result(world.history, findings)
