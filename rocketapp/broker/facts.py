@@ -187,7 +187,7 @@ class BrokerFacts:
                 yield _waiting(_restored(store.record_at(entry[0])), entry[2])
 
     def open_transactions(self, most: int) -> Iterator[WaitingMessage]:
-        """The oldest ones."""
+        """The oldest half messages that have not ended, at most so many."""
         store = self._core.store
         for half in self._core.halves.oldest(most):
             entry = store.entry(HALF_TOPIC, 0, half.offset)

@@ -16,10 +16,9 @@ from typing import NamedTuple
 
 from rocketapp.broker.core import Core, Host
 from rocketapp.broker.filtering import Filter, read_filtered
-from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, Checkpoint, Key
+from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, Key, PopCheckpoint
 from rocketapp.broker.pop_log import ReviveLog
-from rocketapp.broker.pop_order import PopOrder
-from rocketapp.broker.pop_order import Popped as InOrder
+from rocketapp.broker.pop_order import InOrder, PopOrder
 from rocketapp.broker.pop_order import Queue as InOrderKey
 from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
 from rocketapp.model.names import dlq_topic, is_retry_topic
@@ -201,7 +200,7 @@ class Pops:
         while any(each.key(group, popped_ms) in self.log.open for each in found):
             popped_ms += 1
         checkpoints = [
-            Checkpoint(
+            PopCheckpoint(
                 each.key(group, popped_ms), each.offsets, invisible_ms=request.invisible_ms, revive_queue=revive_queue
             )
             for each in found
@@ -229,7 +228,7 @@ class Pops:
     def ack(self, acks: Sequence[tuple[Key, Acks]], now_ms: int) -> None:
         """Messages are done. What is not hidden any more, or never was, is ignored. Raises StoreError."""
         log = self.log
-        done: dict[Checkpoint, set[int]] = {}
+        done: dict[PopCheckpoint, set[int]] = {}
         for key, (handle, offsets) in acks:
             checkpoint = log.open.get(key) or log.not_here_yet(key, handle, offsets, now_ms)
             if checkpoint is not None:
@@ -247,7 +246,7 @@ class Pops:
         popped_ms, log, offsets = max(now_ms, key.popped_ms + 1), self.log, [handle.offset]
         before = log.open.get(key) or log.not_here_yet(key, handle, offsets, now_ms)
         if before is not None and handle.offset in before.left():
-            own = Checkpoint(
+            own = PopCheckpoint(
                 key._replace(start=handle.offset, popped_ms=popped_ms),
                 offsets,
                 invisible_ms=invisible_ms,
@@ -301,7 +300,7 @@ class Pops:
         log.write_far_ones(now_ms)
         return revived
 
-    def _again(self, checkpoint: Checkpoint) -> list[Record]:
+    def _again(self, checkpoint: PopCheckpoint) -> list[Record]:
         """What its messages are stored as, to come again. Those of a deleted topic or group are not."""
         core, (group, topic, queue_id, _, popped_ms) = self._core, checkpoint.key
         if core.topics.get(topic) is None or core.groups.get(group) is None:

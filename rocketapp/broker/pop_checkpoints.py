@@ -50,7 +50,7 @@ class Key(NamedTuple):
     popped_ms: int
 
 
-class Checkpoint:
+class PopCheckpoint:
     """Messages that were handed out at once."""
 
     __slots__ = ("acked", "due_ms", "invisible_ms", "key", "offsets", "place", "revive_queue", "suspend")
@@ -81,7 +81,7 @@ class Checkpoint:
     def __repr__(self) -> str:
         return f"<Checkpoint {self.key}: {len(self.left())} of {len(self.offsets)} left>"
 
-    def __lt__(self, other: Checkpoint) -> bool:
+    def __lt__(self, other: PopCheckpoint) -> bool:
         return self.due_ms < other.due_ms
 
     def left(self) -> list[int]:
@@ -154,7 +154,7 @@ _LONG = {
 """Names that older brokers wrote in records of acknowledgements."""
 
 
-def read(raw_properties: bytes, body: bytes, revive_queue: int) -> Checkpoint | Acked | None:
+def read(raw_properties: bytes, body: bytes, revive_queue: int) -> PopCheckpoint | Acked | None:
     """What one record of the revive log says; None if it is neither of them. Raises ProtocolError."""
     tag = (names.tag_of(raw_properties) or b"").decode("utf-8", "replace")
     if tag not in (_CHECKPOINT, _ACK, _ACKS):
@@ -170,7 +170,7 @@ def read(raw_properties: bytes, body: bytes, revive_queue: int) -> Checkpoint | 
         differences = found.get("d") or range(int32_of(found["n"]))
         if len(differences) > MOST_MESSAGES:
             raise ValueError(f"{len(differences)} messages of one answer, limit {MOST_MESSAGES}")
-        return Checkpoint(
+        return PopCheckpoint(
             key,
             [start + int32_of(each) for each in differences],
             invisible_ms=int64_of(found["it"]),
@@ -190,10 +190,10 @@ class OpenCheckpoints:
     """Every checkpoint of which a message is not acknowledged."""
 
     def __init__(self) -> None:
-        self._open: dict[Key, Checkpoint] = {}
-        self._by_due: list[Checkpoint] = []
+        self._open: dict[Key, PopCheckpoint] = {}
+        self._by_due: list[PopCheckpoint] = []
         # OrderedDict because most leave near the front: a plain dict steps over its deleted slots.
-        self._by_place = [OrderedDict[Key, Checkpoint]() for _ in range(REVIVE_QUEUES)]
+        self._by_place = [OrderedDict[Key, PopCheckpoint]() for _ in range(REVIVE_QUEUES)]
         self._in_flight: Counter[tuple[str, str, int]] = Counter()
 
     def __repr__(self) -> str:
@@ -205,14 +205,14 @@ class OpenCheckpoints:
     def __contains__(self, key: Key) -> bool:
         return key in self._open
 
-    def get(self, key: Key) -> Checkpoint | None:
+    def get(self, key: Key) -> PopCheckpoint | None:
         return self._open.get(key)
 
     def in_flight(self, group: str, topic: str, queue_id: int) -> int:
         """How many messages of a queue are handed out: all of a checkpoint, until the last one is done."""
         return self._in_flight[group, topic, queue_id]
 
-    def put(self, checkpoint: Checkpoint, place: int) -> None:
+    def put(self, checkpoint: PopCheckpoint, place: int) -> None:
         """A record of it was stored at this offset of its revive queue. A second one of the same has all its acks."""
         before = self._open.get(checkpoint.key)
         if before is not None:
@@ -236,7 +236,7 @@ class OpenCheckpoints:
             if not checkpoint.left():
                 self.close(checkpoint)
 
-    def close(self, checkpoint: Checkpoint) -> None:
+    def close(self, checkpoint: PopCheckpoint) -> None:
         """Nothing of it is awaited any more."""
         if self._open.get(checkpoint.key) is not checkpoint:
             return
@@ -253,16 +253,16 @@ class OpenCheckpoints:
                 self.close(checkpoint)
 
     @property
-    def first_due(self) -> Checkpoint | None:
+    def first_due(self) -> PopCheckpoint | None:
         """The one whose messages come again first."""
         heap = self._by_due
         while heap and self._open.get(heap[0].key) is not heap[0]:
             heappop(heap)
         return heap[0] if heap else None
 
-    def first_stored(self, revive_queue: int) -> Checkpoint | None:
+    def first_stored(self, revive_queue: int) -> PopCheckpoint | None:
         """The one whose record is the first in this revive queue: a start reads the queue from there on."""
         return next(iter(self._by_place[revive_queue].values()), None)
 
-    def by_due(self) -> list[Checkpoint]:
+    def by_due(self) -> list[PopCheckpoint]:
         return sorted(self._open.values())

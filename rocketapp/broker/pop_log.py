@@ -18,9 +18,9 @@ from rocketapp.broker.pop_checkpoints import (
     LATE_MS,
     REVIVE_GROUP,
     REVIVE_QUEUES,
-    Checkpoint,
     Key,
     OpenCheckpoints,
+    PopCheckpoint,
     is_by_timer,
     read,
     revive_topic,
@@ -74,7 +74,7 @@ class ReviveLog:
 
     # Writing.
 
-    def store(self, checkpoints: Sequence[Checkpoint], now_ms: int, more: Sequence[Record] = ()) -> None:
+    def store(self, checkpoints: Sequence[PopCheckpoint], now_ms: int, more: Sequence[Record] = ()) -> None:
         """Append checkpoints, and other records behind them. Raises StoreError; then none of them is stored."""
         broker_name = self._core.config.name
         records = [checkpoint.record(self._topic, broker_name, now_ms) for checkpoint in checkpoints]
@@ -91,10 +91,10 @@ class ReviveLog:
                 self._read_to[record.queue_id] += 1
         return stored
 
-    def ack_record(self, checkpoint: Checkpoint, offsets: Sequence[int], now_ms: int) -> Record:
+    def ack_record(self, checkpoint: PopCheckpoint, offsets: Sequence[int], now_ms: int) -> Record:
         return checkpoint.ack_record(self._topic, self._core.config.name, offsets, now_ms)
 
-    def not_here_yet(self, key: Key, handle: Handle, offsets: Sequence[int], now_ms: int) -> Checkpoint | None:
+    def not_here_yet(self, key: Key, handle: Handle, offsets: Sequence[int], now_ms: int) -> PopCheckpoint | None:
         """For messages that are done, and of no open checkpoint: the one that may still arrive; None if it is over."""
         until_ms = handle.popped_ms + handle.invisible_ms + LATE_MS
         is_to_come = now_ms < until_ms < now_ms + LONGEST_TIMER_MS
@@ -102,7 +102,7 @@ class ReviveLog:
             return None
         done = sorted({*offsets, *self._early.get(key, (0, []))[1]})[:MOST_MESSAGES]
         self._early[key] = until_ms, done
-        return Checkpoint(key, done, invisible_ms=handle.invisible_ms, revive_queue=handle.revive_queue)
+        return PopCheckpoint(key, done, invisible_ms=handle.invisible_ms, revive_queue=handle.revive_queue)
 
     # Reading.
 
@@ -142,14 +142,14 @@ class ReviveLog:
         self._read_to[queue] = max(several.next_offset, at + 1)
         return decode_records(several.body, None)
 
-    def _note(self, message: Message, queue: int) -> Checkpoint | None:
+    def _note(self, message: Message, queue: int) -> PopCheckpoint | None:
         """Carry out what a record says; a checkpoint is returned."""
         try:
             found = read(message.raw_properties, message.stored_body, queue)
         except ProtocolError:
             self._observe(RecordDamaged(self._topic, queue, message.offset, message.physical_offset))
             return None
-        if isinstance(found, Checkpoint):
+        if isinstance(found, PopCheckpoint):
             if not self._is_of_present_queue(found, message.physical_offset):
                 return None
             found.ack(self._early.pop(found.key, (0, []))[1])
@@ -159,13 +159,13 @@ class ReviveLog:
             self.open.ack(found.key, found.offsets)
         return None
 
-    def _is_of_present_queue(self, checkpoint: Checkpoint, position: int) -> bool:
+    def _is_of_present_queue(self, checkpoint: PopCheckpoint, position: int) -> bool:
         """Whether its messages are there and were stored before it; else others have their offsets, in a new topic."""
         _, topic, queue_id, _, _ = checkpoint.key
         entry = self._core.store.entry(topic, queue_id, max(checkpoint.offsets, default=-1))
         return entry is not None and entry[0] < position
 
-    def _count(self, checkpoint: Checkpoint) -> None:
+    def _count(self, checkpoint: PopCheckpoint) -> None:
         """The last run has handed it out after it saved its offsets."""
         group, topic, queue_id, _, _ = checkpoint.key
         end = max(checkpoint.offsets, default=-1) + 1

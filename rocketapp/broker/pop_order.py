@@ -20,7 +20,7 @@ Queue = tuple[str, str, int]
 """Topic, group and queue id."""
 
 
-class Popped:
+class InOrder:
     """The messages of one pop of one queue."""
 
     __slots__ = ("acked", "attempt_id", "counts", "invisible_ms", "offsets", "popped_ms", "visible")
@@ -68,7 +68,7 @@ class Popped:
         }
 
     @classmethod
-    def from_json(cls, data: Any) -> Popped:
+    def from_json(cls, data: Any) -> InOrder:
         """From decoded members. Raises KeyError, TypeError or ValueError for others."""
         first, *others = map(int64_of, data["o"])
         attempt_id = data.get("a")
@@ -88,7 +88,7 @@ class PopOrder:
     """All queues that are popped in order."""
 
     def __init__(self) -> None:
-        self._popped: dict[Queue, Popped] = {}
+        self._popped: dict[Queue, InOrder] = {}
         self.dirty: bool = False
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class PopOrder:
             return 0
         return popped.free_ms
 
-    def popped(self, queue: Queue, popped: Popped) -> Mapping[int, int]:
+    def popped(self, queue: Queue, popped: InOrder) -> Mapping[int, int]:
         """Messages were handed out; returns how often each of them was before."""
         before = self._popped.get(queue)
         if before is not None:
@@ -160,12 +160,12 @@ class PopOrder:
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form. Raises ValueError when it is not one."""
-        found: dict[Queue, Popped] = {}
+        found: dict[Queue, InOrder] = {}
         try:
             for name, queues in (saved.get("table") or {}).items():
                 topic, _, group = name.partition("@")
                 for queue_id, popped in queues.items():
-                    found[topic, group, int(queue_id)] = Popped.from_json(popped)
+                    found[topic, group, int(queue_id)] = InOrder.from_json(popped)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"table: {type(error).__name__} {error}") from None
         self._popped, self.dirty = found, False

@@ -121,7 +121,7 @@ class BrokerDesk:
         return self._asked(work())
 
     def topics(self, names: Sequence[str]) -> list[TopicLine]:
-        """These topics."""
+        """What the broker knows of topics with these names."""
 
         async def work(turns: _Turns) -> list[TopicLine]:
             lines = []
@@ -193,7 +193,7 @@ class BrokerDesk:
         return self._walked(lambda turns: turns.listed(self._facts.delayed(most)))
 
     def open_transactions(self, most: int) -> list[WaitingMessage]:
-        """The oldest ones."""
+        """The oldest half messages that have not ended, at most so many."""
         return self._walked(lambda turns: turns.listed(self._facts.open_transactions(most)))
 
     def _walked(self, work: Callable[[_Turns], Coroutine[Any, Any, T]]) -> T:

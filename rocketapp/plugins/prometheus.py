@@ -27,7 +27,7 @@ def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
 
 
 def text_of(metrics: Iterable[Metric]) -> str:
-    """These alone."""
+    """Metrics of any kind in the text format of Prometheus."""
     lines: list[str] = []
     for metric in metrics:
         unit, total = _UNITS.get(metric.unit, ""), "_total" if metric.kind == "counter" else ""

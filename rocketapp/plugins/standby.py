@@ -23,7 +23,7 @@ class OneMember:
 
 
 class Standby:
-    """Brings the strategy."""
+    """The plugin that brings this strategy to an app."""
 
     @hookimpl
     def allocation_strategy(self) -> Allocation:

@@ -188,7 +188,7 @@ def _perm(perm: int) -> str:
 
 @click.group("group")
 def group_commands() -> None:
-    """Show consumer groups."""
+    """Show consumer groups and their members."""
 
 
 @group_commands.command(

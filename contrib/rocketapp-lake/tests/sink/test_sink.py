@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from asyncio.subprocess import STDOUT
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -129,10 +130,12 @@ async def test_a_bounded_sink_ends_while_messages_still_come_and_says_its_rows(s
         await shop.send(producer, range(50))
         with (tmp_path / "log").open("wb") as log:
             run = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=log, stderr=STDOUT)
-        sent, ends = 50, asyncio.create_task(run.wait())
-        while not (await asyncio.wait({ends}, timeout=0.01))[0]:
+        sent = 50
+        while run.returncode is None:
             await shop.send(producer, range(sent, sent + 10))
             sent += 10
+            with suppress(TimeoutError):
+                await asyncio.wait_for(run.wait(), 0.01)
     text = (tmp_path / "log").read_text()
     landed = DeltaTable(shop.table).count()
     assert run.returncode == 0, text
