@@ -195,9 +195,9 @@ class Caller:
         more, self.most = most - self.most, most
         for _ in range(abs(more)):
             found, other = (self._surplus, self._free) if more > 0 else (self._free, self._surplus)
-            if found:
+            try:
                 found.pop()
-            else:
+            except IndexError:  # none was there, or a thread was faster
                 other.append(None)
         self._look()
         self.workers.enter(self)

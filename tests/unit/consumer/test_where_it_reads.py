@@ -11,6 +11,8 @@ import pytest
 from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.reset_offset import encode_reset
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.consumer.seen import Gated, Seen, started
 from tests.unit.scripted import eventually, in_virtual_time
@@ -290,6 +292,31 @@ def test_what_a_paused_member_has_done_is_not_committed_into_an_empty_broker_in_
         await cluster.stop()
 
     story()
+
+
+@in_virtual_time
+async def test_an_operators_offset_holds_in_the_queue_of_an_empty_broker_too() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(seen)).start()
+    await asyncio.sleep(2)
+    cluster.send_many(queue, 30)
+    await eventually(lambda: cluster.committed(queue) == 30, 20)
+    member.consumer.pause("topic", "maintenance")
+    members = cluster.brokers["broker-a"].members
+    before = set(members)
+    fresh = replaced(cluster, queue, 45)
+    await eventually(lambda: bool(set(members) - before), 60)
+    fields = {"topic": "topic", "group": "group", "timestamp": "0"}
+    reset = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, encode_reset({queue: 20}))
+    (connection,) = set(members) - before
+    connection.send_one_way(reset)
+    await eventually(lambda: cluster.committed(queue) == 20)
+    member.consumer.resume("topic")
+    await eventually(lambda: cluster.committed(queue) == 45, 60)
+    assert sorted(seen[30:]) == sorted(fresh[20:])
+    assert await member.stop()
+    await cluster.stop()
 
 
 @pytest.mark.parametrize("deleted", [0, 7], ids=["all kept", "the first records are deleted"])
