@@ -2,7 +2,8 @@
 
 With `flush = "sync"` a reply leaves when everything that its request appended survives a loss of power. That is decided
 here for all requests alike: a reply waits for a position of the log, replies leave in the order of positions, and one
-sync serves all that wait when it begins.
+sync serves all that wait when it begins. Only a pull or pop that was held is answered past them: without its
+checkpoint, what it brought is handed out again.
 """
 
 from __future__ import annotations

@@ -334,11 +334,10 @@ class Pops:
             )
         return again
 
-    def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """A topic or group was deleted: nothing of it comes again."""
-        self.log.open.drop(topic=topic, group=group)
-        if topic is not None:
-            self._order.drop(topic)
+    def drop(self, topic: str) -> None:
+        """The topic was deleted: nothing of it comes again."""
+        self.log.open.drop(topic)
+        self._order.drop(topic)
 
 
 def _in_order(request: PopRequest, queue: _Queue) -> InOrderKey:

@@ -246,10 +246,10 @@ class OpenCheckpoints:
         if not self._in_flight[queue]:
             del self._in_flight[queue]
 
-    def drop(self, *, topic: str | None = None, group: str | None = None) -> None:
-        """Close those of a topic or group that is being deleted."""
+    def drop(self, topic: str) -> None:
+        """Close those of a topic that is being deleted."""
         for checkpoint in list(self._open.values()):
-            if checkpoint.key.topic == topic or checkpoint.key.group == group:
+            if checkpoint.key.topic == topic:
                 self.close(checkpoint)
 
     @property

@@ -154,7 +154,7 @@ class PopProcessor:
 
     def topic_gone(self, topic: str) -> None:
         """Answer the held pops of a topic that was deleted, and forget what was popped."""
-        self._pops.drop(topic=topic)
+        self._pops.drop(topic)
         for waiting in self._held.get(topic, {}).values():
             self._wake(list(waiting))
 
