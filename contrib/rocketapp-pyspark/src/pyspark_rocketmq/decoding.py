@@ -97,29 +97,35 @@ class Rows:
         return len(self._starts)
 
     def add(self, data: bytes, low: int, high: int) -> None:
-        """Take the records with `low <= offset < high`. Raises ProtocolError or RecordError for a damaged one."""
+        """Take the records with `low <= offset < high`. Raises RecordError for a damaged one."""
         at, end = 0, len(data)
         kept, shift = 0, self._bytes
         """Where the next piece begins in `data`, and how far it lies further on in the joined pieces."""
         unpack, starts, before = _CUT.unpack_from, self._starts, len(self._starts)
         last = end - records.SMALLEST
-        while at <= last:
-            size, magic, sys_flag = unpack(data, at)
-            if magic == MAGIC_V1 and not sys_flag & _UNUSUAL and size >= records.SMALLEST:
-                starts.append(at + shift)
+        try:
+            while at <= last:
+                size, magic, sys_flag = unpack(data, at)
+                if magic == MAGIC_V1 and not sys_flag & _UNUSUAL and size >= records.SMALLEST:
+                    starts.append(at + shift)
+                    at += size
+                    continue
+                if size <= 0:
+                    raise ProtocolError(f"record of {size} bytes")
+                self._pieces.append(data[kept:at])
+                place = self._add_unusual(data[at : at + size], at + shift, low, high)
                 at += size
-                continue
-            if size <= 0:
-                raise ProtocolError(f"record of {size} bytes")
-            self._pieces.append(data[kept:at])
-            place = self._add_unusual(data[at : at + size], at + shift, low, high)
-            at += size
-            kept, shift = at, place - at
-        if at != end:
-            raise ProtocolError(f"record at byte {at} of {end} is cut short or longer than it says")
+                kept, shift = at, place - at
+            if at != end:
+                raise ProtocolError(f"record at byte {at} of {end} is cut short or longer than it says")
+        except ProtocolError as error:
+            raise self._unreadable(_offset_of(data, at, low), error) from None
         self._pieces.append(data[kept:])
         self._spans.append((len(starts) - before, low, high))
         self._bytes = end + shift
+
+    def _unreadable(self, offset: int, error: ProtocolError) -> RecordError:
+        return RecordError(f"{self._queue} from offset {offset} on: {error}")
 
     def _add_unusual(self, record: bytes, place: int, low: int, high: int) -> int:
         """Write the messages of a record as usual ones; return where they end."""
@@ -142,10 +148,18 @@ class Rows:
             self._bad[place] = f"{message.offset_message_id}: {error}"
             return b""
 
+    def _joined(self) -> Records:
+        data, starts = b"".join(self._pieces), np.array(self._starts, np.int64)
+        try:
+            return Records(data, starts)
+        except ProtocolError as error:
+            damaged = next(start for start in self._starts if not _is_whole(data, start))
+            raise self._unreadable(_offset_at(data, damaged), error) from None
+
     def take(self) -> pa.RecordBatch:
-        """The gathered rows as one batch, perhaps an empty one; forgets them. Raises ProtocolError for damaged ones."""
+        """The gathered rows as one batch, perhaps an empty one; forgets them. Raises RecordError for damaged ones."""
         counts, low, high = zip(*self._spans, strict=True) if self._spans else ((), (), ())
-        found = Records(b"".join(self._pieces), np.array(self._starts, np.int64))
+        found = self._joined()
         offsets = found.field(records.QUEUE_OFFSET)
         found = found.where((offsets >= np.repeat(low, counts)) & (offsets < np.repeat(high, counts)))
         batch = _Batch(self._queue, found, self._unusual, self._bad)
@@ -155,6 +169,26 @@ class Rows:
         self._begin()
         arrays = [_BUILD[name](batch) for name in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def _offset_at(data: bytes, start: int) -> int:
+    at = start + records.QUEUE_OFFSET[0]
+    return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
+def _offset_of(data: bytes, stop: int, first: int) -> int:
+    """The offset behind the records that are whole and end at `stop` or before; `first` when there is none."""
+    at = 0
+    while (after := at + int.from_bytes(data[at : at + 4], "big")) <= min(stop, len(data)) and after > at:
+        at, first = after, _offset_at(data, at) + 1
+    return first
+
+
+def _is_whole(data: bytes, start: int) -> bool:
+    try:
+        return len(Records(data, np.array([start]))) == 1
+    except ProtocolError:
+        return False
 
 
 class _Batch:

@@ -27,7 +27,7 @@ class DataLossError(RocketAppError):
 
 
 class RecordError(RocketAppError):
-    """A stored message cannot be decoded."""
+    """A stored message, or the answer that brings it, cannot be decoded."""
 
 
 class WriteError(RocketAppError):

@@ -15,10 +15,11 @@ from pyspark_rocketmq.cluster import CONNECTIONS, MASTER, TRANSIENT, Cluster, ch
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import Pulls, Reach
 from pyspark_rocketmq.planning import Range
-from pyspark_rocketmq.problems import SKIPPED, DataLossError
+from pyspark_rocketmq.problems import SKIPPED, DataLossError, RecordError
 from pyspark_rocketmq.remoting import Connection
 from pyspark_rocketmq.window import Due, Pull, Window
 from rocketapp import BrokerError, NoRouteError, TransportError
+from rocketapp.errors import ProtocolError
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -54,7 +55,7 @@ def landmarks(
 ) -> dict[Queue, Landmark | None]:
     """By queue its first record at that offset or behind it, whatever filters say; None for none."""
     replies = _pull_each(cluster, _unfiltered(pulls), offsets, 1, away)
-    return {queue: _landmark(reply, offsets[queue]) for queue, reply in replies.items()}
+    return {queue: _landmark(queue, reply, offsets[queue]) for queue, reply in replies.items()}
 
 
 def denials(cluster: Cluster, pulls: Pulls, queues: Iterable[Queue]) -> dict[Queue, str]:
@@ -84,8 +85,11 @@ def _unfiltered(pulls: Pulls) -> Pulls:
     return replace(pulls, expression="*", expression_type="TAG")
 
 
-def _landmark(reply: Command, offset: int) -> Landmark | None:
-    found = decode_records(reply.body, None) if reply.code == ResponseCode.SUCCESS else []
+def _landmark(queue: Queue, reply: Command, offset: int) -> Landmark | None:
+    try:
+        found = decode_records(reply.body, None) if reply.code == ResponseCode.SUCCESS else []
+    except ProtocolError as error:
+        raise RecordError(f"{queue} from offset {offset} on: {error}") from None
     marks = (Landmark(one.offset, one.stored_ms, one.message_id) for one in found)
     return next((mark for mark in marks if mark.offset >= offset), None)
 
@@ -124,12 +128,14 @@ class RangePuller:
         """Whether advice to read elsewhere is followed; not any more, after a replica that lagged."""
 
     def replies(self) -> Iterator[Due]:
-        """The records in order. Raises DataLossError, and what the last attempt raised when none makes progress."""
+        """The records in order. Raises DataLossError, RecordError, and what the last attempt without progress raised."""
         attempts, told = self._reach.retries, -_REMINDER
         while not self._window.is_done:
             before = self._window.expected
             try:
                 yield from self._over_one_connection()
+            except ProtocolError as error:
+                raise RecordError(f"{self._queue} from offset {self._window.expected} on: {error}") from None
             except (TransportError, NoRouteError, BrokerError) as error:
                 if isinstance(error, BrokerError) and error.code not in TRANSIENT:
                     raise
@@ -192,7 +198,7 @@ class RangePuller:
             connection.call(RequestCode.PULL_MESSAGE, fields, timeout=self._reach.timeout), connection.address, _ANSWERS
         )
         end = PullResponse.from_fields(reply.fields).max_offset
-        if recognise(known, _landmark(reply, known.offset), end=end) is Identity.OTHER:
+        if recognise(known, _landmark(self._queue, reply, known.offset), end=end) is Identity.OTHER:
             self._lost(Pull(self._window.expected, 1), self._end, "another queue has taken its place")
 
     def _take(self, pull: Pull, reply: Command, address: str) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark_rocketmq.options import Access, Tls
 from rocketapp import TransportError
+from rocketapp.errors import ProtocolError
 from rocketapp.wire.command import Command, encode
 from rocketapp.wire.frame import FrameReader
 from rocketapp.wire.signing import Keys
@@ -25,7 +26,10 @@ _READ = 65_536
 
 
 class Connection:
-    """One connection. Every method raises TransportError when it breaks or an answer does not come in time."""
+    """One connection. Every method raises TransportError when it breaks or an answer does not come in time.
+
+    One that cannot be read is a ProtocolError, which names the server.
+    """
 
     def __init__(self, address: str, access: Access, *, timeout: float) -> None:
         self.address, self.access = address, access
@@ -89,8 +93,12 @@ class Connection:
             raise TransportError(self.address, f"the connection broke: {error}") from None
         if not data:
             raise TransportError(self.address, "the server closed the connection")
+        try:
+            commands = self._frames.feed(data)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.address}: {error}") from None
         # Brokers may send requests of their own. They concern consumers and producers that stay.
-        self._arrived += (command for command in self._frames.feed(data) if command.is_response)
+        self._arrived += (command for command in commands if command.is_response)
 
     @property
     def is_idle(self) -> bool:

@@ -107,8 +107,8 @@ def here(embedded: Embedded) -> Iterator[Topics]:
 class Scripted:
     """A server on loopback that answers as a test says: name server and broker `broker-a` in one, with one queue."""
 
-    def __init__(self, answer: Callable[[Command], Command | None], tls: ssl.SSLContext | None = None) -> None:
-        """`answer` is asked for everything but routes. None closes the connection."""
+    def __init__(self, answer: Callable[[Command], Command | bytes | None], tls: ssl.SSLContext | None = None) -> None:
+        """`answer` is asked for everything but routes. Bytes are sent as they are, None closes the connection."""
         self._answer, self._tls = answer, tls
         self.requests: list[Command] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -149,7 +149,7 @@ class Scripted:
                     if reply is None:
                         stream.close()
                         return
-                    stream.sendall(encode(reply))
+                    stream.sendall(reply if isinstance(reply, bytes) else encode(reply))
 
     def _route(self, request: Command) -> Command:
         addresses = {"0": self.address} if self.has_master else {}
@@ -173,7 +173,7 @@ def script() -> Iterator[Callable[..., Scripted]]:
     """Starts scripted servers."""
     started: list[Scripted] = []
 
-    def start(answer: Callable[[Command], Command | None], tls: ssl.SSLContext | None = None) -> Scripted:
+    def start(answer: Callable[[Command], Command | bytes | None], tls: ssl.SSLContext | None = None) -> Scripted:
         started.append(Scripted(answer, tls))
         return started[-1]
 

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyspark_rocketmq.cluster import Cluster
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import read_options
 from pyspark_rocketmq.planning import Range
-from pyspark_rocketmq.problems import DataLossError
+from pyspark_rocketmq.problems import DataLossError, RecordError
+from pyspark_rocketmq.pulling import landmarks
 from pyspark_rocketmq.reading import RangePartition, read_partition
 from pyspark_rocketmq.remoting import Connection
 from rocketapp import BrokerError, NoRouteError, TransportError
-from rocketapp.errors import ProtocolError
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command
+from rocketapp.wire.command import Command, encode
 from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.requests.pull import PullResponse
 from rocketapp.wire.signing import Keys
@@ -267,13 +268,39 @@ def test_the_group_has_a_prefix(script: Start) -> None:
     assert {r.fields["consumerGroup"] for r in server.requests if r.code == 11 and r.fields} == {"mine-source"}
 
 
-def test_a_damaged_reply_is_an_error_and_not_a_missing_row(script: Start) -> None:
-    def damaged(request: Command) -> Command:
-        reply = pull_32(request)
-        return Command.response(request, 0, fields=reply.fields, body=reply.body[:-3])
+def cut_short(request: Command, reply: Command) -> bytes:
+    return encode(Command.response(request, 0, fields=reply.fields, body=reply.body[:-3]))
 
-    with pytest.raises(ProtocolError, match="record at byte"):
-        read(script(damaged).address)
+
+def without_offsets(request: Command, reply: Command) -> bytes:
+    return encode(Command.response(request, 0, body=reply.body))
+
+
+@pytest.mark.parametrize(
+    ("damage", "place"),
+    [
+        (cut_short, "59 on: record at byte"),
+        (without_offsets, "40 on: .*nextBeginOffset"),
+        (lambda *_: b"\0\0\0\1", "40 on: 127.0.0.1:[0-9]+: frame of 1 bytes"),
+        (lambda *_: b"\0\0\0\x09\0\0\0\x05{}{}{", "40 on: 127.0.0.1:[0-9]+: .*header"),
+    ],
+    ids=["record", "answer", "frame", "header"],
+)
+def test_a_damaged_reply_is_an_error_that_says_where_and_not_a_missing_row(
+    script: Start, damage: Callable[[Command, Command], bytes], place: str
+) -> None:
+    def damaged(request: Command) -> Command | bytes:
+        reply = pull_32(request)
+        return reply if int((request.fields or {})["queueOffset"]) < 40 else damage(request, reply)
+
+    with pytest.raises(RecordError, match=f"t@broker-a:0 from offset {place}"):
+        read(script(damaged).address, pullDepth=1, pullBatchSize=20)
+
+
+def test_a_damaged_record_below_a_position_says_where(script: Start) -> None:
+    asked = options(script(lambda request: cut_short(request, pull_32(request))).address)
+    with pytest.raises(RecordError, match="t@broker-a:0 from offset 99 on: record at byte"):
+        landmarks(Cluster(asked.reach), asked.pulls, {QUEUE: 99}, set())
 
 
 def test_idle_connections_are_used_again(script: Start) -> None:

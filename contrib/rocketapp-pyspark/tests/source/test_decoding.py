@@ -13,9 +13,9 @@ from pyspark_rocketmq.columns import BY_NAME, COLUMNS, USUAL
 from pyspark_rocketmq.decoding import Rows, arrow_schema
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
-from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
+from rocketapp.wire.layout import MAGIC_V1
 from rocketapp.wire.record import Record, decode_records, encode_record
 
 QUEUE = Queue("orders", "broker-a", 3)
@@ -168,17 +168,26 @@ def test_a_bad_record_is_a_row_without_a_body_that_tells_where_the_record_is() -
 
 @pytest.mark.parametrize("cut", range(1, 98))
 def test_damaged_records_are_refused(cut: int) -> None:
-    whole = record(raw=b"")
-    with pytest.raises(ProtocolError):
-        rows_of(record() + whole[: len(whole) - cut])
+    whole = record(9, raw=b"")
+    with pytest.raises(RecordError, match="orders@broker-a:3 from offset 9 on: "):
+        rows_of(record(8) + whole[: len(whole) - cut])
 
 
 @pytest.mark.parametrize("length", [0, 3, 5, 2**32 - 1])
 def test_a_body_is_not_another_length_than_it_says(length: int) -> None:
     data = bytearray(record(body=b"\0" * 4, raw=b"\0" * 20))
     data[84:88] = length.to_bytes(4, "big")
-    with pytest.raises(ProtocolError):
-        rows_of(bytes(data))
+    with pytest.raises(RecordError, match="orders@broker-a:3 from offset 7 on: .*its parts are not as long"):
+        rows_of(record(6) + bytes(data) + record(8))
+
+
+@pytest.mark.parametrize("magic", [MAGIC_V1, 0])
+def test_a_record_that_cannot_be_told_from_the_next_one_is_looked_for_where_it_should_be(magic: int) -> None:
+    nonsense = (0 if magic else 100).to_bytes(4, "big") + magic.to_bytes(4, "big", signed=True) + bytes(92)
+    with pytest.raises(RecordError, match="orders@broker-a:3 from offset 5 on: "):
+        rows_of(nonsense, low=5)
+    with pytest.raises(RecordError, match="orders@broker-a:3 from offset 8 on: "):
+        rows_of(record(6) + record(7, zlib.compress(b"x"), sys_flag=1) + nonsense, low=5)
 
 
 @given(st.binary(max_size=200))
@@ -188,7 +197,7 @@ def test_any_bytes_are_rows_or_refused(data: bytes) -> None:
         rows.add(data, 0, WHOLE)
         count = len(rows)
         taken = rows.take()
-    except (ProtocolError, RecordError):
+    except RecordError:
         return
     assert (taken.num_rows, len(rows)) == (count, 0)
 
