@@ -128,7 +128,7 @@ class RangePuller:
         """Whether advice to read elsewhere is followed; not any more, after a replica that lagged."""
 
     def replies(self) -> Iterator[Due]:
-        """The records in order. Raises DataLossError, RecordError, and what the last attempt without progress raised."""
+        """The records in order. Raises DataLossError, RecordError, or what the last attempt without progress raised."""
         attempts, told = self._reach.retries, -_REMINDER
         while not self._window.is_done:
             before = self._window.expected

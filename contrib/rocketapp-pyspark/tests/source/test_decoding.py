@@ -177,7 +177,7 @@ def test_damaged_records_are_refused(cut: int) -> None:
 def test_a_body_is_not_another_length_than_it_says(length: int) -> None:
     data = bytearray(record(body=b"\0" * 4, raw=b"\0" * 20))
     data[84:88] = length.to_bytes(4, "big")
-    with pytest.raises(RecordError, match="orders@broker-a:3 from offset 7 on: .*its parts are not as long"):
+    with pytest.raises(RecordError, match=r"orders@broker-a:3 from offset 7 on: .*its parts are not as long"):
         rows_of(record(6) + bytes(data) + record(8))
 
 
