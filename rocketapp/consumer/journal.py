@@ -129,12 +129,22 @@ class Journal:
                 self._tell("a handler has closed the descriptors of this process, which ends as if it had died")
                 self._end(1)
 
-    def record(self, group: str, queue: MessageQueue, first: int, last: int, *, is_late: bool = False) -> bytes:
-        """What is noted down by a worker that takes these offsets of a queue. `is_late`: see `Span`."""
-        return _SLOT.pack(self._number_of(group, queue) | (_LATE if is_late else 0), first, last)
+    def recorder(self, group: str, queue: MessageQueue) -> Callable[..., bytes]:
+        """Makes what a worker notes down that takes offsets of this queue: `record(first, last, is_late=False)`.
 
-    def _number_of(self, group: str, queue: MessageQueue) -> int:
-        key = _key(group, queue)
+        `is_late`: see `Span`. It is called for each run of messages, so it knows the queue's number.
+        """
+        key, number, pack = _key(group, queue), 0, _SLOT.pack
+
+        def record(first: int, last: int, is_late: bool = False) -> bytes:
+            nonlocal number
+            if not number:
+                number = self._number_of(key)
+            return pack(number | _LATE if is_late else number, first, last)
+
+        return record
+
+    def _number_of(self, key: str) -> int:
         number = self._numbers.get(key)
         if number is None:
             name = key.encode() + b"\n"

@@ -190,7 +190,7 @@ class QueueQuarantine:
         turn.note = self._journal.note()
         if turn.note is not None:
             offset = turn.message.offset
-            turn.note.write(self._journal.record(self._group, self._queue, offset, offset, is_late=True))
+            turn.note.write(self._journal.recorder(self._group, self._queue)(offset, offset, is_late=True))
         self._go_on()
 
     def _tell(self) -> None:

@@ -11,7 +11,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -192,9 +191,7 @@ class Mode(ABC):
     def recorder(self, process_queue: ProcessQueue[Message]) -> Callable[[int, int], bytes] | None:
         """Makes what a worker notes down that takes some offsets of this queue; None: nothing is noted down."""
         journal = self.context.journal
-        if journal is None:
-            return None
-        return partial(journal.record, self.context.member.name, process_queue.message_queue)
+        return None if journal is None else journal.recorder(self.context.member.name, process_queue.message_queue)
 
     def waits_for_calls(self, process_queue: ProcessQueue[Message]) -> str:
         """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""

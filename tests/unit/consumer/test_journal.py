@@ -28,7 +28,7 @@ from rocketapp.consumer.journal import Journal
 from rocketapp.model.message_queue import MessageQueue
 
 journal = Journal(Path(sys.argv[1]), SystemClock(), print)
-journal.note().write(journal.record("group", MessageQueue("topic", "broker-a", 0), 4, 6))
+journal.note().write(journal.recorder("group", MessageQueue("topic", "broker-a", 0))(4, 6))
 print("in flight", flush=True)
 sys.stdin.readline()
 os._exit(9)
@@ -110,7 +110,7 @@ def test_a_queue_whose_name_has_no_place_on_the_disk_takes_no_other_ones(tmp_pat
         "import resource\n"
         "size = os.stat(next(Path(sys.argv[1]).glob('*.hand'))).st_size\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, -1))\n"
-        "journal.note().write(journal.record('group', MessageQueue('long', 'broker-a', 0), 0, 7))\n"
+        "journal.note().write(journal.recorder('group', MessageQueue('long', 'broker-a', 0))(0, 7))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))\n"
         "journal.note",
     )
@@ -135,11 +135,11 @@ def test_a_process_without_its_descriptors_ends_while_what_was_in_flight_is_note
     broken = Journal(tmp_path, ClockAt(1000.0), lambda _: None, end)
     note = broken.note()
     assert note is not None
-    note.write(broken.record("group", QUEUE, 4, 4))
+    note.write(broken.recorder("group", QUEUE)(4, 4))
     close_descriptors_of(tmp_path)
     with pytest.raises(Ended, match="1"):
         if what == "the next run":
-            note.write(broken.record("group", QUEUE, 7, 7))
+            note.write(broken.recorder("group", QUEUE)(7, 7))
         elif what == "the end of a run":
             note.clear()
         else:
