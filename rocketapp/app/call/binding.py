@@ -15,7 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from rocketapp.app.call.chain import Call, Layer, Sifted, sifted
+from rocketapp.app.call.chain import Call, Layer, Sifted, beside_unread, raised_beside_unread, sifted
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, checked, getter, sync_call
 from rocketapp.app.call.returned import decided
@@ -71,6 +71,9 @@ def inner_layers(
         return call if decisions is None else decided(call, decisions, subscription)
 
     layers = [Layer("arguments", ", ".join(argument.name for argument in arguments), bind)]
+    if subscription.batch is not None and any(argument.kind is Kind.PAYLOAD for argument in arguments):
+        # Outside of what maps exceptions and commits: an undecodable message hides nothing from it.
+        layers.append(Layer("answer", "undecodable bodies", partial(beside_unread, subscription=subscription)))
     if subscription.timeout is not None:
         layers.append(Layer("timeout", f"{subscription.timeout:g} s", partial(timed, seconds=subscription.timeout)))
     return layers
@@ -119,7 +122,8 @@ def _bare_call(
         return _call_of(function, arguments, gets, subscription.is_async)
     gets = [_getter_of_decoded(argument, subscription, own, publishing, decisions) for argument in arguments]
     call = _call_of(function, arguments, gets, subscription.is_async)
-    return sifted(call, partial(_sift, decode=_decoded(payload, subscription)), subscription)
+    sift = partial(_sift, decode=_decoded(payload, subscription))
+    return sifted(call, sift, subscription, raised_beside_unread)
 
 
 def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import PluginError, SetupError
@@ -380,8 +381,22 @@ class Sifted(NamedTuple):
     others: Outcomes
 
 
-def sifted(call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscription) -> Call:
-    """A callable for all messages of a batch, made of one for those that `sift` lets through."""
+Failed = Callable[[Exception, Sifted], Any]
+"""What `sifted` does with an exception of the next callable: raises it, or returns what the messages come to."""
+
+
+def sifted(
+    call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscription, failed: Failed | None = None
+) -> Call:
+    """A callable for all messages of a batch, made of one for those that `sift` lets through.
+
+    `failed`: None takes the outcome that the exception comes to; raised, it would be that of the others as well.
+    """
+
+    def in_place(error: Exception, _found: Sifted) -> Outcome:
+        return _in_place_of(error, subscription)
+
+    judge = failed or in_place
 
     async def many_async(messages: list[Any]) -> Any:
         found = sift(messages)
@@ -392,7 +407,7 @@ def sifted(call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscr
         try:
             said = await call(found.given)
         except Exception as error:
-            said = _in_place_of(error, subscription)
+            said = judge(error, found)
         return _of_all(said, found, subscription)
 
     def many(messages: list[Any]) -> Any:
@@ -404,14 +419,59 @@ def sifted(call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscr
         try:
             said = call(found.given)
         except Exception as error:
-            said = _in_place_of(error, subscription)
+            said = judge(error, found)
         return _of_all(said, found, subscription)
 
     return many_async if subscription.is_async else many
 
 
+_UNREAD: ContextVar[Outcomes] = ContextVar("rocketapp.unread")
+"""The undecodable messages of the batch that is handled now, once its handler has raised."""
+
+
+def beside_unread(call: Call, subscription: Subscription) -> Call:
+    """What `call` says of a batch, with the dead letters of `raised_beside_unread` in it."""
+
+    def of_all(said: Any, messages: list[Any], unread: Outcomes) -> Any:
+        return _of_all(said, Sifted(messages, messages, unread), subscription) if unread else said
+
+    async def many_async(messages: list[Any]) -> Any:
+        unread = Outcomes()
+        before = _UNREAD.set(unread)
+        try:
+            said = await call(messages)
+        except Exception as error:
+            if not unread:
+                raise
+            said = _in_place_of(error, subscription)
+        finally:
+            _UNREAD.reset(before)
+        return of_all(said, messages, unread)
+
+    def many(messages: list[Any]) -> Any:
+        unread = Outcomes()
+        before = _UNREAD.set(unread)
+        try:
+            said = call(messages)
+        except Exception as error:
+            if not unread:
+                raise
+            said = _in_place_of(error, subscription)
+        finally:
+            _UNREAD.reset(before)
+        return of_all(said, messages, unread)
+
+    return many_async if subscription.is_async else many
+
+
+def raised_beside_unread(error: Exception, found: Sifted) -> NoReturn:
+    """Let what stands around the handler see its exception, as without an undecodable message in the batch."""
+    _UNREAD.get().update(found.others)
+    raise error
+
+
 def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
-    """The outcome that an exception comes to: raised, it would be that of the others as well."""
+    """The outcome that an exception comes to."""
     if isinstance(error, Outcome):
         return error
     outcome = outcome_of(error, subscription, raised=True) or Skip(error)

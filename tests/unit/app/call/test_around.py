@@ -6,12 +6,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
-from rocketapp import DeadLetter, Message, Retry, RocketApp, Router, SetupError, Skip
+from rocketapp import DeadLetter, Message, Outcomes, Retry, RocketApp, Router, SetupError, Skip
 from tests.unit.app.given import bound, call_of, line_of, message
 
 ASYNC = pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+
+
+class Move(msgspec.Struct):
+    item: str
 
 
 def subscribed(app: Any, function: Callable[[Message], Any], *, is_async: bool, **options: Any) -> None:
@@ -335,3 +340,71 @@ def test_two_handlers_of_one_exception_are_refused_with_the_other_s_place() -> N
 
     with pytest.raises(SetupError, match=f"first at {line_of(first)} is it already"):
         app.exception_handler(ValueError)(lambda message, error: None)
+
+
+@ASYNC
+def test_an_undecodable_body_in_a_batch_does_not_hide_what_the_handler_raises(is_async: bool) -> None:
+    app, seen = RocketApp("shop"), list[Any]()
+
+    def move(moves: list[Move]) -> None:
+        raise KeyError(moves[0].item)
+
+    async def move_async(moves: list[Move]) -> None:
+        move(moves)
+
+    app.subscribe("orders", batch=10)(move_async if is_async else move)
+
+    @app.exception_handler(KeyError)
+    def known(messages: list[Message], error: KeyError) -> Skip:
+        seen.append((messages, error.args))
+        return Skip("known")
+
+    batch = [message(b'{"item": "a"}', offset=1), message(b"broken", offset=2)]
+    outcomes = handled(app, batch)
+    assert seen == [(batch, ("a",))]
+    assert (str(outcomes[batch[0]]), type(outcomes[batch[1]])) == ("known", DeadLetter)
+
+
+@ASYNC
+@pytest.mark.parametrize("again", [False, True], ids=["passed on", "tried again"])
+def test_a_middleware_sees_what_a_batch_with_an_undecodable_body_raises(is_async: bool, again: bool) -> None:
+    app, raised, calls = RocketApp("shop"), list[str](), 0
+
+    def move(moves: list[Move]) -> Outcomes | None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KeyError(moves[0].item)
+        return None
+
+    async def move_async(moves: list[Move]) -> Outcomes | None:
+        return move(moves)
+
+    app.subscribe("orders", batch=10)(move_async if is_async else move)
+
+    def noted(error: KeyError) -> None:
+        raised.append(error.args[0])
+        if not again:
+            raise error
+
+    @app.middleware
+    def sync(messages: Any, call_next: Callable[[Any], Any]) -> Any:
+        try:
+            return call_next(messages)
+        except KeyError as error:
+            noted(error)
+        return call_next(messages)
+
+    @app.middleware
+    async def around(messages: Any, call_next: Callable[[Any], Any]) -> Any:
+        try:
+            return await call_next(messages)
+        except KeyError as error:
+            noted(error)
+        return await call_next(messages)
+
+    batch = [message(b'{"item": "a"}', offset=1), message(b"broken", offset=2)]
+    outcomes = handled(app, batch)
+    assert raised == ["a"]
+    assert type(outcomes.get(batch[0])) is (type(None) if again else Retry)
+    assert type(outcomes[batch[1]]) is DeadLetter
