@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -46,6 +47,8 @@ NONE = -1
 RECORD = "rocketapp"
 """In the user metadata: the commit of a sink."""
 MEND = "go on with `rocketapp sink rebase`, from where the rows in the table end"
+KEPT_FOR = 32
+"""Commits that one object of the library makes: with each of them it takes longer, by what it remembers of them."""
 _NEWEST = 50
 """Entries of the history that are looked at before all of them are."""
 
@@ -82,8 +85,9 @@ class DeltaStore:
         self._append = append
         self._seen: tuple[Any, int, Commit | None] | None = None
         """Table, version, and the newest commit of the sink in its living history then."""
-        self._written: DeltaTable | None = None
-        """The table as the last commit has left it, to be read back."""
+        self._last: deque[tuple[DeltaTable, int]] = deque(maxlen=1)
+        """The table as the last commit has left it, and how many commits that object has made. One call takes it out:
+        an object that another thread brings up to date meanwhile is a fence no more."""
 
     def __repr__(self) -> str:
         return f"<DeltaStore {self.place} of {self.sink}>"
@@ -101,7 +105,8 @@ class DeltaStore:
         if rows is not None:
             rows = arranged(rows, self._partition_by, self._sort_by)
         for _ in range(MOST_CONFLICTS):
-            table = self._open() or self._create(COORDINATES if rows is None else rows.schema)
+            table, made = self._now()
+            table = table or self._create(COORDINATES if rows is None else rows.schema)
             head = self._head(table)
             if head.sequence != commit.sequence - 1:
                 if self._batch_at(table, commit.sequence) == commit.batch:
@@ -119,17 +124,17 @@ class DeltaStore:
             except (SchemaMismatchError, DeltaError) as error:
                 raise SinkError(f"{self.place}: {_refusal(error)}") from error
             self._sync(before, table.version())
-            self._written = table
+            self._last.append((table, made + 1))
             return
         raise self._too_many()
 
     def who_committed(self, sequence: int) -> str | None:
-        table, self._written = self._written, None
+        table, made = self._now()
         if table is None:
-            table = self._open()
-        else:
-            table.update_incremental()
-        return None if table is None else self._batch_at(table, sequence)
+            return None
+        found = self._batch_at(table, sequence)
+        self._last.append((table, made))
+        return found
 
     def compact(self, target_file_size: int) -> Compacted:
         """By Delta's own OPTIMIZE: small files of all writers of the table (rocketapp_lake.store.Compacts)."""
@@ -172,6 +177,17 @@ class DeltaStore:
                 yield commit
 
     # Inside.
+
+    def _now(self) -> tuple[DeltaTable | None, int]:
+        """The table as it is now, and how many commits this object has made: the last one, while it is alone."""
+        with suppress(IndexError, DeltaError):  # the second: another table is in this place
+            table, made = self._last.pop()
+            version = table.version()
+            if made < KEPT_FOR:
+                table.update_incremental()
+                if table.version() == version:
+                    return table, made
+        return self._open(), 0
 
     def _open(self) -> DeltaTable | None:
         """As it is now."""

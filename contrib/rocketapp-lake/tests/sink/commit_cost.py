@@ -1,7 +1,7 @@
 """What a commit of a thousand rows costs, from the batch to the answer that it is there.
 
     python commit_cost.py --format sql --commits 20
-    python commit_cost.py --format delta --commits 3000 --queues 16
+    python commit_cost.py --format delta --commits 3000 --queues 16 --compact-every 120
 
 The last line is a JSON object: seconds of each part, the median of all commits but the first three. Above it is the CPU
 of a commit, around the hundredth and at the end.
@@ -27,6 +27,7 @@ from targets import SINK, target
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.formats import known
 from rocketapp_lake.lanes import Lane, Span
+from rocketapp_lake.options import TARGET_FILE_SIZE
 from rocketapp_lake.records import Commit
 from rocketapp_lake.settings import LakeConfig
 from rocketapp_pyspark.session import Spark
@@ -74,6 +75,7 @@ def main() -> int:
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--commits", type=int, default=20)
     parser.add_argument("--queues", type=int, default=1)
+    parser.add_argument("--compact-every", type=int, help="commits behind which files are put together (never)")
     parser.add_argument("--written-by", choices=("spark", "arrow"))
     given = parser.parse_args()
     writer = None
@@ -84,13 +86,21 @@ def main() -> int:
         sink = Sink.of("shop", "orders", {**keywords, "format": given.format, "name": SINK}, "here")
         store = known()[given.format].new_store(sink, LakeConfig(), writer)
         vector = {Lane("orders", "broker-a", queue): 0 for queue in range(given.queues)}
-        costs = [commit_once(store, number, vector) for number in range(given.commits)][3:]
+        costs, compacted = [], 0.0
+        for number in range(given.commits):
+            costs.append(commit_once(store, number, vector))
+            if given.compact_every and not (number + 1) % given.compact_every:
+                used = time.process_time()
+                store.compact(TARGET_FILE_SIZE)
+                compacted += time.process_time() - used
+        costs = costs[3:]
         there = len(table.rows())
     if writer is not None:
         writer.stop()
     if given.commits > 2 * SEEN:
         for where, some in (("early", costs[100 - SEEN // 2 :][:SEEN]), ("late", costs[-SEEN:])):
             print(f"CPU of a commit, {where}: {statistics.median(one['cpu'] for one in some):.4f} s")
+        print(f"CPU of all commits: {sum(one['cpu'] for one in costs):.1f} s, of compactions: {compacted:.1f} s")
     medians = {name: round(statistics.median(cost[name] for cost in costs), 3) for name in costs[0]}
     load = round(os.getloadavg()[0], 1)
     about_run = {"format": given.format, "by": given.written_by, "commits": given.commits, "rows": there, "load": load}

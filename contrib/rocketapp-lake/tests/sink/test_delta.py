@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -13,7 +15,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, Schema, write_deltalake
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from sink_shop import Order, lake_plugin, until
 
 from rocketapp import RocketApp
@@ -170,6 +172,45 @@ def test_a_commit_that_is_said_to_have_failed_and_was_made_is_published(
     put(table.store("one"), "a", 0, 1)
     assert table.ids() == [0, 1]
     assert table.store("one").who_committed(1) == "a"
+
+
+def test_an_owner_that_is_alone_reads_the_log_once_for_many_commits(
+    table: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    class Counted(DeltaTable):
+        def __init__(self, table_uri: str, **options: Any) -> None:
+            opened.append(table_uri)
+            super().__init__(table_uri, **options)
+
+    monkeypatch.setattr("rocketapp_lake.delta.DeltaTable", Counted)
+    store, head = table.store("one"), table.store("one").load()
+    for number in range(1, 21):
+        commit = commit_of(replace(head, sequence=number - 1), f"batch{number}", {LANE: Span(number, number + 1)})
+        store.commit(commit, rows_of(number))
+        assert store.who_committed(number) == f"batch{number}"
+    assert len(opened) < 6
+    assert table.ids() == list(range(1, 21))
+
+
+@pytest.mark.parametrize("versions", [1, 4, 9])
+def test_another_table_in_the_place_of_the_one_that_an_owner_knows_is_not_taken_for_it(
+    table: Lake, versions: int
+) -> None:
+    store = table.store("one")
+    for number in range(3):
+        put(store, f"batch{number}", number)
+    head = store.load()
+    shutil.rmtree(table.path)
+    for _ in range(versions):
+        table.append(100)
+    late = commit_of(head, "late", {LANE: Span(3, 4)}, rows=1)
+    with pytest.raises((FencedError, DeltaError)):  # the library may miss the log that it knows
+        store.commit(late, rows_of(3))
+    with pytest.raises(FencedError, match="sink one is at commit 0"):
+        store.commit(late, rows_of(3))
+    assert table.ids() == [100] * versions
 
 
 def test_positions_outlive_the_log(table: Lake) -> None:
