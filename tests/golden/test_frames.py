@@ -1,17 +1,13 @@
-"""Every recorded frame is read, written again, and means the same: ours against Java's, not ours against ours."""
+"""Every recorded frame is read, and written again byte for byte: ours against Java's, not ours against ours."""
 
 from __future__ import annotations
 
 import json
 import struct
 
-import pytest
-
 from rocketapp.wire.command import Command, encode
 from rocketapp.wire.frame import FrameReader
 from tests.golden.frames import NAMES, frame, read
-
-ALL = pytest.mark.parametrize(("name", "side"), NAMES, ids=[f"{name}-{side}" for name, side in NAMES])
 
 
 def facts(command: Command) -> tuple[object, ...]:
@@ -29,14 +25,17 @@ def facts(command: Command) -> tuple[object, ...]:
     )
 
 
-@ALL
-def test_a_frame_written_again_means_the_same(name: str, side: str) -> None:
-    command = read(frame(name, side))
-    assert facts(read(encode(command))) == facts(command)
+def test_a_frame_is_written_again_byte_for_byte() -> None:
+    changed = [(name, side) for name, side in NAMES if encode(read(frame(name, side))) != frame(name, side)]
+    assert changed == []
 
 
-@ALL
-def test_the_header_is_what_an_independent_reader_sees(name: str, side: str) -> None:
+def test_the_header_is_what_an_independent_reader_sees() -> None:
+    for name, side in NAMES:
+        check_header(name, side)
+
+
+def check_header(name: str, side: str) -> None:
     data = frame(name, side)
     command = read(data)
     length = int.from_bytes(data[5:8], "big")
@@ -52,12 +51,6 @@ def test_the_header_is_what_an_independent_reader_sees(name: str, side: str) -> 
         assert (command.flag, command.language, command.serializer) == (header["flag"], "JAVA", 0)
         assert (command.fields or {}) == header.get("extFields", {})
         assert (command.remark or "") == header.get("remark", "")
-
-
-@pytest.mark.parametrize("name", [name for name, _ in NAMES if name.endswith("_binary")])
-def test_a_binary_frame_written_again_is_equal_to_the_byte(name: str) -> None:
-    data = frame(name, "request")
-    assert encode(read(data)) == data
 
 
 def test_the_whole_conversation_can_come_in_any_pieces() -> None:

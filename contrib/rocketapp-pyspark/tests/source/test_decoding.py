@@ -166,11 +166,11 @@ def test_a_bad_record_is_a_row_without_a_body_that_tells_where_the_record_is() -
     assert (tagged.num_rows, tagged.column("bad_record").null_count) == (1, 0)
 
 
-@pytest.mark.parametrize("cut", range(1, 98))
-def test_damaged_records_are_refused(cut: int) -> None:
+def test_records_that_are_cut_short_are_refused_wherever_they_were_cut() -> None:
     whole = record(9, raw=b"")
-    with pytest.raises(RecordError, match="orders@broker-a:3 from offset 9 on: "):
-        rows_of(record(8) + whole[: len(whole) - cut])
+    for cut in range(1, 98):
+        with pytest.raises(RecordError, match="orders@broker-a:3 from offset 9 on: "):
+            rows_of(record(8) + whole[: len(whole) - cut])
 
 
 @pytest.mark.parametrize("length", [0, 3, 5, 2**32 - 1])
