@@ -3,15 +3,14 @@
 dynaconf reads the file with its environments and interprets the variables; what it
 found is then checked against the declared options. An option that is unknown, of the wrong
 type or out of bounds is an error that names the file or variable, and the key meant.
-dynaconf is imported only when there is something to read, and lines are looked for only for an error.
+dynaconf is imported only when there is something to read.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -40,12 +39,11 @@ class Given(NamedTuple):
     """The file or variable, for messages and `source_of`."""
     as_text: str | None = None
     """What a variable really holds, for options that are text."""
-    exactly: Callable[[str, str], str] | None = None
-    """(table, key) -> the place with its line, for errors."""
+    written_at: str = ""
+    """`file:line` of what code gives, for errors."""
 
     def wrong(self, problem: str) -> ConfigError:
-        place = self.place if self.exactly is None else self.exactly(self.table, self.key)
-        return ConfigError(place, problem)
+        return ConfigError(self.written_at or self.place, problem)
 
 
 class _File(NamedTuple):
@@ -79,7 +77,7 @@ def load_settings(
     environment = environment_of(environ)
     read = _read_file(file)
     given = [
-        *_from_mapping(code, CODE, lambda _table, _key: code_place),
+        *_from_mapping(code, CODE, code_place),
         *([] if read is None else _from_file(read, environment, known)),
         *_from_environment(environ, known),
         *_from_mapping(overrides, "command line"),
@@ -93,7 +91,7 @@ def load_settings(
 
 def settings_in_code(code: Mapping[str, Mapping[str, Any]], place: str) -> Settings:
     """The settings that code gives, and else defaults: no file and no variable is read. Raises ConfigError."""
-    made, sources = _made(_from_mapping(code, CODE, lambda _table, _key: place), TABLES, frozenset())
+    made, sources = _made(_from_mapping(code, CODE, place), TABLES, frozenset())
     return Settings(**made, sources=sources)
 
 
@@ -130,14 +128,12 @@ def _checked(one: Given, known: Tables) -> Any:
     return value
 
 
-def _from_mapping(
-    tables: Mapping[str, Mapping[str, Any]], place: str, exactly: Callable[[str, str], str] | None = None
-) -> Iterator[Given]:
+def _from_mapping(tables: Mapping[str, Mapping[str, Any]], place: str, written_at: str = "") -> Iterator[Given]:
     for table, options in tables.items():
         if not options:
-            yield Given(table, "", None, place, exactly=exactly)
+            yield Given(table, "", None, place, written_at=written_at)
         for key, value in options.items():
-            yield Given(table, key, value, place, exactly=exactly)
+            yield Given(table, key, value, place, written_at=written_at)
 
 
 def _read_file(file: str | None) -> _File | None:
@@ -152,7 +148,7 @@ def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
     for name, content in file.raw.items():
         if not isinstance(content, dict):
             alone = f"key {name} stands outside of any table; {_where(name, known)}"
-            raise ConfigError(_place_in(file, None, name, ""), alone)
+            raise ConfigError(file.place, alone)
     plain, of_chosen, environments = _tables_of(file.raw, environment, known)
     if (problem := environment_problem(environment, environments)) is not None:
         raise ConfigError(file.place, problem)
@@ -160,29 +156,14 @@ def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
         if wanted:
             with _evaluating(file.place):
                 found = _dynaconf(file.text, chosen)
-            yield from _of_tables(found, wanted, file, chosen)
+            yield from _of_tables(found, wanted, file.place)
 
 
-def _of_tables(found: Mapping[str, Any], tables: Set[str], file: _File, environment: str | None) -> Iterator[Given]:
-    exactly = partial(_place_in, file, environment)
+def _of_tables(found: Mapping[str, Any], tables: Set[str], place: str) -> Iterator[Given]:
     for table in sorted(tables):
-        content = found.get(table)
-        if not isinstance(content, dict):
-            problem = f"{table} is not a table: write [{table}] and the options below it"
-            raise ConfigError(exactly(table, ""), problem)
-        if not content:
-            yield Given(table, "", None, file.place, exactly=exactly)
-        for key, value in content.items():
-            yield Given(table, key, value, file.place, exactly=exactly)
-
-
-def _place_in(file: _File, environment: str | None, table: str, key: str) -> str:
-    """The file and the line on which this table, or its key, is said; the file alone when it is not to be found."""
-    # What holds of several tables, in dynaconf's order; of a table without a key, or unknown, its header.
-    prefixes = [()] if environment is None else [("global",), (environment,), ("default",)]
-    paths = [(*prefix, table, key) for prefix in prefixes] if key else []
-    line = line_of(file.text, [*paths, *((*prefix, table) for prefix in prefixes)])
-    return file.place if line is None else f"{file.place}:{line}"
+        if not isinstance(found.get(table), dict):
+            raise ConfigError(place, f"{table} is not a table: write [{table}] and the options below it")
+    yield from _from_mapping({table: found[table] for table in sorted(tables)}, place)
 
 
 def _where(key: str, known: Tables) -> str:
@@ -347,49 +328,3 @@ def _is_environment(content: Mapping[str, Any], known: Mapping[str, Any]) -> boo
     if not all(isinstance(table, dict) for table in content.values()):
         return False
     return not content or any(name.lower() in known for name in content)
-
-
-def line_of(text: str, paths: list[tuple[str, ...]]) -> int | None:
-    """The line on which the statement of the first of these paths begins that is in the file, or None.
-
-    TOML's readers give no positions. But what stands before a statement is a file as well, without the path, and with
-    the statement it has the path. Only lines with the path's last name are tried.
-    """
-    lines = text.split("\n")
-    for path in paths:
-        for number, line in enumerate(lines):
-            if path[-1].lower() in line.lower() and _begins(lines, number, path):
-                return number + 1
-    return None
-
-
-def _begins(lines: list[str], number: int, path: tuple[str, ...]) -> bool:
-    before = _read(lines[:number])
-    if before is None or _has(before, path):
-        return False
-    for end in range(number + 1, len(lines) + 1):  # a statement may go over several lines
-        raw = _read(lines[:end])
-        if raw is not None:
-            return _has(raw, path)
-    return False
-
-
-def _read(lines: list[str]) -> dict[str, Any] | None:
-    import tomllib
-
-    try:
-        return tomllib.loads("\n".join(lines))
-    except tomllib.TOMLDecodeError:
-        return None
-
-
-def _has(raw: Any, path: tuple[str, ...]) -> bool:
-    """Names of tables may be in capitals, as dynaconf has it."""
-    for name in path:
-        if not isinstance(raw, Mapping):
-            return False
-        folded = {key.lower(): value for key, value in raw.items()}
-        if name.lower() not in folded:
-            return False
-        raw = folded[name.lower()]
-    return True

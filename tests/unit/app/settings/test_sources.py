@@ -182,28 +182,7 @@ def test_what_a_file_says_wrongly_names_file_and_key(directory: Path, text: str,
         assert settings(text) == Settings()
     else:
         said = error.format(size="consumer.pull_batch_size", table="consumer")
-        line = 1 if "unknown table" in said or "outside of any table" in said else 2
-        assert refused(text) == f"settings.toml:{line}: {said}"
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("# first\n\n[app]\ngroup = 'g'\n\n[consumer]\nthreads = 4\nsuspend = 'x'  # here\n", 8),
-        ("[consumer]\nthreads = 4\n[production.consumer]\nsuspend = 1\nthreads = 0\n", 5),
-        ("[default.consumer]\nthreads = 0\n[production.consumer]\nsuspend = 1\n", 2),
-        ("[app]\nplugins = [\n  'threads',\n]\n[consumer]\n'threads' = [\n'threads',\n]\n", 6),
-        ("consumer.threads = 0", 1),
-        ("app.group = 'g'\r\nconsumer = {suspend = 1, threads = 0}\r\n", 2),
-        ("[CONSUMER]\nthreads = 0\n", 2),
-        ('[consumer]\n"thr\\u0065ads" = 0\n', 1),
-    ],
-    ids=["plain", "environment", "default", "over several lines", "dotted", "inline", "capitals", "escaped: its table"],
-)
-def test_a_wrong_value_of_a_file_names_its_line(directory: Path, text: str, line: int) -> None:
-    Path("settings.toml").write_bytes(text.encode())
-    said = refused(environ={"ENV_FOR_DYNACONF": "production"} if "production" in text else {})
-    assert said.startswith(f"settings.toml:{line}: consumer.")
+        assert refused(text) == f"settings.toml: {said}"
 
 
 @pytest.mark.parametrize(
@@ -330,7 +309,7 @@ def test_a_wrong_option_in_code_names_the_line_of_the_app(directory: Path) -> No
 @pytest.mark.parametrize("table", ["app", "producer"])
 def test_a_group_that_is_no_name_is_refused_where_it_is_set(directory: Path, table: str) -> None:
     text = refused(f'[{table}]\ngroup = "a b"')
-    assert text.startswith(f"settings.toml:2: {table}.group: group 'a b': only letters")
+    assert text.startswith(f"settings.toml: {table}.group: group 'a b': only letters")
 
 
 def test_tables_of_plugins_are_checked_like_ours(directory: Path) -> None:
@@ -338,10 +317,10 @@ def test_tables_of_plugins_are_checked_like_ours(directory: Path) -> None:
     found = settings('[metrics]\nport = 1\nhost = "h"', tables=tables, environ={"ROCKETAPP_METRICS__PORT": "2"})
     assert found.plugins["metrics"] == MetricsConfig(port=2, host="h")
     assert found.options(MetricsConfig) is found.plugins["metrics"]
-    assert refused("[metrics]\nport = 0", tables=tables) == "settings.toml:2: metrics.port: 0 is below the least, 1"
+    assert refused("[metrics]\nport = 0", tables=tables) == "settings.toml: metrics.port: 0 is below the least, 1"
     assert (
         refused("[metrics]\nport = 1")
-        == "settings.toml:1: unknown table [metrics]; known are app, broker, client, consumer, producer"
+        == "settings.toml: unknown table [metrics]; known are app, broker, client, consumer, producer"
     )
     with pytest.raises(LookupError, match="no table of settings is a MetricsConfig"):
         Settings().options(MetricsConfig)
