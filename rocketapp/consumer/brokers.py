@@ -11,7 +11,7 @@ master's alone. What a slave does not know is never read as "none": it may be be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any, Protocol
 
@@ -19,30 +19,23 @@ from rocketapp.client.calls import clients, locks, offsets, pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.client.calls.send import send_back
 from rocketapp.client.instance import ClientInstance
-from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.limits import Limits
-from rocketapp.errors import BrokerError, ConnectionLostError, KeysRefused, RocketAppError, SetupError, TransportError
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import ReadFromSlave
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
-from rocketapp.model.subscription import ALL_TAGS, TAGS, SubscriptionData
+from rocketapp.model.subscription import ALL_TAGS, SubscriptionData
 from rocketapp.state import replicas
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
 from rocketapp.state.start_position import Correction, begin_anew
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
-from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
-from rocketapp.wire.requests.assignment import POP, AssignedQueue, AssignmentQuestion
-from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest
+from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest
 from rocketapp.wire.requests.running_info import RunningInfo
 from rocketapp.wire.requests.send_back import SendBackRequest
 
-_CHECK_PATIENCE = 1.0
-"""Seconds in which a broker is reached and answers what is asked before anything is consumed."""
-_ASSIGNED_TIMEOUT = 3.0
-"""Seconds that a broker may take to share out a topic (Java: the same)."""
 _MEMBERS_TIMEOUT = 1.0
 """Seconds that a list of members may take: one that comes later is out of date."""
 
@@ -213,14 +206,14 @@ class Slaves:
 class Brokers(GroupOffsets):
     """The brokers of a cluster, as one group sees them."""
 
-    def __init__(self, group: str, client: ClientInstance, limits: Limits, random: Random, tasks: Tasks) -> None:
+    def __init__(
+        self, group: str, client: ClientInstance, config: ConsumerConfig, random: Random, tasks: Tasks
+    ) -> None:
         """`tasks`: the owner of what is asked beside the caller."""
         self.slaves: Slaves = Slaves(group, client)
         """They stand in for masters that are away."""
-        self._group, self._client, self._limits, self._random, self._tasks = group, client, limits, random, tasks
-        self._config = config = limits.config
+        self._group, self._client, self._config, self._random, self._tasks = group, client, config, random, tasks
         self._beating: asyncio.Task[Any] | None = None
-        self._suspend_ms = int(config.long_poll * 1000)
         self._carried: Mapping[str, SubscriptionData] = {}
         self.ends: dict[MessageQueue, int] = {}
         """Queues of which nothing behind this offset is wanted: who asks whether all is done need not wait for it."""
@@ -361,44 +354,15 @@ class Brokers(GroupOffsets):
         """Forget what was pulled of a queue: where it goes on is committed."""
         self._landmarks.pop(queue, None)
 
-    async def start_pull(
-        self,
-        queue: MessageQueue,
-        subscription: SubscriptionData,
-        offset: int,
-        commit_offset: int | None,
-        broker_id: int = MASTER_ID,
-    ) -> asyncio.Future[Command]:
-        """Send a pull; `commit_offset` travels with it and is stored by the master. Raises AnotherQueueError."""
+    async def to_pull(self, queue: MessageQueue, broker_id: int) -> Connection:
+        """The connection to this copy of its broker, dialled if need be. Raises AnotherQueueError of a master."""
         address = self._client.broker_address(queue.broker_name, broker_id)
-        if address is None:
-            broker_id, address = MASTER_ID, self._client.broker_address(queue.broker_name)
         if address is None:
             raise TransportError(queue.broker_name, "no address of it is known")
         connection = await self._client.connection(address)
         if broker_id == MASTER_ID and self._recognised.get(queue) is not connection:
             await self.recognise(queue, connection)
-        # Only now: what is carried may have changed meanwhile.
-        carried = self._carried.get(queue.topic)
-        commits = commit_offset is not None and commit_offset > 0 and broker_id == MASTER_ID
-        config = self._limits.of(queue.topic)
-        flags = FLAG_SUSPEND if carried is None else FLAG_SUSPEND | FLAG_SUBSCRIPTION
-        request = PullRequest(
-            group=self._group,
-            topic=queue.topic,
-            queue_id=queue.queue_id,
-            offset=offset,
-            max_messages=config.pull_batch_size,
-            sys_flag=flags | FLAG_COMMIT if commits else flags,
-            commit_offset=-1 if commit_offset is None else commit_offset,
-            suspend_ms=self._suspend_ms,
-            sub_version=subscription.version,
-            expression=None if carried is None else carried.expression,
-            expression_type=subscription.expression_type,
-            max_bytes=config.pull_batch_bytes,
-            broker_name=queue.broker_name,
-        )
-        return pull.start(connection, request, config.pull_timeout)
+        return connection
 
     # The group.
 
@@ -503,103 +467,6 @@ class Brokers(GroupOffsets):
             broker_name,
         )
         await send_back(await self.connection(broker_name), request, timeout)
-
-    # What brokers are asked before anything is consumed.
-
-    async def check(self, topics: Iterable[ConsumedTopic], also: Iterable[str]) -> None:
-        """Raises SetupError where brokers cannot filter by SQL or hand out single messages, and a topic needs that.
-
-        A topic that does not exist yet may come to any broker of the topics `also`: it is refused when all of them
-        do. A broker that does not answer stops no start: its queues say so.
-        """
-        asking = [topic for topic in topics if topic.data.expression_type != TAGS or topic.is_popped]
-        everywhere = sorted({name for topic in also for name in self.brokers_of(topic)}) if asking else []
-        for topic in asking:
-            there = self.brokers_of(topic.topic)
-            if topic.data.expression_type != TAGS:
-                refusals = [await self._refusal(topic, name) for name in there or everywhere]
-                refused = [refusal for refusal in refusals if refusal is not None]
-                if refused and (there or len(refused) == len(everywhere)):
-                    raise refused[0]
-            if topic.is_popped:
-                names = sorted({*there, *everywhere})
-                if names and all(await asyncio.gather(*(self._lacks_pop(topic.topic, name) for name in names))):
-                    problem = f'mode="pop" of topic {topic.topic!r}: broker {names[0]} does not have it'
-                    mend = 'use Apache RocketMQ 5.0 or later, or mode="push"'
-                    raise SetupError(topic.handlers[0].subscription.place, f"{problem}: {mend}")
-
-    async def _refusal(self, topic: ConsumedTopic, broker_name: str) -> SetupError | None:
-        try:
-            async with asyncio.timeout(_CHECK_PATIENCE):
-                connection, who = await self.connection(broker_name), self._client.client_id
-                await clients.check_subscription(connection, who, self._group, topic.data, _CHECK_PATIENCE)
-        except (TransportError, TimeoutError, KeysRefused):
-            return None  # it refuses the pulls later, which is then told
-        except BrokerError as error:
-            is_wrong = error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-            mend = "correct it" if is_wrong else "set enablePropertyFilter=true there, or filter by tags="
-            problem = f"sql={topic.data.expression!r} of topic {topic.topic!r}: broker {broker_name} refuses it"
-            return SetupError(topic.handlers[0].subscription.place, f"{problem}: {error.remark}: {mend}")
-        return None
-
-    async def _lacks_pop(self, topic: str, broker_name: str) -> bool:
-        from rocketapp.client.calls import pop
-
-        question = AssignmentQuestion(topic, self._group, self._client.client_id)
-        try:
-            async with asyncio.timeout(_CHECK_PATIENCE):
-                await pop.assigned(await self.connection(broker_name), question, _CHECK_PATIENCE)
-        except BrokerError as error:
-            return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        except (RocketAppError, TimeoutError):
-            return False
-        return False
-
-    # Popped topics, whose queues are shared out by their brokers.
-
-    async def shared_out(
-        self, topic: str, connected: Iterable[str], present: Iterable[MessageQueue]
-    ) -> tuple[frozenset[MessageQueue], str | None]:
-        """The queues that brokers let this member pop; if a broker did not tell, its `present` queues, and why.
-
-        `connected`: names of brokers that can be asked. `present`: the queues until now, of brokers of the topic.
-        """
-        names = sorted(connected)
-        answers = dict(zip(names, await asyncio.gather(*(self._try(topic, name) for name in names)), strict=True))
-        told = {name: answer for name, answer in answers.items() if not isinstance(answer, RocketAppError)}
-        problem = next((str(answer) for answer in answers.values() if isinstance(answer, RocketAppError)), None)
-        kept = frozenset(queue for queue in present if queue.broker_name not in told)
-        return kept.union(*told.values()), problem
-
-    async def _try(self, topic: str, broker_name: str) -> set[MessageQueue] | RocketAppError:
-        try:
-            return await self._popped_at(topic, broker_name)
-        except RocketAppError as error:
-            return error
-
-    async def _popped_at(self, topic: str, broker_name: str) -> set[MessageQueue]:
-        """A broker pulls unless it was told otherwise, so it is told. Once it pops, what an operator has set stays."""
-        from rocketapp.client.calls import pop
-
-        connection = await self.connection(broker_name)
-        question = AssignmentQuestion(topic, self._group, self._client.client_id)
-        try:
-            answer = await pop.assigned(connection, question, _ASSIGNED_TIMEOUT)
-            if answer is not None and not _are_popped(answer):
-                await pop.set_mode(connection, topic, self._group, POP, _ASSIGNED_TIMEOUT)
-                answer = await pop.assigned(connection, question, _ASSIGNED_TIMEOUT)
-        except BrokerError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                lacks = 'it cannot be popped (mode="pop"): Apache RocketMQ 5.0 and later can'
-                raise TransportError(broker_name, lacks) from None
-            raise
-        if answer is None or not _are_popped(answer):
-            raise TransportError(broker_name, f"it does not share out {topic} yet")
-        return {each.queue for each in answer if each.queue.broker_name == broker_name}
-
-
-def _are_popped(answer: Collection[AssignedQueue]) -> bool:
-    return bool(answer) and all(each.mode == POP for each in answer)
 
 
 def _first_record(result: PullResult, queue: MessageQueue) -> Landmark | None:

@@ -99,7 +99,7 @@ class Member:
         self.pauses: Pauses = Pauses()
         self.blocked: BlockedQueues = BlockedQueues(name, self.observe)
         """Why queues are blocked."""
-        self.brokers: Brokers = Brokers(name, client, self.limits, random, self.tasks)
+        self.brokers: Brokers = Brokers(name, client, config, random, self.tasks)
         self.owned: dict[MessageQueue, Owned] = {}
         """Every queue that has not been given back completely. The rebalancer keeps it."""
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()

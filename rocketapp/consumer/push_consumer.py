@@ -16,6 +16,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
+from rocketapp.client.calls.clients import check_subscription
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.delivery import ModeContext
@@ -36,14 +38,15 @@ from rocketapp.consumer.watch.figures import Figures, IdleReport
 from rocketapp.consumer.watch.slow_calls import SlowCalls
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, SetupError, TransportError
 from rocketapp.model.event import Adjusted, LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
 from rocketapp.model.snapshot import GroupSnapshot, HandlerStats
-from rocketapp.model.subscription import Start
+from rocketapp.model.subscription import TAGS, Start
 from rocketapp.tasks import repeat
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.clients import (
     BROADCASTING,
     CLUSTERING,
@@ -57,6 +60,8 @@ from rocketapp.wire.requests.running_info import RunningInfo
 
 _JOIN_PATIENCE = 1.0
 """Seconds in which brokers are reached before a member joins without those that are dead or do not answer."""
+_CHECK_PATIENCE = 1.0
+"""Seconds in which a broker is reached and answers what is asked before anything is consumed."""
 _JOIN_LOOK = 0.1
 """Seconds between looks whether all expected members are there."""
 _BACKLOG_LOOK, _BACKLOG_ENOUGH = 60.0, 0.8
@@ -225,7 +230,7 @@ class PushConsumer:
         if not any(map(self._client.routes.get, self._member.subscriptions)):
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
-        await self._member.brokers.check(self._topics, [DEFAULT_TOPIC, *self._member.subscriptions])
+        await self._check_brokers()
         await self._check.compare()
         self._client.register_consumer(self._member.name, self)
         beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._member.name}")
@@ -362,6 +367,49 @@ class PushConsumer:
         return self._member.stats.total()
 
     # Inside.
+
+    async def _check_brokers(self) -> None:
+        """Raises SetupError where brokers cannot filter by SQL or hand out single messages, and a topic needs that.
+
+        A topic that does not exist yet may come to any broker of the others: it is refused when all of them do.
+        A broker that does not answer stops no start: its queues say so.
+        """
+        brokers = self._member.brokers
+        asking = [topic for topic in self._topics if topic.data.expression_type != TAGS or topic.is_popped]
+        also = [DEFAULT_TOPIC, *self._member.subscriptions] if asking else []
+        everywhere = sorted({name for topic in also for name in brokers.brokers_of(topic)})
+        for topic in asking:
+            there = brokers.brokers_of(topic.topic)
+            if topic.data.expression_type != TAGS:
+                refusals = [await self._refusal(topic, name) for name in there or everywhere]
+                refused = [refusal for refusal in refusals if refusal is not None]
+                if refused and (there or len(refused) == len(everywhere)):
+                    raise refused[0]
+            names = sorted({*there, *everywhere})
+            if topic.is_popped and names:
+                from rocketapp.consumer.queues.popped import lacks_pop
+
+                asked = (lacks_pop(self._member, topic.topic, name, _CHECK_PATIENCE) for name in names)
+                if all(await asyncio.gather(*asked)):
+                    problem = f'mode="pop" of topic {topic.topic!r}: broker {names[0]} does not have it'
+                    mend = 'use Apache RocketMQ 5.0 or later, or mode="push"'
+                    raise SetupError(topic.handlers[0].subscription.place, f"{problem}: {mend}")
+
+    async def _refusal(self, topic: ConsumedTopic, broker_name: str) -> SetupError | None:
+        """Why this broker does not take the topic's SQL expression."""
+        member = self._member
+        try:
+            async with asyncio.timeout(_CHECK_PATIENCE):
+                connection = await member.brokers.connection(broker_name)
+                await check_subscription(connection, member.client_id, member.name, topic.data, _CHECK_PATIENCE)
+        except (TransportError, TimeoutError, KeysRefused):
+            return None  # it refuses the pulls later, which is then told
+        except BrokerError as error:
+            is_wrong = error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+            mend = "correct it" if is_wrong else "set enablePropertyFilter=true there, or filter by tags="
+            problem = f"sql={topic.data.expression!r} of topic {topic.topic!r}: broker {broker_name} refuses it"
+            return SetupError(topic.handlers[0].subscription.place, f"{problem}: {error.remark}: {mend}")
+        return None
 
     async def _begin_together(self) -> None:
         until = self._loop.time() + self._member.config.join_timeout

@@ -69,6 +69,8 @@ class Session:
     """It began at the offset of a slave, which may be older than what the master will say when it is back."""
     is_ending: bool = False
     """It is being given away: a successor may go on with it at any time."""
+    is_telling: bool = False
+    """A commit is under way: a broker may do what a pull carries before it, so nothing travels beside it."""
     read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     """When the offset was read last."""
     prompted_for: float = inf
@@ -233,7 +235,7 @@ class Committer:
             if self._wants_careful_commit(session):
                 self.commit_soon(session)
             return None
-        offset = self._unsent(session)
+        offset = None if session.is_telling else self._unsent(session)
         if offset is not None:
             session.sent = max(session.sent, offset)
         return offset
@@ -412,10 +414,12 @@ class Committer:
             return False
         if session.is_ending:
             return await self.commit_finally(session)
-        offset = self._unsent(session)
-        if offset is None:
-            return False
         try:
+            await self._store.known_again(session.queue)
+            # Only now: the question may have taken long, and a pull may have carried a higher one meanwhile.
+            offset = self._unsent(session)
+            if offset is None:
+                return False
             await self._send(session, offset, None)
         except RocketAppError as error:
             self._failed(session, error)
@@ -462,6 +466,7 @@ class Committer:
 
     async def _last_step(self, session: Session) -> bool | None:
         """Read the stored offset, and write ours if it is higher; None: read again."""
+        await self._store.known_again(session.queue)
         stored = await self._read(session.queue, _PATIENCE)
         if session.went_on(stored):
             self._give_up(session)
@@ -476,9 +481,12 @@ class Committer:
         return None
 
     async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
-        await self._store.known_again(session.queue)
         session.sent = max(session.sent, offset)
-        await self._store.commit(session.queue, offset, timeout=timeout, dial=False)
+        session.is_telling = True
+        try:
+            await self._store.commit(session.queue, offset, timeout=timeout, dial=False)
+        finally:
+            session.is_telling = False
         session.confirmed = offset
 
     def _failed(self, session: Session, error: RocketAppError, *, is_last: bool = False) -> None:

@@ -27,6 +27,7 @@ from rocketapp.model.route import MASTER_ID
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction, correct
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest
 
 
 class Decode(Protocol):
@@ -257,12 +258,30 @@ class Puller:
             self._is_resting, self._pulled_at = False, self._now()
 
     async def _start(self, offset: int) -> asyncio.Future[Command]:
-        queue = self._queue.message_queue
+        """Send a pull. Raises AnotherQueueError."""
+        member, queue = self._member, self._queue.message_queue
         broker_id = self._copy.ask()
-        carried = None if broker_id != MASTER_ID else self._committer.travelling(self._queue)
-        coming = await self._member.brokers.start_pull(queue, self._subscription, offset, carried, broker_id)
-        self._carried = carried
-        return coming
+        connection = await member.brokers.to_pull(queue, broker_id)
+        # Only now: reaching the broker may take long, and meanwhile more is committed, and other settings hold. Of what
+        # is done the master alone is told.
+        self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self._queue)
+        config, asked = member.limits.of(queue.topic), member.brokers.carried(queue.topic)
+        request = PullRequest(
+            group=member.name,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=offset,
+            max_messages=config.pull_batch_size,
+            sys_flag=FLAG_SUSPEND | (FLAG_COMMIT if carried else 0) | (FLAG_SUBSCRIPTION if asked else 0),
+            commit_offset=-1 if carried is None else carried,
+            suspend_ms=int(member.config.long_poll * 1000),
+            sub_version=self._subscription.version,
+            expression=None if asked is None else asked.expression,
+            expression_type=self._subscription.expression_type,
+            max_bytes=config.pull_batch_bytes,
+            broker_name=queue.broker_name,
+        )
+        return pull.start(connection, request, config.pull_timeout)
 
 
 class _Copy:

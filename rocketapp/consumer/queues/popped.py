@@ -4,30 +4,38 @@ Other members pop the same queues at the same time; the broker hands each messag
 to hand over, and no offset to commit: what this member has in flight is its own until it is acknowledged, or until its
 invisible time is over. Its broker keeps its offsets, and moves them itself. What its requests ask for changes with the
 next one: discarding the one under way could hide messages from everyone.
+
+Brokers also share out the queues of a popped topic among the members.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Collection, Iterable
 
+from rocketapp.client.calls import pop
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.member import Owned
+from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.delivery import Keep
 from rocketapp.consumer.modes.popped import PopDelivery, PopMode
 from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, ByHandle, Invisibility
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.queues.start import Starts
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import BrokerError, RocketAppError, TransportError
 from rocketapp.model.event import Assigned, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.pop_queue import PopQueue
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message
+from rocketapp.wire.requests.assignment import POP, AssignedQueue, AssignmentQuestion
 
 _LAST_ACKS = 2 * REQUEST_TIMEOUT
 """Seconds that the last acknowledgements may take."""
+_ASSIGNED_TIMEOUT = 3.0
+"""Seconds that a broker may take to share out a topic (Java: the same)."""
 
 
 class PopAssignment(Owned):
@@ -148,3 +156,60 @@ class PopAssignment(Owned):
             for coming in under_way:
                 coming.answer.cancel()
             routes.release_broker(broker_name)
+
+
+async def shared_out(
+    member: Member, topic: str, connected: Iterable[str], present: Iterable[MessageQueue]
+) -> tuple[frozenset[MessageQueue], str | None]:
+    """The queues that brokers let this member pop; if a broker did not tell, its `present` queues, and why.
+
+    `connected`: names of brokers that can be asked. `present`: the queues until now, of brokers of the topic.
+    """
+    names = sorted(connected)
+    asked = await asyncio.gather(*(_popped_at(member, topic, name) for name in names), return_exceptions=True)
+    mine, problem = {queue for queue in present if queue.broker_name not in names}, None
+    for name, answer in zip(names, asked, strict=True):
+        if isinstance(answer, RocketAppError):
+            mine.update(queue for queue in present if queue.broker_name == name)
+            problem = problem or str(answer)
+        elif isinstance(answer, BaseException):
+            raise answer
+        else:
+            mine.update(answer)
+    return frozenset(mine), problem
+
+
+async def _popped_at(member: Member, topic: str, broker_name: str) -> set[MessageQueue]:
+    """A broker pulls unless it was told otherwise, so it is told. Once it pops, what an operator has set stays."""
+    connection = await member.brokers.connection(broker_name)
+    question = AssignmentQuestion(topic, member.name, member.client_id)
+    try:
+        answer = await pop.assigned(connection, question, _ASSIGNED_TIMEOUT)
+        if answer is not None and not _are_popped(answer):
+            await pop.set_mode(connection, topic, member.name, POP, _ASSIGNED_TIMEOUT)
+            answer = await pop.assigned(connection, question, _ASSIGNED_TIMEOUT)
+    except BrokerError as error:
+        if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            lacks = 'it cannot be popped (mode="pop"): Apache RocketMQ 5.0 and later can'
+            raise TransportError(broker_name, lacks) from None
+        raise
+    if answer is None or not _are_popped(answer):
+        raise TransportError(broker_name, f"it does not share out {topic} yet")
+    return {each.queue for each in answer if each.queue.broker_name == broker_name}
+
+
+def _are_popped(answer: Collection[AssignedQueue]) -> bool:
+    return bool(answer) and all(each.mode == POP for each in answer)
+
+
+async def lacks_pop(member: Member, topic: str, broker_name: str, timeout: float) -> bool:
+    """Whether this broker says that it hands out no single messages."""
+    question = AssignmentQuestion(topic, member.name, member.client_id)
+    try:
+        async with asyncio.timeout(timeout):
+            await pop.assigned(await member.brokers.connection(broker_name), question, timeout)
+    except BrokerError as error:
+        return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    except (RocketAppError, TimeoutError):
+        return False
+    return False

@@ -188,9 +188,11 @@ class Rebalancer:
         self._members[topic] = members
         problem = None
         if topic in self._member.popped:
+            from rocketapp.consumer.queues.popped import shared_out
+
             # A broker that has left the cluster, or is not told of for a moment, keeps nothing of ours.
             present = [queue for queue in self.wanted.get(topic, ()) if queue.broker_name in names]
-            mine, problem = await self._brokers.shared_out(topic, connected, present)
+            mine, problem = await shared_out(self._member, topic, connected, present)
             self._apply(topic, mine, frozenset(), is_alone=True)
         else:
             there = route.readable_queues(topic)

@@ -30,14 +30,14 @@ async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_n
     member = await cluster.member(consumed(take, topic="stuck"), consumed(take, topic="paused")).start()
     await eventually(lambda: len(cluster.requests(RequestCode.PULL_MESSAGE, topic="stuck")) == 1, 3)
     member.consumer.pause("paused", "by the test")
-    start_pull, began = Brokers.start_pull, asyncio.get_running_loop().time()
+    to_pull, began = Brokers.to_pull, asyncio.get_running_loop().time()
 
     async def never(brokers: Brokers, queue: Any, *others: Any) -> Any:
         if queue.topic == "stuck":
             await asyncio.get_running_loop().create_future()
-        return await start_pull(brokers, queue, *others)
+        return await to_pull(brokers, queue, *others)
 
-    monkeypatch.setattr(Brokers, "start_pull", never)  # a bug: a pull that neither fails nor ends
+    monkeypatch.setattr(Brokers, "to_pull", never)  # a bug: a pull that neither fails nor ends
     await eventually(lambda: bool(member.events.of(Released)), 180)
     assert 120 < asyncio.get_running_loop().time() - began < 165
     (released,) = member.events.of(Released)

@@ -101,6 +101,29 @@ async def test_what_a_pull_took_along_is_not_committed_again() -> None:
 
 
 @in_virtual_time
+async def test_no_pull_takes_an_offset_along_while_a_commit_is_under_way() -> None:
+    """A broker may carry out the later one first, and the earlier one would lower it."""
+    store, may = Store(), asyncio.Event()
+    commits, committer, session = begun(store, 5)
+
+    async def commit(queue: MessageQueue, offset: int, **_: Any) -> None:
+        await may.wait()
+        store.offset = offset
+
+    store.commit = commit  # type: ignore[method-assign]
+    session.process_queue.finish(message(0))
+    committing = asyncio.ensure_future(committer.commit(session))
+    await asyncio.sleep(0.1)
+    session.process_queue.finish(message(1))
+    assert committer.travelling(session.process_queue) is None
+    may.set()
+    assert await committing
+    assert committer.travelling(session.process_queue) == 2
+    assert store.offset == 1
+    await commits.stop()
+
+
+@in_virtual_time
 async def test_a_session_that_is_over_commits_and_confirms_nothing() -> None:
     store = Store()
     commits, committer, session = begun(store, 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +12,6 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import Brokers
-from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.pull.puller import Puller
@@ -33,33 +32,47 @@ NO_TASKS: Any = None
 SLAVE = 1
 
 
-class SlaveIsDown:
+class Script:
+    """Brokers, and the one connection to them, which answers as a subclass says."""
+
+    async def to_pull(self, queue: MessageQueue, broker_id: int) -> Script:
+        return self
+
+    def start_request(self, command: Command, *, timeout: float) -> asyncio.Future[Command]:
+        answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        if (answered := self.answer(int((command.fields or {})["queueOffset"]))) is not None:
+            answer.set_result(answered)
+        return answer
+
+    def answer(self, offset: int) -> Command | None:
+        """To a pull from there; None: it is held."""
+        raise AssertionError(offset)
+
+
+class SlaveIsDown(Script):
     """Brokers whose master sends readers to a slave that cannot be reached."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    async def start_pull(
-        self, queue: MessageQueue, subscription: object, offset: int, commit: int | None, broker_id: int
-    ) -> asyncio.Future[Command]:
+    async def to_pull(self, queue: MessageQueue, broker_id: int) -> Script:
         self.asked.append(broker_id)
         if broker_id == SLAVE:
             raise ConnectError("10.0.0.2:10911", "Connection refused")
-        answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        fields = PullResponse(SLAVE, offset, 0, offset).to_fields()
-        answer.set_result(Command(ResponseCode.PULL_RETRY_IMMEDIATELY, fields))
-        return answer
+        return self
+
+    def answer(self, offset: int) -> Command:
+        return Command(ResponseCode.PULL_RETRY_IMMEDIATELY, PullResponse(SLAVE, offset, 0, offset).to_fields())
 
 
-class TwoMessages:
+class TwoMessages(Script):
     """Brokers that hold two messages."""
 
-    async def start_pull(self, queue: MessageQueue, subscription: object, offset: int, *_: object) -> Any:
-        answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
-        if offset < 2:
-            records = b"".join(encode_record(Record("topic", b"body", queue_offset=at)) for at in range(offset, 2))
-            answer.set_result(Command(ResponseCode.SUCCESS, PullResponse(0, 2, 0, 2).to_fields(), records))
-        return answer
+    def answer(self, offset: int) -> Command | None:
+        if offset >= 2:
+            return None
+        records = b"".join(encode_record(Record("topic", b"body", queue_offset=at)) for at in range(offset, 2))
+        return Command(ResponseCode.SUCCESS, PullResponse(0, 2, 0, 2).to_fields(), records)
 
 
 class NoOffsets:
@@ -72,18 +85,15 @@ class NoOffsets:
         return None
 
 
-class Refusing:
+class Refusing(Script):
     """Brokers that answer every pull with this code."""
 
     def __init__(self, code: int) -> None:
         self.code, self.times = code, list[float]()
 
-    async def start_pull(self, *_: object) -> asyncio.Future[Command]:
-        loop = asyncio.get_running_loop()
-        self.times.append(loop.time())
-        answer: asyncio.Future[Command] = loop.create_future()
-        answer.set_result(Command(self.code, remark="as the test wants it"))
-        return answer
+    def answer(self, offset: int) -> Command:
+        self.times.append(asyncio.get_running_loop().time())
+        return Command(self.code, remark="as the test wants it")
 
 
 class Slaves:
@@ -100,10 +110,8 @@ class Asked(Brokers):
     """What a pull loop asks of others."""
 
     def __init__(self, source: Any) -> None:
-        super().__init__(
-            "group", cast(Any, SimpleNamespace(routes=self)), Limits(ConsumerConfig()), Random(1), NO_TASKS
-        )
-        self.start_pull, self.told = source.start_pull, list[str]()  # type: ignore[method-assign]
+        super().__init__("group", cast(Any, SimpleNamespace(routes=self)), ConsumerConfig(), Random(1), NO_TASKS)
+        self.to_pull, self.told = source.to_pull, list[str]()  # type: ignore[method-assign]
         self.slaves = cast(Any, Slaves())
 
     def pulled(self, queue: MessageQueue, result: object) -> None:
@@ -121,12 +129,13 @@ def puller_of(
     source: Any,
     deliver: Callable[[Sequence[Message]], None] = lambda _: None,
     member: Member | None = None,
+    committer: Any = None,
 ) -> Puller:
     member = member_of(Asked(source)) if member is None else member
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
     flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits)
     mode, delivery = cast(Any, SimpleNamespace(decode=decode_records)), cast(Any, SimpleNamespace(deliver=deliver))
-    return Puller(member, queue, mode=mode, delivery=delivery, flow=flow, committer=cast(Any, NoOffsets()))
+    return Puller(member, queue, mode=mode, delivery=delivery, flow=flow, committer=committer or NoOffsets())
 
 
 def member_of(asked: Asked) -> Member:
@@ -197,3 +206,38 @@ def test_a_refused_pull_is_said_and_tried_again_and_what_may_mend_it_is_asked_fo
         await asyncio.wait([pulling])
 
     run()
+
+
+class FirstDialWaits:
+    """A client that reaches its broker only when it may, and the connection that it gets."""
+
+    def __init__(self) -> None:
+        self.may, self.sent = asyncio.Event(), list[Mapping[str, str]]()
+
+    def broker_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        return "10.0.0.1:10911"
+
+    async def connection(self, address: str) -> FirstDialWaits:
+        await self.may.wait()
+        return self
+
+    def start_request(self, command: Command, *, timeout: float) -> asyncio.Future[Command]:
+        self.sent.append(command.fields or {})
+        return asyncio.get_running_loop().create_future()
+
+
+@in_virtual_time
+async def test_a_pull_that_waited_for_its_connection_carries_what_is_done_when_it_is_written() -> None:
+    """What was done when it was queued may be less than what was committed meanwhile."""
+    client, queue, done = FirstDialWaits(), ProcessQueue[Message](QUEUE, 20), [8]
+    brokers = Brokers("group", cast(Any, client), ConsumerConfig(), Random(1), NO_TASKS)
+    committer = cast(Any, SimpleNamespace(travelling=lambda _: done[0]))
+    puller = puller_of(queue, None, member=member_alone(brokers=brokers), committer=committer)
+    pulling = asyncio.ensure_future(puller.run())
+    await asyncio.sleep(0.1)
+    done[0] = 15
+    client.may.set()
+    await eventually(lambda: bool(client.sent))
+    assert client.sent[0]["commitOffset"] == "15"
+    pulling.cancel()
+    await asyncio.wait([pulling])
