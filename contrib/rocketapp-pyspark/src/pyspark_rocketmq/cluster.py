@@ -131,13 +131,15 @@ class Cluster:
 
     def max_offsets(self, queues: Iterable[Queue], away: set[str] | None = None) -> dict[Queue, int]:
         """By queue the offset that its next message will get."""
-        fields = {queue: QueueRequest(self.wire_name(queue.topic), queue.queue_id).to_fields() for queue in queues}
-        return _offsets(self.ask_brokers(RequestCode.GET_MAX_OFFSET, fields, away))
+        return self._edges(RequestCode.GET_MAX_OFFSET, queues, away)
 
     def min_offsets(self, queues: Iterable[Queue], away: set[str] | None = None) -> dict[Queue, int]:
         """By queue the offset of its first message."""
+        return self._edges(RequestCode.GET_MIN_OFFSET, queues, away)
+
+    def _edges(self, code: RequestCode, queues: Iterable[Queue], away: set[str] | None) -> dict[Queue, int]:
         fields = {queue: QueueRequest(self.wire_name(queue.topic), queue.queue_id).to_fields() for queue in queues}
-        return _offsets(self.ask_brokers(RequestCode.GET_MIN_OFFSET, fields, away))
+        return _offsets(self.ask_brokers(code, fields, away))
 
     def offsets_at(self, times: Mapping[Queue, int]) -> dict[Queue, int]:
         """By queue the offset of the first message stored at that time (ms since 1970) or later, or the end."""
@@ -296,7 +298,8 @@ class Cluster:
     ) -> dict[Queue, Command]:
         connection = self.connect(next(iter(some)).topic, broker)
         try:
-            asked = {connection.send(code, fields): queue for queue, fields in some.items()}
+            opaques = connection.send_all((code, fields, b"") for fields in some.values())
+            asked = dict(zip(opaques, some, strict=True))
             found = {}
             while connection.in_flight:
                 reply = connection.receive(self._reach.timeout)

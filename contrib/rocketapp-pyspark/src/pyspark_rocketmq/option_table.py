@@ -118,16 +118,16 @@ _MILLISECONDS = whole(0, 2**53)
 OPTIONS: tuple[Option, ...] = (
     Option("nameServer", addresses, EVERYWHERE),
     Option("namespace", text, EVERYWHERE, ""),
-    Option("accessKey", text, EVERYWHERE, ""),
-    Option("secretKey", text, EVERYWHERE, "", secret=True),
+    Option("accessKey", text, EVERYWHERE, "", needs=("secretKey",)),
+    Option("secretKey", text, EVERYWHERE, "", secret=True, needs=("accessKey",)),
     Option("securityToken", text, EVERYWHERE, "", secret=True, needs=("accessKey",)),
     Option("tls.enabled", switch, EVERYWHERE, False),
-    Option("tls.caFile", text, EVERYWHERE, ""),
-    Option("tls.certFile", text, EVERYWHERE, ""),
+    Option("tls.caFile", text, EVERYWHERE, "", needs=("tls.enabled",)),
+    Option("tls.certFile", text, EVERYWHERE, "", needs=("tls.enabled",)),
     Option("tls.keyFile", text, EVERYWHERE, "", needs=("tls.certFile",)),
     Option("tls.keyPassword", text, EVERYWHERE, "", secret=True, needs=("tls.certFile",)),
-    Option("tls.verify", switch, EVERYWHERE, True),
-    Option("tls.checkHost", switch, EVERYWHERE, True),
+    Option("tls.verify", switch, EVERYWHERE, True, needs=("tls.enabled",)),
+    Option("tls.checkHost", switch, EVERYWHERE, True, needs=("tls.enabled",)),
     Option("subscribe", names, READS),
     Option("subscribePattern", text, READS),
     Option("assign", structure, READS),
@@ -155,7 +155,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("minPartitions", whole(1, 1_000_000), READS),
     Option("maxRecordsPerPartition", whole(1, 2**53), READS),
     Option("failOnDataLoss", switch, READS, True),
-    Option("commitOffsets", switch, STREAM, False),
+    Option("commitOffsets", switch, STREAM, False, needs=("consumerGroup",)),
     Option("pullBatchSize", whole(1, 1024), READS, 256),
     Option("pullDepth", whole(1, 256), READS, 8),
     Option("pullTimeoutMs", whole(1, _MANY), READS, 20_000),
@@ -199,9 +199,9 @@ def read_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
         except _MalformedError as problem:
             shown = "" if option.secret else f"={value[:80]!r}"
             raise OptionError(f"option {option.name}{shown}: give {problem}") from None
+    changed = {name for name, value in found.items() if value != _BY_NAME[name.lower()].default}
     for option in OPTIONS:
-        is_changed = use in option.uses and found[option.name] != option.default
-        if is_changed and option.needs and all(found[name] in (None, "") for name in option.needs):
+        if option.name in changed and option.needs and changed.isdisjoint(option.needs):
             raise OptionError(f"option {option.name} does nothing without {' or '.join(option.needs)}")
     return found
 

@@ -165,7 +165,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         columns=_columns(found),
         min_partitions=found["minPartitions"],
         max_records=found["maxRecordsPerPartition"],
-        commit_offsets=_commits(found) if streaming else False,
+        commit_offsets=found["commitOffsets"] if streaming else False,
         pushdown=False if streaming else found["pushdown"],
     )
 
@@ -186,8 +186,6 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
 def _reach(found: Mapping[str, Any], timeout: str, retries: str, interval: str) -> Reach:
     if not found["nameServer"]:
         raise OptionError("option nameServer is missing: give host:port of the name server")
-    if bool(found["accessKey"]) != bool(found["secretKey"]):
-        raise OptionError("options accessKey and secretKey belong together: give both")
     access = Access(
         access_key=found["accessKey"],
         secret_key=found["secretKey"],
@@ -205,11 +203,7 @@ def _reach(found: Mapping[str, Any], timeout: str, retries: str, interval: str) 
 
 
 def _tls(found: Mapping[str, Any]) -> Tls | None:
-    plain = {"tls.verify": True, "tls.checkHost": True, "tls.enabled": False}
-    given = {name for name in found if name.startswith("tls.") and found[name] != plain.get(name, "")}
     if not found["tls.enabled"]:
-        if given:
-            raise OptionError(f"option {min(given)} needs tls.enabled=true")
         return None
     return Tls(
         ca_file=found["tls.caFile"],
@@ -323,12 +317,6 @@ def _pulls(found: Mapping[str, Any], *, waits: bool) -> Pulls:
         from_replica=found["fromReplica"] == "advice",
         waits=waits,
     )
-
-
-def _commits(found: Mapping[str, Any]) -> bool:
-    if found["commitOffsets"] and not found["consumerGroup"]:
-        raise OptionError("commitOffsets=true needs consumerGroup, the group whose offsets are moved")
-    return bool(found["commitOffsets"])
 
 
 def _columns(found: Mapping[str, Any]) -> tuple[str, ...]:
