@@ -1,54 +1,147 @@
-"""`foreachBatch(delta_once(...))`: a stream's batches in a Delta table, each once.
+"""`foreachBatch(delta_once(...))`, `iceberg_once`, `sql_once`: a stream's batches in a table, each once.
 
-Spark may run a batch again after a crash. Rows and the number of their batch are one commit of the table, written
-through the very version whose number was read, so a batch that the table has is left out, and of two writers one fails.
+Spark may run a batch again after a crash. Rows and the number of their batch are one commit of the table, made on the
+very state whose number was read, so a batch that the table has is left out, and of two writers one is refused and looks
+again. Rows pass through the driver, so a batch has to fit there.
+
+`name`: one for each checkpoint, because the numbers of batches begin anew with it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_rocketmq.problems import WriteError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 _log = logging.getLogger("pyspark_rocketmq")
+Store = Callable[["DataFrame", int], None]
+_ATTEMPTS = 20
+"""How often others may commit in a row before a batch is given up, and the query fails."""
 
 
-def delta_once(
-    table: str, name: str, *, storage_options: Mapping[str, str] | None = None
-) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that appends to this table, which it creates when it is not there.
+def delta_once(table: str, name: str, *, storage_options: Mapping[str, str] | None = None) -> Store:
+    """A function for `foreachBatch` that appends to this Delta table, which it creates when it is not there.
 
-    `name`: one for each checkpoint, because the numbers of batches begin anew with it. Rows pass through the driver, so
-    a batch has to fit there. `storage_options`: those of `deltalake`, for tables in object stores.
+    `storage_options`: those of `deltalake`, for tables in object stores.
     """
 
-    def store(frame: DataFrame, batch: int) -> None:
+    def attempt(rows: Callable[[], pa.Table], batch: int) -> bool:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError
 
         options = dict(storage_options or {})
-        target: DeltaTable | str = table
-        if DeltaTable.is_deltatable(table, options):
-            target = DeltaTable(table, storage_options=options)
-            done = target.transaction_version(name)
-            if done is not None and batch < done:
-                raise WriteError(
-                    f"{table} has batch {done} of {name}, this is {batch}: give each checkpoint its own name"
-                )
-            if done == batch:
-                _log.info("%s has batch %d of %s already", table, batch, name)
-                return
+        is_there = DeltaTable.is_deltatable(table, options)
+        target = DeltaTable(table, storage_options=options) if is_there else None
+        if target is not None and _has(table, name, batch, target.transaction_version(name)):
+            return True
         commit = CommitProperties(app_transactions=[Transaction(name, batch)], max_commit_retries=0)
-        write_deltalake(
-            target,
-            frame.toArrow(),
-            mode="append",
-            commit_properties=commit,
-            storage_options=options if target is table else None,
+        more: dict[str, Any] = {} if target is not None else {"storage_options": options}
+        try:
+            write_deltalake(target or table, rows(), mode="append", commit_properties=commit, **more)
+        except CommitFailedError:
+            return False
+        return True
+
+    return _store(table, name, attempt)
+
+
+def iceberg_once(catalog: Mapping[str, str], table: str, name: str) -> Store:
+    """A function for `foreachBatch` that appends to this Iceberg table. Needs `rocketapp-lake[iceberg]`.
+
+    `catalog`: the properties of `pyiceberg`, such as `uri`. The number is the table's property `spark.batch.<name>`.
+    """
+
+    def attempt(rows: Callable[[], pa.Table], batch: int) -> bool:
+        from pyiceberg.catalog import load_catalog
+        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.table import TableProperties
+
+        target, number = load_catalog("once", **catalog).load_table(table), f"spark.batch.{name}"
+        done = target.properties.get(number)
+        if _has(table, name, batch, None if done is None else int(done)):
+            return True
+        # The library would go on behind commits of others, of this batch too. It asks this object, which is not stored.
+        alone = {**target.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
+        target.metadata = target.metadata.model_copy(update={"properties": alone})
+        try:
+            with target.transaction() as transaction:
+                transaction.set_properties({number: str(batch)})
+                transaction.append(rows())
+        except CommitFailedException:
+            return False
+        return True
+
+    return _store(table, name, attempt)
+
+
+def sql_once(url: str, table: str, name: str) -> Store:
+    """A function for `foreachBatch` that inserts into this table, which is there. Needs `rocketapp-lake[sql]`.
+
+    `url`: SQLAlchemy's. `table`: with or without `schema.` in front; beside it `spark_batches` is made, which has the
+    numbers. Rows and number are one transaction.
+    """
+    schema, _, own = table.rpartition(".")
+
+    def attempt(rows: Callable[[], pa.Table], batch: int) -> bool:
+        import sqlalchemy as sa
+
+        engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True)
+        meta = sa.MetaData(schema=schema or None)
+        log = sa.Table(
+            "spark_batches",
+            meta,
+            sa.Column("table_name", sa.String(255), primary_key=True),
+            sa.Column("query", sa.String(255), primary_key=True),
+            sa.Column("batch", sa.BigInteger, nullable=False),
         )
+        mine = (log.c.table_name == own) & (log.c.query == name)
+        meta.create_all(engine)
+        try:
+            with engine.begin() as connection:
+                # Of two writers the second one waits here until the first is done, and changes nothing then.
+                newer = sa.update(log).where(mine, log.c.batch < batch).values(batch=batch)
+                if not connection.execute(newer).rowcount:
+                    if _has(table, name, batch, connection.scalar(sa.select(log.c.batch).where(mine))):
+                        return True
+                    connection.execute(sa.insert(log).values(table_name=own, query=name, batch=batch))
+                target = sa.Table(own, sa.MetaData(), schema=schema or None, autoload_with=connection)
+                if values := rows().to_pylist():
+                    connection.execute(sa.insert(target), values)
+        finally:
+            engine.dispose()
+        return True
+
+    return _store(table, name, attempt)
+
+
+def _has(table: str, name: str, batch: int, done: int | None) -> bool:
+    """Whether the table has this batch; `done` is the last one that it has. Raises WriteError for an older one."""
+    if done is not None and batch < done:
+        raise WriteError(f"{table} has batch {done} of {name}, this is {batch}: give each checkpoint its own name")
+    if done == batch:
+        _log.info("%s has batch %d of %s already", table, batch, name)
+    return done == batch
+
+
+def _store(table: str, name: str, attempt: Callable[[Callable[[], pa.Table], int], bool]) -> Store:
+    """`attempt` says whether the table has the batch now, and not that another one has committed before."""
+
+    def store(frame: DataFrame, batch: int) -> None:
+        found: list[pa.Table] = []
+
+        def rows() -> pa.Table:
+            found.extend([] if found else [frame.toArrow()])
+            return found[0]
+
+        if not any(attempt(rows, batch) for _ in range(_ATTEMPTS)):
+            raise WriteError(
+                f"{table}: others have committed {_ATTEMPTS} times in a row before batch {batch} of {name}"
+            )
 
     return store

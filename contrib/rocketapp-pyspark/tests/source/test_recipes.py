@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from pyspark_rocketmq.once import delta_once
-from pyspark_rocketmq.problems import WriteError
 from tests.peers.clusters import Embedded
 from tests.peers.loading import Loader, Sent
 
@@ -60,15 +58,3 @@ def test_the_recipes_of_the_page(
         recipe("Each batch once in a Delta table.", embedded.name_server)
         assert DeltaTable("lake/orders").to_pyarrow_table().num_rows == 26
     loader.close()
-
-
-def test_a_batch_that_runs_again_is_once_in_the_table(spark: SparkSession, tmp_path: Path) -> None:
-    table = str(tmp_path / "table")
-    store, frame = delta_once(table, "query"), spark.range(5)
-    for batch in (0, 0, 1, 1):
-        store(frame, batch)
-    assert DeltaTable(table).to_pyarrow_table().num_rows == 10
-    delta_once(table, "another")(frame, 0)
-    assert DeltaTable(table).to_pyarrow_table().num_rows == 15
-    with pytest.raises(WriteError, match="has batch 1 of query, this is 0: give each checkpoint its own name"):
-        store(frame, 0)

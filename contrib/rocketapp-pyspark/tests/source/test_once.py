@@ -1,0 +1,130 @@
+"""Batches that run again are once in the table. The frame is one that has no session behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog import load_catalog
+
+from pyspark_rocketmq.once import delta_once, iceberg_once, sql_once
+from pyspark_rocketmq.problems import WriteError
+
+
+class Frame:
+    """Five rows; before they are handed over, others may do something."""
+
+    def __init__(self, count: int = 5, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self.count, self.meanwhile, self.asked = count, meanwhile, 0
+
+    def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+        self.asked += 1
+        self.meanwhile()
+        return pa.table({"id": pa.array(range(self.count), pa.int64())})
+
+
+class Table:
+    """One in each format: how it is written, how many rows it has, and what others append."""
+
+    def __init__(self, kind: str, home: Path) -> None:
+        self.kind, self.place = kind, str(home / "table")
+        self.url = f"sqlite:///{home / 'rows.db'}"
+        self.catalog = {"type": "sql", "uri": f"sqlite:///{home / 'catalog.db'}", "warehouse": f"file://{home}"}
+        schema = pa.schema([("id", pa.int64())])
+        if kind == "sql":
+            self.execute("CREATE TABLE orders (id BIGINT)")
+        elif kind == "iceberg":
+            with load_catalog("once", **self.catalog) as catalog:
+                catalog.create_namespace("lake")
+                catalog.create_table("lake.orders", schema)
+
+    def execute(self, sql: str) -> Any:
+        engine = sa.create_engine(self.url, poolclass=sa.NullPool)
+        with engine.begin() as connection:
+            found = connection.exec_driver_sql(sql)
+            return found.scalar() if found.returns_rows else None
+
+    def store(self, name: str) -> Any:
+        if self.kind == "delta":
+            return delta_once(self.place, name)
+        return (
+            sql_once(self.url, "orders", name)
+            if self.kind == "sql"
+            else iceberg_once(self.catalog, "lake.orders", name)
+        )
+
+    def rows(self) -> int:
+        if self.kind == "delta":
+            return DeltaTable(self.place).to_pyarrow_table().num_rows
+        if self.kind == "sql":
+            return int(self.execute("SELECT count(*) FROM orders"))
+        with load_catalog("once", **self.catalog) as catalog:
+            return catalog.load_table("lake.orders").scan().to_arrow().num_rows
+
+    def append_one(self) -> None:
+        rows = pa.table({"id": pa.array([-1], pa.int64())})
+        if self.kind == "delta":
+            write_deltalake(self.place, rows, mode="append")
+        else:
+            with load_catalog("once", **self.catalog) as catalog:
+                catalog.load_table("lake.orders").append(rows)
+
+
+@pytest.fixture(params=["delta", "iceberg", "sql"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    return Table(request.param, tmp_path)
+
+
+def test_a_batch_that_runs_again_is_once_in_the_table(table: Table) -> None:
+    store = table.store("query")
+    for batch in (0, 0, 1, 1):
+        store(Frame(), batch)
+    assert table.rows() == 10
+    table.store("another")(Frame(), 0)
+    assert table.rows() == 15
+    with pytest.raises(WriteError, match="has batch 1 of query, this is 0: give each checkpoint its own name"):
+        store(Frame(), 0)
+    again = Frame()
+    store(again, 1)
+    assert (again.asked, table.rows()) == (0, 15)
+
+
+def test_a_batch_without_rows_is_kept_in_mind(table: Table) -> None:
+    store = table.store("query")
+    store(Frame(), 0)
+    store(Frame(0), 1)
+    store(Frame(), 1)
+    assert table.rows() == 5
+
+
+def test_a_batch_that_breaks_off_leaves_nothing(table: Table) -> None:
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    store = table.store("query")
+    store(Frame(), 0)
+    with pytest.raises(RuntimeError, match="broken"):
+        store(Frame(meanwhile=broken), 1)
+    assert table.rows() == 5
+    store(Frame(), 1)
+    assert table.rows() == 10
+
+
+@pytest.mark.parametrize("table", ["delta", "iceberg"], indirect=True)
+def test_of_two_writers_of_a_batch_one_is_refused_and_leaves_it_out(table: Table) -> None:
+    table.store("query")(Frame(), 0)
+    table.store("query")(Frame(meanwhile=lambda: table.store("query")(Frame(), 1)), 1)
+    assert table.rows() == 10
+
+
+@pytest.mark.parametrize("table", ["delta", "iceberg"], indirect=True)
+def test_a_foreign_commit_meanwhile_does_not_fail_the_query(table: Table) -> None:
+    table.store("query")(Frame(), 0)
+    slow = Frame(meanwhile=table.append_one)
+    table.store("query")(slow, 1)
+    assert (slow.asked, table.rows()) == (1, 11)
