@@ -1,4 +1,4 @@
-"""`python -m tests.spark cluster|writes|versions|landing`: on a cluster, under kills, on every Spark."""
+"""`python -m tests.spark cluster|restart|writes|versions|landing`: on a cluster, under kills, on every Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.spark import cluster, landing, versions, writes
+from tests.spark import cluster, landing, restart, versions, writes
 
 
 def on_cluster(arguments: argparse.Namespace) -> bool:
@@ -18,6 +18,16 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
             figures = cluster.run(Path(directory), kind, arguments.count, apache=arguments.broker == "apache")
         print(json.dumps(figures), flush=True)
         right = cluster.is_right(figures) and right
+    return right
+
+
+def under_restarts(arguments: argparse.Namespace) -> bool:
+    right = True
+    for kind in arguments.broker or ("embedded", "apache"):
+        with tempfile.TemporaryDirectory(prefix="rocketapp-restart-") as directory:
+            figures = restart.run(Path(directory), arguments.rounds, apache=kind == "apache")
+        print(json.dumps(figures), flush=True)
+        right = restart.is_right(figures) and right
     return right
 
 
@@ -53,6 +63,10 @@ def main() -> int:
     one.add_argument("--broker", choices=("embedded", "apache"), default="embedded")
     one.add_argument("--kind", choices=("batch", "stream"), action="append", help="may be given again (both)")
     one.set_defaults(run=on_cluster)
+    rolling = parts.add_parser("restart", help="two brokers restarted in turn under a stream, which goes on")
+    rolling.add_argument("--rounds", type=int, default=2, help="how often both (2)")
+    rolling.add_argument("--broker", choices=("embedded", "apache"), action="append", help="may be given again (both)")
+    rolling.set_defaults(run=under_restarts)
     written = parts.add_parser("writes", help="a write of which a task and the broker are killed; every row is there")
     written.add_argument("--count", type=int, default=400_000, help="messages of 256 bytes (400000)")
     written.add_argument("--broker", choices=("embedded", "apache"), default="apache")

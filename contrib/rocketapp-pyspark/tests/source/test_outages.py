@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import shutil
 import threading
@@ -18,91 +16,31 @@ from pyspark_rocketmq.offsets import from_json
 from pyspark_rocketmq.options import read_options
 from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.streaming import StreamReader
-from rocketapp import TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.requests.offsets import OffsetResponse
 from rocketapp.wire.requests.pull import PullResponse
-from tests.peers import toolchain
-from tests.peers.bare import GET_ROUTE, Bare
-from tests.peers.clusters import Apache, Embedded, of_tests
-from tests.peers.loading import Loader, Sent
+from tests.peers import pairs, toolchain
+from tests.peers.clusters import Embedded
+from tests.peers.loading import Loader
+from tests.peers.pairs import TOPIC, Pair
 from tests.peers.waiting import wait_until
 
 if TYPE_CHECKING:
     from conftest import Scripted
 
-TOPIC = "orders"
 
-
-class Pair:
-    """Two brokers of one cluster, `broker-a` and `broker-b`, with one queue each of a topic."""
-
-    def __init__(self, brokers: list[Any], name_server: str) -> None:
-        self.brokers, self.name_server = brokers, name_server
-        self.sent: list[str] = []
-        for broker in brokers:
-            self.make_topic(broker)
-        wait_until(lambda: len(self.routes()) == 2, within=60, what="the name server routes to both")
-
-    def make_topic(self, broker: Any) -> None:
-        loader = Loader(broker.broker_address)
-        loader.make_topic(TOPIC, 1)
-        loader.close()
-
-    def routes(self) -> list[str]:
-        with Bare(self.name_server) as asking:
-            answer = asking.ask(GET_ROUTE, topic=TOPIC)
-        return [queue["brokerName"] for queue in json.loads(answer.body)["queueDatas"]] if answer.code == 0 else []
-
-    def send(self, broker: Any, count: int, tag: str | None = None) -> None:
-        loader = Loader(broker.broker_address)
-        bodies = [f"{broker.broker_name}-{len(self.sent) + n}" for n in range(count)]
-        loader.send(TOPIC, 0, [Sent(body.encode(), tag=tag, unique_id=f"ID-{body}") for body in bodies])
-        loader.close()
-        self.sent += bodies
-
-    def reader(self, **given: Any) -> StreamReader:
-        fast = {"fetchOffset.retryIntervalMs": 50}
-        options = {"nameServer": self.name_server, "subscribe": TOPIC, "startingOffsets": "earliest", **fast, **given}
-        return StreamReader(read_options({name: str(value) for name, value in options.items()}, streaming=True))
+def reader(pair: Pair, **given: Any) -> StreamReader:
+    fast = {"fetchOffset.retryIntervalMs": 50}
+    options = {"nameServer": pair.name_server, "subscribe": TOPIC, "startingOffsets": "earliest", **fast, **given}
+    return StreamReader(read_options({name: str(value) for name, value in options.items()}, streaming=True))
 
 
 @pytest.fixture
-def embedded_pair(tmp_path: Path, script: Callable[..., Scripted]) -> Iterator[Pair]:
-    """Two embedded brokers, and in front of them a name server that names those which answer it."""
-    brokers = [Embedded(tmp_path / name, broker_name=name) for name in ("broker-a", "broker-b")]
-
-    def ask(request: Command) -> list[dict[str, Any]]:
-        found = []
-        for broker in brokers:
-            try:
-                with Bare(broker.broker_address) as asking:
-                    answer = asking.ask(request.code, **(request.fields or {}))
-            except OSError:
-                continue
-            if answer.code == 0:
-                found.append(json.loads(answer.body))
-        return found
-
-    def answer(request: Command) -> Command:
-        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
-            some = ask(request)
-            merged: dict[str, Any] = {
-                name: [one for data in some for one in data[name]] for name in ("queueDatas", "brokerDatas")
-            }
-        else:
-            some = ask(request)
-            merged = {"brokerAddrTable": {name: one for data in some for name, one in data["brokerAddrTable"].items()}}
-        code = ResponseCode.SUCCESS if some else ResponseCode.TOPIC_NOT_EXIST
-        return Command.response(request, code, body=json.dumps(merged).encode())
-
-    server = script(answer)
-    server.routes = answer
-    yield Pair(brokers, server.address)
-    for broker in brokers:
-        broker.stop()
+def embedded_pair(tmp_path: Path) -> Iterator[Pair]:
+    with pairs.embedded_pair(tmp_path) as pair:
+        yield pair
 
 
 @pytest.fixture
@@ -110,15 +48,8 @@ def apache_pair(java: None, tmp_path: Path) -> Iterator[Pair]:
     problem = toolchain.missing()
     if problem is not None:
         pytest.skip(f"Apache RocketMQ cannot run here: {problem}")
-    first = of_tests(tmp_path / "a")
-    second = None
-    try:
-        second = Apache(tmp_path / "b", name_server=first.name_server, broker_name="broker-b", options=toolchain.BRIEF)
-        yield Pair([first, second], first.name_server)
-    finally:
-        for broker in (second, first):
-            if broker is not None:
-                broker.stop()
+    with pairs.apache_pair(tmp_path) as pair:
+        yield pair
 
 
 class Drive:
@@ -148,7 +79,7 @@ def test_a_broker_that_is_away_keeps_its_position_and_the_others_go_on(
     first, second = embedded_pair.brokers
     embedded_pair.send(first, 50)
     embedded_pair.send(second, 50)
-    drive = Drive(embedded_pair.reader())
+    drive = Drive(reader(embedded_pair))
     assert len(drive.batch()) == 100
     before = drive.at["t"][TOPIC]["broker-a"]
     embedded_pair.send(first, 5)
@@ -156,7 +87,7 @@ def test_a_broker_that_is_away_keeps_its_position_and_the_others_go_on(
     embedded_pair.send(second, 10)
     assert len(drive.batch()) == 10
     assert drive.at["t"][TOPIC]["broker-a"] == before
-    restarted = Drive(embedded_pair.reader(), drive.at)
+    restarted = Drive(reader(embedded_pair), drive.at)
     assert restarted.batch() == []
     first.start_again()
     embedded_pair.send(first, 5)
@@ -165,7 +96,7 @@ def test_a_broker_that_is_away_keeps_its_position_and_the_others_go_on(
 
 
 def test_all_brokers_and_name_servers_may_be_away(embedded_pair: Pair, script: Callable[..., Scripted]) -> None:
-    drive = Drive(embedded_pair.reader(**{"fetchOffset.numRetries": 0}))
+    drive = Drive(reader(embedded_pair, **{"fetchOffset.numRetries": 0}))
     embedded_pair.send(embedded_pair.brokers[0], 3)
     for broker in embedded_pair.brokers:
         broker.stop()
@@ -179,7 +110,7 @@ def test_all_brokers_and_name_servers_may_be_away(embedded_pair: Pair, script: C
 @pytest.mark.timeout(600)
 def test_a_rolling_restart_under_a_stream_loses_and_doubles_nothing(kind: str, request: pytest.FixtureRequest) -> None:
     pair: Pair = request.getfixturevalue(f"{kind}_pair")
-    drive = Drive(pair.reader(maxOffsetsPerTrigger=40))
+    drive = Drive(reader(pair, maxOffsetsPerTrigger=40))
     ended = threading.Event()
 
     def stream() -> None:
@@ -187,32 +118,10 @@ def test_a_rolling_restart_under_a_stream_loses_and_doubles_nothing(kind: str, r
             drive.batch()
             ended.wait(0.05)
 
-    def feed() -> None:
-        for number, broker in enumerate(itertools.cycle(pair.brokers)):
-            if ended.wait(0.02):
-                return
-            try:
-                with contextlib.closing(Loader(broker.broker_address)) as loader:
-                    body = f"{broker.broker_name}-{number}"
-                    loader.put(TOPIC, 0, [Sent(body.encode(), unique_id=f"ID-{body}")])
-                    pair.sent.append(body)
-            except (TransportError, AssertionError):
-                continue  # not stored, or perhaps stored: those are told apart by their absence in `sent`
-
     with ThreadPoolExecutor() as threads:
-        tasks = [threads.submit(stream), threads.submit(feed)]
+        tasks = [threads.submit(stream), threads.submit(pair.feed, ended)]
         try:
-            for broker in pair.brokers:
-                count = len(drive.bodies)
-                wait_until(lambda count=count: len(drive.bodies) > count + 50, within=120, what="the stream goes on")
-                if isinstance(broker, Apache):
-                    broker.bounce(3)
-                else:
-                    broker.stop()
-                    ended.wait(3)
-                    broker.start_again()
-            count = len(drive.bodies)
-            wait_until(lambda: len(drive.bodies) > count + 50, within=120, what="the stream goes on")
+            pair.restart_each(lambda: len(drive.bodies))
         finally:
             ended.set()
         for task in tasks:
@@ -224,7 +133,7 @@ def test_a_rolling_restart_under_a_stream_loses_and_doubles_nothing(kind: str, r
 def test_a_task_waits_for_its_broker(embedded_pair: Pair) -> None:
     first = embedded_pair.brokers[0]
     embedded_pair.send(first, 100)
-    drive = Drive(embedded_pair.reader(**{"fetchOffset.numRetries": 0, "fetchOffset.retryIntervalMs": 100}))
+    drive = Drive(reader(embedded_pair, **{"fetchOffset.numRetries": 0, "fetchOffset.retryIntervalMs": 100}))
     planned = drive.plan()
     first.stop()
     with ThreadPoolExecutor() as threads:
@@ -250,16 +159,16 @@ def test_a_broker_that_was_replaced_is_data_loss_or_is_read_from_its_first_messa
 ) -> None:
     first = embedded_pair.brokers[0]
     embedded_pair.send(first, 100)
-    before = Drive(embedded_pair.reader())
+    before = Drive(reader(embedded_pair))
     assert len(before.batch()) == 100
     replace(embedded_pair, first, count)
     embedded_pair.send(first, 1)
     said = f"{min(count + 1, 100)} messages below the position 100 were never read"
     with pytest.raises(DataLossError, match=said) as caught:
-        Drive(embedded_pair.reader(), before.at).batch()
+        Drive(reader(embedded_pair), before.at).batch()
     assert "With failOnDataLoss=false it is read from its first message" in str(caught.value)
     loose = Drive(
-        embedded_pair.reader(failOnDataLoss="false", minOffsetsPerTrigger=200, maxTriggerDelay="0s"), before.at
+        reader(embedded_pair, failOnDataLoss="false", minOffsetsPerTrigger=200, maxTriggerDelay="0s"), before.at
     )
     assert loose.batch() + loose.batch() == embedded_pair.sent[100:]
     assert said in caplog.text
@@ -270,12 +179,12 @@ def test_a_broker_that_was_replaced_is_data_loss_or_is_read_from_its_first_messa
 def test_a_reset_position_is_not_lost_while_the_least_offsets_are_waited_for(embedded_pair: Pair) -> None:
     first = embedded_pair.brokers[0]
     embedded_pair.send(first, 100)
-    before = Drive(embedded_pair.reader())
+    before = Drive(reader(embedded_pair))
     before.batch()
     replace(embedded_pair, first, 120)
-    loose = Drive(embedded_pair.reader(failOnDataLoss="false", minOffsetsPerTrigger=125), before.at)
+    loose = Drive(reader(embedded_pair, failOnDataLoss="false", minOffsetsPerTrigger=125), before.at)
     assert loose.batch() == []
-    again = Drive(embedded_pair.reader(failOnDataLoss="false"), loose.at)
+    again = Drive(reader(embedded_pair, failOnDataLoss="false"), loose.at)
     assert again.batch() + again.batch() == embedded_pair.sent[100:]
 
 
@@ -283,15 +192,15 @@ def test_filtered_messages_count_as_read(embedded_pair: Pair) -> None:
     first = embedded_pair.brokers[0]
     embedded_pair.send(first, 20, tag="paid")
     embedded_pair.send(first, 20, tag="void")
-    drive = Drive(embedded_pair.reader(tags="paid"))
+    drive = Drive(reader(embedded_pair, tags="paid"))
     assert len(drive.batch()) == 20
     ((_, last),) = from_json(drive.at).last.items()
     assert (last.offset, last.key) == (39, f"ID-{embedded_pair.sent[-1]}")
     embedded_pair.send(first, 3, tag="paid")
-    assert len(Drive(embedded_pair.reader(tags="paid"), drive.at).batch()) == 3
+    assert len(Drive(reader(embedded_pair, tags="paid"), drive.at).batch()) == 3
     replace(embedded_pair, first, 50)
     with pytest.raises(DataLossError, match="another queue"):
-        Drive(embedded_pair.reader(tags="paid"), drive.at).batch()
+        Drive(reader(embedded_pair, tags="paid"), drive.at).batch()
 
 
 def test_a_queue_that_is_replaced_after_a_batch_was_planned_is_not_read(
@@ -299,7 +208,7 @@ def test_a_queue_that_is_replaced_after_a_batch_was_planned_is_not_read(
 ) -> None:
     first = embedded_pair.brokers[0]
     embedded_pair.send(first, 100)
-    drive, loose = Drive(embedded_pair.reader()), Drive(embedded_pair.reader(failOnDataLoss="false"))
+    drive, loose = Drive(reader(embedded_pair)), Drive(reader(embedded_pair, failOnDataLoss="false"))
     planned, planned_loosely = drive.plan(), loose.plan()
     replace(embedded_pair, first, 300)
     with pytest.raises(DataLossError, match="another queue has taken its place"):
@@ -313,7 +222,7 @@ def test_a_checkpoint_of_the_first_version_goes_on_and_learns_its_last_messages(
     first = embedded_pair.brokers[0]
     embedded_pair.send(first, 10)
     old = {"t": {TOPIC: {"broker-a": {"0": 6}, "broker-b": {"0": 0}}}, "v": 1}
-    drive = Drive(embedded_pair.reader(), old)
+    drive = Drive(reader(embedded_pair), old)
     assert drive.batch() == embedded_pair.sent[6:]
     assert {mark.offset for mark in from_json(drive.at).last.values()} == {9}
 
@@ -321,7 +230,7 @@ def test_a_checkpoint_of_the_first_version_goes_on_and_learns_its_last_messages(
 def test_a_topic_that_was_created_again_is_another_queue(embedded_pair: Pair) -> None:
     first = embedded_pair.brokers[0]
     embedded_pair.send(first, 30)
-    drive = Drive(embedded_pair.reader())
+    drive = Drive(reader(embedded_pair))
     drive.batch()
     loader = Loader(first.broker_address)
     loader.delete_topic(TOPIC)
