@@ -52,6 +52,24 @@ def test_every_kind_of_column_is_written_as_it_was(spark: SparkSession, tmp_path
     ]
 
 
+def test_only_columns_whose_values_come_again_have_a_dictionary(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = range(2_000)
+    rows = pa.table(
+        {
+            "topic": ["orders"] * len(numbers),
+            "offset": numbers,
+            "body": [b"body %d" % n for n in numbers],
+            "lists": [[n] for n in numbers],
+        }
+    )
+    by_spark(Spark("local[2]", {}))(rows, tmp_path / "out")
+    (file,) = parts(tmp_path)
+    group = pq.read_metadata(file).row_group(0)
+    columns = [group.column(number) for number in range(3)]
+    assert [column.path_in_schema for column in columns if column.has_dictionary_page] == ["topic"]
+    assert pq.ParquetFile(file).read().to_pylist() == rows.to_pylist()
+
+
 def test_files_of_both_writers_have_the_same_columns_so_that_a_table_may_change_its_writer(
     spark: SparkSession, tmp_path: Path
 ) -> None:
