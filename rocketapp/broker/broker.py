@@ -108,9 +108,7 @@ class Broker:
         self._pace, self._files = pace, files
         self._flusher = Flusher(core.store, in_thread=in_thread)
         run = self._flusher.run
-        self._indexing = Indexing(
-            core.store, index, clock=core.clock, observe=observe, run=run, log_first=self._flusher.log_first
-        )
+        self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)
         self._retention = Retention(
             core.store,
             self._indexing,
@@ -130,7 +128,7 @@ class Broker:
         self._tasks = Tasks(observe)
         self.facts: BrokerFacts = BrokerFacts(core, loop.time())
         """What it knows of itself, for whoever shows it."""
-        core.store.on_appended = self._arrived
+        core.store.followers += [self._pulls.follow, self._held_pops.follow]
         core.on_topic_created = self._clients.topic_created
         core.delays.on_scheduled = self._scheduled
         core.timers.on_scheduled = self._scan_until
@@ -162,7 +160,7 @@ class Broker:
             core, pops, saving, lock_writer = _recover(
                 store, files, config=config, clock=clock, random=random, observe=observe, in_thread=in_thread
             )
-            index = KeyIndex(files, slots=config.index_slots, items=config.index_items)
+            index = KeyIndex(files, clock.now, slots=config.index_slots, items=config.index_items)
         except BaseException:
             store.close()
             raise
@@ -385,10 +383,6 @@ class Broker:
             self._scan_sooner.set()
 
     # What happens to topics.
-
-    def _arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
-        self._pulls.arrived(topic, queue_id, end_offset, tags_code)
-        self._held_pops.arrived(topic, queue_id, tags_code)
 
     def _delete_stored(self, topics: list[str], done: Callable[[StoreError | None], None]) -> None:
         doomed = self._core.store.begin_delete(topics)  # from now on nothing of these topics is stored

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile
 from rocketapp.broker.store.files import File, Files
-from rocketapp.broker.store.store import Appended, MessageStore
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.broker.store.stored import Stored
 from rocketapp.clock import Clock
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe, RecordDamaged, unobserved
@@ -85,7 +86,7 @@ class DelayService:
         waiting = sum(len(self.waiting(level)) for level in _LEVELS)
         return f"<DelayService {waiting} messages wait>"
 
-    def schedule(self, record: Record, level: int) -> Appended:
+    def schedule(self, record: Record, level: int) -> Stored:
         """Store a message that is delivered after the delay of its level."""
         level = min(level, _LEVELS[-1])
         appended = self._store.append(delayed(record, level))

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from rocketapp.broker.request_dispatch import Process, not_stored
+from rocketapp.broker.store.consume_queues import Queues
 from rocketapp.broker.store.flush import Flush
-from rocketapp.broker.store.rebuild import Queues
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
 from rocketapp.transport.connection import Connection

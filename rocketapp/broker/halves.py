@@ -18,7 +18,8 @@ from itertools import islice
 
 from rocketapp.broker.delays import restored
 from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
-from rocketapp.broker.store.store import Appended, MessageStore
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError
 from rocketapp.model.event import Observe, RecordDamaged
 from rocketapp.model.names import CHECKS_OVER_TOPIC, HALF_TOPIC, OP_TOPIC
@@ -85,7 +86,7 @@ class HalfMessages:
         self._ends = {half: end for half, end in self._ends.items() if half > first}
         return first, min(self._ends.values(), default=store.max_offset(OP_TOPIC, 0))
 
-    def add(self, record: Record, unique_key: str, now_ms: int) -> Appended:
+    def add(self, record: Record, unique_key: str, now_ms: int) -> Stored:
         """Store a half message. Its transaction id is its unique key. Raises BrokerError when too many are open."""
         if len(self._open) >= MOST_OPEN:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_OPEN} transactions are open already")
@@ -101,7 +102,7 @@ class HalfMessages:
         appended = self._store.append(half)
         group = names.decode(raw).get(names.PGROUP, "")
         self._open[appended.queue_offset] = OpenHalf(
-            appended.queue_offset, appended.physical_offset, group, unique_key, now_ms
+            appended.queue_offset, appended.physical, group, unique_key, now_ms
         )
         return appended
 

@@ -16,7 +16,6 @@ from itertools import islice
 from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
-from rocketapp.clock import Clock
 from rocketapp.errors import BrokerError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.wire.codes import ResponseCode
@@ -39,12 +38,11 @@ class Indexing:
         store: MessageStore,
         index: KeyIndex,
         *,
-        clock: Clock,
         observe: Observe,
         run: Run,
         log_first: Callable[[], Awaitable[bool]],
     ) -> None:
-        self._store, self._index, self._clock, self._observe = store, index, clock, observe
+        self._store, self._index, self._observe = store, index, observe
         self._run, self._log_first = run, log_first
         self._position = min(index.position, store.recovered_end)
         self._records: Iterator[Stored] = iter(())
@@ -122,7 +120,6 @@ class Indexing:
                 return 0
             self._limit = store.durable_position
             self._records = store.records(self._position, self._limit)
-        taken = list(islice(self._records, _SLICE))
-        self._index.add(taken, self._clock.now())
-        self._position = taken[-1].physical + taken[-1].size if len(taken) == _SLICE else self._limit
-        return max(len(taken), 1)
+        count = self._index.follow(islice(self._records, _SLICE))
+        self._position = self._index.position if count == _SLICE else self._limit
+        return max(count, 1)

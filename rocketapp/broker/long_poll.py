@@ -63,6 +63,10 @@ class HeldPulls:
     def __len__(self) -> int:
         return self._live
 
+    def __contains__(self, queue: tuple[str, int]) -> bool:
+        """Whether a pull is held at this queue."""
+        return queue in self._by_queue
+
     def __repr__(self) -> str:
         return f"<HeldPulls {self._live} at {len(self._by_queue)} queues>"
 

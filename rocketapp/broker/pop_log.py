@@ -26,7 +26,7 @@ from rocketapp.broker.pop_checkpoints import (
     revive_topic,
 )
 from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
-from rocketapp.broker.store.store import Appended
+from rocketapp.broker.store.stored import Stored
 from rocketapp.broker.timers import LONGEST_MS as LONGEST_TIMER_MS
 from rocketapp.broker.timers import slot_ms
 from rocketapp.errors import ProtocolError
@@ -82,7 +82,7 @@ class ReviveLog:
         for checkpoint, appended in zip(checkpoints, stored, strict=False):
             self.open.put(checkpoint, appended.queue_offset)
 
-    def append(self, records: Sequence[Record]) -> list[Appended]:
+    def append(self, records: Sequence[Record]) -> list[Stored]:
         """Append records of this log, and perhaps others, with one write. Raises StoreError."""
         stored = self._core.store.append_batch(records)
         self._end = self._core.store.end_position if records else self._end

@@ -24,7 +24,8 @@ from typing import NamedTuple
 from rocketapp.broker.delays import restored
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
-from rocketapp.broker.store.store import Appended, MessageStore
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.broker.store.stored import Stored
 from rocketapp.clock import Clock
 from rocketapp.errors import BrokerError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, unobserved
@@ -120,7 +121,7 @@ class TimerService:
                 if record is not None:
                     yield (second + 1) * 1000, record
 
-    def schedule(self, record: Record, due_ms: int) -> Appended:
+    def schedule(self, record: Record, due_ms: int) -> Stored:
         """Store a message that is delivered at the end of this second. Raises BrokerError when too many wait."""
         if self._waiting >= MOST_WAITING:
             raise BrokerError(

@@ -8,13 +8,14 @@ another one does not: a message wakes one held pop of each group, the one that w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter
 from rocketapp.broker.pop import Popped, Pops
 from rocketapp.broker.pop_checkpoints import Key
 from rocketapp.broker.request_dispatch import Process
+from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
 from rocketapp.model.names import topic_problem
 from rocketapp.model.pulled import Acks
@@ -64,6 +65,7 @@ class PopProcessor:
         self._held: dict[str, dict[tuple[str, int], dict[_Held, None]]] = {}
         """By topic, then by group and queue id, in the order in which they came."""
         self._held_in_all = 0
+        self._tags_codes = TagsCodes()
         self._woken: dict[_Held, None] = {}
         self._is_stopped = False
 
@@ -136,10 +138,14 @@ class PopProcessor:
 
     # What else happens.
 
-    def arrived(self, topic: str, queue_id: int, tags_code: int) -> None:
-        """A message was stored: one held pop of each group looks for it, in the next turn of the loop."""
-        queues = self._held.get(topic)
-        if queues is not None:
+    def follow(self, records: Sequence[Stored]) -> None:
+        """Messages were stored: one held pop of each group looks for each, in the next turn of the loop."""
+        for stored in records if self._held else ():
+            topic, queue_id = stored.topic, stored.queue_id
+            queues = self._held.get(topic)
+            if queues is None or not stored.is_queued:
+                continue
+            tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
             for (_, wanted), waiting in queues.items():
                 if wanted < 0 or wanted == queue_id:
                     self._wake_one(waiting, tags_code)

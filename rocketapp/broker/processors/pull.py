@@ -8,6 +8,7 @@ A woken pull is run again once and then answered, even when it finds nothing.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
@@ -15,6 +16,7 @@ from rocketapp.broker.filtering import Filter, asked_filter, read_filtered
 from rocketapp.broker.long_poll import HeldPull, HeldPulls
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.store.reading import ReadStatus
+from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
 from rocketapp.model.route import PERM_READ
 from rocketapp.transport.connection import Connection
@@ -48,6 +50,7 @@ class PullProcessor:
 
     def __init__(self, core: Core, held: HeldPulls, loop: asyncio.AbstractEventLoop) -> None:
         self._core, self._held, self._loop = core, held, loop
+        self._tags_codes = TagsCodes()
         self._woken: list[HeldPull] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -64,13 +67,19 @@ class PullProcessor:
             self._core.offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
         return self._run(connection, command, request, wanted, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
 
-    def arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
-        """A message was stored. Woken pulls are answered in the next turn of the loop, once for many messages."""
-        woken = self._held.arrived(topic, queue_id, end_offset, tags_code)
-        if woken:
-            if not self._woken:
-                self._loop.call_soon(self._answer_woken)
-            self._woken += woken
+    def follow(self, records: Sequence[Stored]) -> None:
+        """Messages were stored. Woken pulls are answered in the next turn of the loop, once for many messages."""
+        held = self._held
+        if not held:
+            return
+        for stored in records:
+            topic, queue_id = stored.topic, stored.queue_id
+            if (topic, queue_id) in held and stored.is_queued:
+                tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
+                woken = held.arrived(topic, queue_id, stored.queue_offset + 1, tags_code)
+                if woken and not self._woken:
+                    self._loop.call_soon(self._answer_woken)
+                self._woken += woken
 
     def offsets_reset(self, topic: str) -> None:
         """Answer the held pulls of a topic in which a group was moved."""

@@ -120,7 +120,7 @@ class SendProcessor:
         else:
             appended = core.store.append(record)
         core.traffic.put += 1
-        message_id = offset_id(record.store_host, record.store_port, appended.physical_offset)
+        message_id = offset_id(record.store_host, record.store_port, appended.physical)
         return SendResponse(message_id, queue_id, appended.queue_offset, stamped.unique_key, handle)
 
     def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> SendResponse:
@@ -148,7 +148,7 @@ class SendProcessor:
         stored = core.store.append_batch(records)
         core.traffic.put += len(stored)
         here = core.hosts(connection).store
-        ids = [offset_id(here.raw, here.port, appended.physical_offset) for appended in stored]
+        ids = [offset_id(here.raw, here.port, appended.physical) for appended in stored]
         return SendResponse(",".join(ids), queue_id, stored[0].queue_offset)
 
     def _check_body(self, body: bytes) -> None:

@@ -257,7 +257,7 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             physical, size, _ = self.entry(middle)
-            if size == HOLE_SIZE or (size > 0 and physical < log_min):
+            if size == HOLE_SIZE or (size > 0 and 0 <= physical < log_min):  # a negative one is damaged
                 low = middle + 1
             else:
                 high = middle

@@ -11,7 +11,7 @@ Java: IndexService, IndexFile.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from operator import mul
 from typing import NamedTuple
@@ -187,8 +187,8 @@ class IndexFile:
 class KeyIndex:
     """All index files of one store."""
 
-    def __init__(self, files: Files, *, slots: int, items: int) -> None:
-        self._files, self._slots, self._items = files, slots, items
+    def __init__(self, files: Files, now: Callable[[], float], *, slots: int, items: int) -> None:
+        self._files, self._now, self._slots, self._items = files, now, slots, items
         self._hash = KeyHash()
         self._opened: list[IndexFile] = []
         """The oldest first."""
@@ -212,19 +212,21 @@ class KeyIndex:
         """The store time of the last message that was taken in."""
         return self._opened[-1].last_ms if self._opened else 0
 
-    def add(self, records: Iterable[Stored], now: float) -> None:
-        """Take in records, in the order of the log."""
-        key_hash = self._hash.of
+    def follow(self, records: Iterable[Stored]) -> int:
+        """Take in these records, in the order of the log; return how many they were."""
+        key_hash, count = self._hash.of, 0
         self._write()  # what a full disk refused comes first
         for stored in records:
             for key in _keys(stored):
-                file = self._opened[-1] if self._opened else self._new_file(now)
+                file = self._opened[-1] if self._opened else self._new_file()
                 if file.is_full:
                     self._write()
-                    file = self._new_file(now)
+                    file = self._new_file()
                 file.put(key_hash(stored.topic, key), stored)
             self.position = stored.physical + stored.size
+            count += 1
         self._write()
+        return count
 
     def to_sync(self) -> list[ToSync]:
         """What was written and is not durable. Pass it to `sync`, and then to `synced`."""
@@ -273,9 +275,9 @@ class KeyIndex:
         if self._opened and self._opened[-1].write() and self._opened[-1] not in self._unsynced:
             self._unsynced.append(self._opened[-1])
 
-    def _new_file(self, now: float) -> IndexFile:
+    def _new_file(self) -> IndexFile:
         """A new file. Its name is the time, and later than all others."""
-        stamp = datetime.fromtimestamp(now)
+        stamp = datetime.fromtimestamp(self._now())
         name = f"{stamp:%Y%m%d%H%M%S}{stamp.microsecond // 1000:03}"
         taken = self._files.names(DIRECTORY)
         if taken and name <= taken[-1]:

@@ -113,7 +113,7 @@ def _select(
     for physical, size, tags_code in ENTRY.iter_unpack(entries):
         if wanted and (len(wanted) >= most or total + size > most_bytes):
             break
-        if size == HOLE_SIZE or (physical < log_min and size > 0):
+        if size == HOLE_SIZE or (0 <= physical < log_min and size > 0):
             removed += 1
         elif matches is None or matches(tags_code) or size <= 0:
             wanted.append((offset, physical, size))

@@ -1,12 +1,9 @@
-"""Opens a store after a clean stop, a kill, a loss of power, or use by Apache RocketMQ.
+"""Finds the end of a log at a start, and lets its consume queues follow until there.
 
-The log is read from the position up to which the consume queues are complete: a hint says it, or, after a clean stop
-of another broker, their ends do. When neither agrees with log and queues, the log is read from its beginning, and the
-queues are rebuilt.
-
-Where the log was synced, a bad record is damage: it costs itself and is skipped. After a crash of ours the first
-incomplete record behind that ends the log, and the rest is put aside: a prefix survives. Everything before the last
-segments was synced, and after a clean stop, or where another broker wrote, whatever is followed by a readable record.
+The log is read from the position of the queues. Where the log was synced, a bad record is damage: it costs itself and
+is skipped. After a crash of ours the first incomplete record behind that ends the log, and the rest is put aside: a
+prefix survives. Everything before the last segments was synced, and after a clean stop, or where another broker wrote,
+whatever is followed by a readable record.
 
 Rule: recovery may be killed at any moment and begun again. It decides from the log alone.
 """
@@ -14,70 +11,41 @@ Rule: recovery may be killed at any moment and begun again. It decides from the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from rocketapp.broker.store.checkpoint import Checkpoint, Hint, forget_hint, load_hint
+from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog
-from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, QueueFiles
-from rocketapp.broker.store.files import Files
-from rocketapp.broker.store.lookup import stored_ms_at
-from rocketapp.broker.store.rebuild import QueueRebuild, Queues
+from rocketapp.broker.store.consume_queues import ConsumeQueues, last_stored
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, parse
 from rocketapp.model.event import LogCut, LoopFailed, Observe, RecordDamaged, StoreRecovered
-from rocketapp.model.names import topic_problem
 from rocketapp.wire.record import MAGIC_V1, MAGIC_V2
 
 _CHUNK_BYTES = 1 << 20
-_APACHES_MARGIN_MS = 3000
-"""Apache RocketMQ's own distrust of its checkpoint: two flushes are under way at most."""
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 
-@dataclass(slots=True)
-class Recovered:
-    """The recovered queues and the last record."""
-
-    queues: Queues
-    last_record: int
-    last_ms: int
-    """Store time of the last record; 0 of an empty log."""
-
-
 def recover(
-    files: Files, log: CommitLog, opened: QueueFiles, checkpoint: Checkpoint, *, is_clean: bool, observe: Observe
-) -> Recovered:
-    """Bring log and queues to the newest consistent state. `is_clean`: the last broker has stopped by itself."""
+    log: CommitLog, queues: ConsumeQueues, checkpoint: Checkpoint, *, is_clean: bool, observe: Observe
+) -> Stored | None:
+    """Bring log and queues to the newest consistent state; return the last record.
+
+    `is_clean`: the last broker has stopped by itself.
+    """
     flushed = checkpoint.flushed
     synced = _synced(log, flushed, has_unsynced_segment=flushed is not None and not is_clean)
     scan = Scan(log, synced, observe, ends_at_damage=flushed is not None and not is_clean)
-    hint = load_hint(files)
-    queues = None if hint is None else _trusted(hint, log, opened)
-    is_rebuilt = False
-    if hint is not None and queues is not None:
-        _forget_others(queues, opened)
-        start, last_record = hint.position, hint.last_record
-    elif hint is None and is_clean and checkpoint.queues_flushed_ms and (ends := _complete(log, opened)) is not None:
-        queues, start, last_record = ends
-    else:
-        forget_hint(files)
-        start = (
-            _flushed_by_apache(log, checkpoint) if hint is None and checkpoint.queues_flushed_ms else log.min_position
-        )
-        queues, last_record = _emptied(log, opened, start), -1
-        is_rebuilt = start == log.min_position
-    rebuild = QueueRebuild(queues, opened, observe)
-    last = _last_stored(log, last_record)
+    place = queues.open(log, checkpoint, is_clean=is_clean)
+    last = last_stored(log, place.last_record)
     records = 0
-    for stored in scan.records(start):
-        rebuild(stored)
+    for stored in scan.records(place.position):
+        queues.follow((stored,))
         last = stored
         records += 1
-    rebuild.finish()
+    queues.finish()
     _begin(log, scan, synced=scan.end if is_clean else synced, is_ours=flushed is not None, observe=observe)
     for queue in queues.values():
         queue.find_min(log.min_position)
-    observe(StoreRecovered(scan.end - start, records, is_rebuilt and records > 0))
-    return Recovered(queues, -1 if last is None else last.physical, 0 if last is None else last.stored_ms)
+    observe(StoreRecovered(scan.end - place.position, records, place.is_anew and records > 0))
+    return last
 
 
 def _synced(log: CommitLog, flushed: int | None, *, has_unsynced_segment: bool) -> int:
@@ -103,111 +71,6 @@ def _begin(log: CommitLog, scan: Scan, *, synced: int, is_ours: bool, observe: O
         # A full disk does not keep a broker from starting: what was cut off is an unfinished write of a crash.
         observe(LoopFailed("cut", f"what lies behind {scan.end} cannot be put aside: {error}"))
         log.begin(scan.end, synced=synced, keeps_rest=False, is_ours=is_ours)
-
-
-def queue_ids(opened: QueueFiles) -> Iterator[tuple[str, int]]:
-    """The queues that have a directory."""
-    for topic in opened.files.names(DIRECTORY):
-        for name in opened.files.names(f"{DIRECTORY}/{topic}"):
-            if name.isdigit() and topic_problem(topic) is None:
-                yield topic, int(name)
-
-
-def _trusted(hint: Hint, log: CommitLog, opened: QueueFiles) -> Queues | None:
-    """The queues as the hint describes them; None if the log or a queue disagrees with it."""
-    if not log.min_position <= hint.position <= log.files_end:
-        return None
-    last = _last_stored(log, hint.last_record)
-    if last is not None and not _leads_to(log, last, hint.position):
-        return None  # a damaged last record proves nothing: then the ends of the queues have to agree
-    queues: Queues = {}
-    for (topic, queue_id), (max_offset, last_physical) in hint.queues.items():
-        queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, opened)
-        if not queue.open(max_offset):
-            return None
-        queue.find_min(log.min_position)
-        if queue.min_offset < max_offset and queue.entry(max_offset - 1)[0] != last_physical:
-            return None
-        queue.last_physical = last_physical
-    for queue in queues.values():
-        queue.zero_behind()
-    return queues
-
-
-def _complete(log: CommitLog, opened: QueueFiles) -> tuple[Queues, int, int] | None:
-    """The queues as their files are, the position behind their last message, and its record; None if one disagrees."""
-    queues: Queues = {}
-    end, last_record = log.min_position, -1
-    for topic, queue_id in queue_ids(opened):
-        queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, opened)
-        if not queue.open():
-            return None
-        queue.keep_below(log.files_end)
-        queue.find_min(log.min_position)
-        if queue.min_offset == queue.max_offset:
-            continue
-        physical, size, _ = queue.entry(queue.max_offset - 1)
-        last = _last_stored(log, physical)
-        if last is None or (last.topic, last.queue_id, last.size) != (topic, queue_id, size):
-            return None
-        if last.queue_offset != queue.max_offset - 1:
-            return None
-        queue.last_physical = physical
-        if physical + size > end:
-            end, last_record = physical + size, physical
-    for queue in queues.values():
-        queue.zero_behind()
-    return (queues, end, last_record) if last_record >= 0 else None
-
-
-def _leads_to(log: CommitLog, last: Stored, position: int) -> bool:
-    """Whether only the blank end of a segment, if anything, lies between this record and the position."""
-    end = last.physical + last.size
-    return end == position or position == log.segment_end(last.physical)
-
-
-def _last_stored(log: CommitLog, position: int) -> Stored | None:
-    if position < 0:
-        return None
-    size = announced_size(log.read(position, HEAD_BYTES), 0, position)
-    return parse(log.read(position, size), 0, position, check_body=False) if size else None
-
-
-def _forget_others(queues: Queues, opened: QueueFiles) -> None:
-    """Delete queues that began after the hint. They are rebuilt from the log."""
-    for key in queue_ids(opened):
-        if key not in queues:
-            ConsumeQueue(*key, opened).remove()
-
-
-def _flushed_by_apache(log: CommitLog, checkpoint: Checkpoint) -> int:
-    """The last segment that begins with a record which Apache RocketMQ had flushed, together with its entries.
-
-    A kill leaves its abort marker, and no more than these times of its checkpoint says how far its queues are good.
-    """
-    start = log.segment_start(log.files_end - 1)
-    while start > log.min_position:
-        stored_ms = stored_ms_at(log, start)
-        if stored_ms is not None and stored_ms <= checkpoint.queues_flushed_ms - _APACHES_MARGIN_MS:
-            break
-        start = log.segment_start(start - 1)
-    return start
-
-
-def _emptied(log: CommitLog, opened: QueueFiles, start: int) -> Queues:
-    """Every queue, without the entries of what the log contains from `start` on.
-
-    Entries that point to deleted segments stay, because they keep the offsets of the queue.
-    """
-    queues: Queues = {}
-    for topic, queue_id in queue_ids(opened):
-        queue = ConsumeQueue(topic, queue_id, opened)
-        queue.open()
-        if start > 0:
-            queue.keep_below(start)
-        queue.zero_behind()
-        queues[topic, queue_id] = queue
-    return queues
 
 
 class Scan:

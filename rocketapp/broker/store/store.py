@@ -14,56 +14,33 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
-from rocketapp.broker.store.checkpoint import Checkpoint, Hint
+from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog
-from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, QueueFiles
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue
+from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
-from rocketapp.broker.store.rebuild import Queues
 from rocketapp.broker.store.recovery import Scan, recover
 from rocketapp.broker.store.repair import Repair
-from rocketapp.broker.store.stored import Stored, TagsCodes, is_queued
+from rocketapp.broker.store.stored import Stored, is_queued
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ProtocolError, StoreError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, StoreReadOnly, unobserved
-from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
+from rocketapp.model.names import topic_problem
 from rocketapp.wire.record import Record, encode_stored
 
 ABORT = "abort"
 """This file exists while a broker runs. A broker that finds it at its start knows that the last one was killed."""
 
-_MOST_UNWRITTEN = 65_536
-"""Consume-queue entries in memory (20 bytes each) above which they are written before the next flush."""
-_HINT_BYTES, _HINT_FLUSHES = 33_554_432, 10
-"""A hint is written after this many bytes of log or this many flushes, which limits what recovery has to read."""
+_new_stored = tuple.__new__
+"""With nine values a call of `Stored` costs several times as much, and each send pays for one."""
 
-_MOST_SYNCED = 256
-"""Files of queues that one flush syncs, so that thousands of them do not keep the log, and replies, waiting."""
-
-OnAppended = Callable[[str, int, int, int], None]
-"""Called with topic, queue id, new max offset and tags code."""
-
-
-class Appended(NamedTuple):
-    """Where a record was stored."""
-
-    physical_offset: int
-    size: int
-    queue_offset: int
-    stored_ms: int
-
-
-class _Round(NamedTuple):
-    """The queues at one moment, on their way to the disk: the files that are left, and the hint that is true then."""
-
-    files: dict[str, bool]
-    hint: Hint
-    log_ms: int
+Follow = Callable[[Sequence[Stored]], None]
+"""Called with records that were appended, in the order of the log, when readers can see them."""
 
 
 class MessageStore:
@@ -72,37 +49,22 @@ class MessageStore:
     refusal: str | None = None
     """Why no message is taken at the moment; None when they are."""
 
-    on_appended: OnAppended | None = None
-    """Called for every message when readers can see it. It must be quick and must not raise."""
-
     def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe) -> None:
         self._files, self._clock, self._observe = files, clock, observe
         self._problem: str | None = None
-        self._tags_codes = TagsCodes()
-        self._opened = QueueFiles(files)
         self._is_closed = False
-        self._unwritten = 0
-        self._are_queues_lost = False
         self._log = CommitLog(files, config.segment_bytes)
         is_clean = ABORT not in files.names("")
         self._repair = Repair(self._log)
         self._checkpoint = self._begin()
-        found = recover(
-            files,
-            self._log,
-            self._opened,
-            self._checkpoint,
-            is_clean=is_clean,
-            observe=observe,
-        )
-        self._queues: Queues = found.queues
-        self._last_record, self._last_ms = found.last_record, found.last_ms
+        self._queues = ConsumeQueues(files, lambda: clock.now() * 1000, observe)
+        last = recover(self._log, self._queues, self._checkpoint, is_clean=is_clean, observe=observe)
+        self._last_record, self._last_ms = (-1, 0) if last is None else (last.physical, last.stored_ms)
+        self.followers: list[Follow] = [self._queues.follow]
+        """Who follows the log from now on. They are quick and must not raise. The queues are the first."""
         self._deleting: set[str] = set()
         self._flush: Flush | None = None
-        self._round: _Round | None = None
-        self._flushes = 0
-        self._flushed_end = self._hinted_end = self._seen_end = -1
-        self._queues_ms = 0
+        self._flushed_end = -1
         self.recovered_end: int = self._log.end
         """The end of the log when it was opened."""
         self.flush()
@@ -134,9 +96,9 @@ class MessageStore:
             return
         self.flush()
         self._is_closed = True
-        is_clean = self._problem is None and self._hinted_end == self._log.end
+        is_clean = self._problem is None and self._queues.position == self._log.end
         self._checkpoint.close()
-        self._opened.close()
+        self._queues.close()
         if is_clean:
             self._files.remove(ABORT)
         self._log.close()
@@ -145,31 +107,29 @@ class MessageStore:
 
     # Writing
 
-    def append(self, record: Record) -> Appended:
+    def append(self, record: Record) -> Stored:
         """Store one message, with its offsets and store time. Raises StoreError."""
         queue = self._queue_for(record)
         stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
-        is_visible = is_queued(record.sys_flag)
-        offset = queue.max_offset if is_visible else 0
+        offset = queue.max_offset if is_queued(record.sys_flag) else 0
         try:
             data, position = self._encode(record, offset, stored_ms, None)
             self._log.write(data)
         except StoreError as error:
             self._failed(error)
             raise
-        size = len(data)
-        self._last_ms, self._last_record = stored_ms, position
-        if is_visible:
-            self._publish(queue, record, position, size, stored_ms)
-        return Appended(position, size, offset, stored_ms)
+        topic, queue_id, sys_flag, raw = record.topic, record.queue_id, record.sys_flag, record.raw_properties
+        fields = position, len(data), topic, queue_id, offset, sys_flag, stored_ms, raw, record.body
+        stored = _new_stored(Stored, fields)
+        self._dispatch((stored,))
+        return stored
 
-    def append_batch(self, records: Sequence[Record]) -> list[Appended]:
+    def append_batch(self, records: Sequence[Record]) -> list[Stored]:
         """Store several messages, usually with one write: all of them or none. Raises StoreError."""
         stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
         start = self._log.end
         offsets: dict[ConsumeQueue, int] = {}
-        queues: list[ConsumeQueue] = []
-        done: list[Appended] = []
+        done: list[Stored] = []
         pending = bytearray()
         try:
             for record in records:
@@ -178,18 +138,24 @@ class MessageStore:
                 data, position = self._encode(record, offset, stored_ms, pending)
                 pending += data
                 offsets[queue] = offset + is_queued(record.sys_flag)
-                queues.append(queue)
-                done.append(Appended(position, len(data), offset, stored_ms))
+                topic, queue_id, sys_flag, raw = record.topic, record.queue_id, record.sys_flag, record.raw_properties
+                fields = position, len(data), topic, queue_id, offset, sys_flag, stored_ms, raw, record.body
+                done.append(_new_stored(Stored, fields))
             if pending:
                 self._log.write(pending)
         except (StoreError, ProtocolError) as error:
             self._take_back(start, error)
             raise
-        for queue, record, appended in zip(queues, records, done, strict=True):
-            self._last_ms, self._last_record = stored_ms, appended.physical_offset
-            if is_queued(record.sys_flag):
-                self._publish(queue, record, appended.physical_offset, appended.size, stored_ms)
+        if done:
+            self._dispatch(done)
         return done
+
+    def _dispatch(self, records: Sequence[Stored]) -> None:
+        """These are in the log: let everybody follow."""
+        last = records[-1]
+        self._last_ms, self._last_record = last.stored_ms, last.physical
+        for follow in self.followers:
+            follow(records)
 
     def _queue_for(self, record: Record) -> ConsumeQueue:
         """The queue of a record. Raises StoreError when the record may not be stored."""
@@ -204,9 +170,7 @@ class MessageStore:
                 problem = f"topic {record.topic} is being deleted"
             if problem is not None or record.queue_id < 0:
                 raise StoreError(problem or f"queue id {record.queue_id} is negative")
-            queue = self._queues[record.topic, record.queue_id] = ConsumeQueue(
-                record.topic, record.queue_id, self._opened
-            )
+            queue = self._queues.ensure(record.topic, record.queue_id)
         return queue
 
     def _encode(self, record: Record, offset: int, stored_ms: int, pending: bytearray | None) -> tuple[bytes, int]:
@@ -221,21 +185,9 @@ class MessageStore:
             pending.clear()
         place = log.place_for(len(data))
         if place != position:
-            self._write_queues()  # after a kill, Apache RocketMQ rebuilds the entries of the last segments only
+            self._queues.write()  # after a kill, Apache RocketMQ rebuilds the entries of the last segments only
             data = encode_stored(record, offset, place, stored_ms)
         return data, place
-
-    def _publish(self, queue: ConsumeQueue, record: Record, position: int, size: int, stored_ms: int) -> None:
-        """Make a message visible to readers."""
-        if queue.topic == SCHEDULE_TOPIC:
-            stored_ms = int(self._clock.now() * 1000)  # a delay begins now, even if the clock went back
-        tags_code = self._tags_codes.of(queue.topic, queue.queue_id, record.raw_properties, stored_ms)
-        queue.put(position, size, tags_code)
-        self._unwritten += 1
-        if self._unwritten >= _MOST_UNWRITTEN:
-            self._write_queues()
-        if self.on_appended is not None:
-            self.on_appended(queue.topic, queue.queue_id, queue.max_offset, tags_code)
 
     def _take_back(self, start: int, error: Exception) -> None:
         """Remove the part of a batch that was written before the rest failed."""
@@ -274,33 +226,15 @@ class MessageStore:
         matter. `everything`: the queues too, and the hint.
         """
         end = self._log.end
-        done = self._flushed_end if log_only else self._hinted_end
+        done = self._flushed_end if log_only else self._queues.position
         if self._flush is not None or self._problem is not None or done == end:
             return None
-        flush = Flush(self._files, self._log, self._checkpoint, log_ms=self._last_ms, queues_ms=self._queues_ms)
+        queues = self._queues
+        flush = Flush(self._files, self._log, self._checkpoint, log_ms=self._last_ms, queues_ms=queues.position_ms)
         if not log_only:
-            self._include_queues(flush, everything=everything)
+            queues.begin_flush(flush, self._last_record, everything=everything)
         self._flush = flush
         return flush
-
-    def _include_queues(self, flush: Flush, *, everything: bool) -> None:
-        """Begin a round over the files of the queues, or go on with it. The flush that ends it writes the hint."""
-        self._flushes += 1
-        end = flush.log_end
-        is_written = self._write_queues()
-        is_due = self._flushes >= _HINT_FLUSHES or end >= self._hinted_end + _HINT_BYTES or end == self._seen_end
-        self._seen_end = end
-        if everything and self._round is not None:
-            self._opened.put_back(self._round.files)
-            self._round = None
-        if is_written and self._round is None and (everything or is_due):
-            self._round = _Round(self._opened.take_unsynced(), self._hint(), flush.log_ms)
-        if self._round is not None:
-            files = self._round.files
-            taken = {path: files.pop(path) for path in list(files)[: None if everything else _MOST_SYNCED]}
-            # A queue that lost pages is rebuilt at the next start, from the last hint on.
-            is_last = not files and not self._are_queues_lost
-            flush.include_queues(taken, self._round.hint if is_last else None, self._round.log_ms)
 
     def end_flush(self, flush: Flush) -> None:
         """Process the result of a flush."""
@@ -314,33 +248,9 @@ class MessageStore:
         self._flushed_end = flush.log_end
         if flush.created is not None:
             self._log.created(flush.created)
-        if flush.queues_lost is not None:
-            self._are_queues_lost, self._round = True, None
-            self._observe(LoopFailed("consume queues", f"sync failed: {flush.queues_lost}"))
-        elif flush.queue_files and self._round is not None:
-            self._round.files.update(flush.queue_files)
-            self._observe(LoopFailed("consume queues", f"{len(flush.queue_files)} files cannot be opened"))
+        self._queues.end_flush(flush)
         if flush.problem is not None:
             self._observe(LoopFailed("flush", str(flush.problem)))
-        elif flush.hint is not None:
-            self._hinted_end, self._queues_ms, self._flushes = flush.hint.position, flush.queues_ms, 0
-            self._round = None
-
-    def _write_queues(self) -> bool:
-        """Write consume-queue entries to their files. After an OSError the rest stays in memory for the next call."""
-        try:
-            for queue in list(self._opened.unwritten):
-                queue.write()
-        except OSError as error:
-            self._observe(LoopFailed("consume queues", str(error)))
-            return False
-        finally:
-            self._unwritten = 0
-        return True
-
-    def _hint(self) -> Hint:
-        marks = {key: (queue.max_offset, queue.last_physical) for key, queue in self._queues.items()}
-        return Hint(self._log.end, self._last_record, marks)
 
     # Reading
 
@@ -472,7 +382,7 @@ class MessageStore:
         """
         log = self._log
         found = position = log.min_position
-        limit = log.segment_start(max(min(self._hinted_end, self._flushed_end, log.end - 1), position))
+        limit = log.segment_start(max(min(self._queues.position, self._flushed_end, log.end - 1), position))
         while position < limit and log.segment_end(position) <= keep_from:
             position = log.segment_end(position)
             stored_ms = stored_ms_at(log, position)
@@ -524,19 +434,17 @@ class MessageStore:
         The hint must not name queues that are deleted, so it is written without them before their files go. Until
         `deleted` is called no message of these topics is taken, because a new queue has the same files.
         """
-        doomed = {key: queue for key, queue in self._queues.items() if key[0] in topics}
-        for key in doomed:
-            del self._queues[key]
+        doomed = self._queues.take_out(topics)
         self._deleting.update(topic for topic, _ in doomed)
         return doomed
 
     def distrust_hint(self) -> None:
         """Let the next flush of everything write the hint, whatever it says now. No other flush may be under way."""
-        self._hinted_end = -1
+        self._queues.position = -1
 
     def end_delete(self, doomed: Queues) -> list[str]:
         """The files and directories that are to be removed, in any thread. StoreError: the topics stay."""
-        if self._hinted_end < 0:
+        if self._queues.position < 0:
             self._queues.update(doomed)
             self.deleted(doomed)
             topics = ", ".join(sorted({topic for topic, _ in doomed}))

@@ -27,7 +27,7 @@ _MANY_TAGS = 4096
 
 
 class Stored(NamedTuple):
-    """The fields of one record in the log."""
+    """One record in the log: what those need of it who follow the log."""
 
     physical: int
     size: int
@@ -37,6 +37,8 @@ class Stored(NamedTuple):
     sys_flag: int
     stored_ms: int
     raw_properties: bytes
+    body: bytes = b""
+    """As it is stored: it may be compressed."""
 
     @property
     def is_queued(self) -> bool:
@@ -86,13 +88,14 @@ def parse(data: bytes, at: int, physical: int, *, check_body: bool = True) -> St
     start = topic_end + 2
     if start + int.from_bytes(data[topic_end:start], "big") != at + size:
         return None
-    if check_body and zlib.crc32(data[body:body_end]) & 0x7FFFFFFF != crc:
+    content = data[body:body_end]
+    if check_body and zlib.crc32(content) & 0x7FFFFFFF != crc:
         return None
     name = data[topic:topic_end].decode("ascii", "replace")
     if topic_problem(name) or queue_id < 0 or queue_offset < 0:
         return None
     stored_ms = _TIME.unpack_from(data, at + time_at)[0]
-    return Stored(physical, size, name, queue_id, queue_offset, sys_flag, stored_ms, data[start : at + size])
+    return Stored(physical, size, name, queue_id, queue_offset, sys_flag, stored_ms, data[start : at + size], content)
 
 
 def _pick(head: tuple[int, ...]) -> tuple[int, int, int, int, int]:

@@ -344,7 +344,7 @@ def test_an_unreadable_delayed_record_costs_itself() -> None:
     places = [broker.delays.schedule(record(b"%d" % number + bytes(1000)), 1) for number in range(3)]
     broker.delays.schedule(record(b"another level"), 2)
     broker.store.flush()
-    disk.bad = {("commitlog/00000000000000000000", places[1].physical_offset // 512 + 1)}
+    disk.bad = {("commitlog/00000000000000000000", places[1].physical // 512 + 1)}
     assert broker.after(6) == 4
     assert [body[:1] for body in bodies(broker.store)] == [b"0", b"2", b"a"]
     assert len(broker.events.of(RecordDamaged)) == 0  # its store has told it

@@ -28,7 +28,7 @@ def ended_but_one(store: MessageStore) -> None:
     for number in range(SENT):
         half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
         if number != 50:
-            place = half.queue_offset, half.physical_offset
+            place = half.queue_offset, half.physical
             halves.end(EndTransaction("makers", "orders", *place, TRANSACTION_COMMIT, "A1"))
 
 
@@ -64,7 +64,7 @@ def test_a_commit_that_is_refused_stores_no_message_however_often_it_comes_again
     store = open_store(disk)
     halves = HalfMessages(store, Events(), timeout=6.0)
     half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
-    commit = EndTransaction("makers", "orders", half.queue_offset, half.physical_offset, TRANSACTION_COMMIT, "A1")
+    commit = EndTransaction("makers", "orders", half.queue_offset, half.physical, TRANSACTION_COMMIT, "A1")
     writes = iter(range(100))
 
     def refuse(number: int, name: str, path: str) -> None:

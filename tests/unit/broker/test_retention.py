@@ -216,8 +216,8 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
     async def log_first() -> bool:
         return True
 
-    index = KeyIndex(disk, slots=11, items=100)
-    indexing = Indexing(store, index, clock=clock, observe=Events(), run=run, log_first=log_first)
+    index = KeyIndex(disk, clock.now, slots=11, items=100)
+    indexing = Indexing(store, index, observe=Events(), run=run, log_first=log_first)
     retention = Retention(
         store, indexing, disk, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
     )
@@ -253,8 +253,8 @@ def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones_and_a
     async def log_first() -> bool:
         return True
 
-    index = KeyIndex(disk, slots=11, items=100)
-    indexing = Indexing(store, index, clock=clock, observe=Events(), run=run, log_first=log_first)
+    index = KeyIndex(disk, clock.now, slots=11, items=100)
+    indexing = Indexing(store, index, observe=Events(), run=run, log_first=log_first)
     options = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
     retention = Retention(
         store, indexing, disk, options, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf

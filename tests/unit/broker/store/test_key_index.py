@@ -27,7 +27,7 @@ def stored(number: int, keys: str = "", *, unique: bool = True, sys_flag: int = 
 
 
 def index_of(files: MemoryFiles | Disk, *, slots: int = 7, items: int = 10) -> KeyIndex:
-    return KeyIndex(files, slots=slots, items=items)
+    return KeyIndex(files, lambda: NOW, slots=slots, items=items)
 
 
 def numbers(index: KeyIndex, key: str, begin_ms: int = 0, end_ms: int = LATEST) -> list[int]:
@@ -51,7 +51,7 @@ def test_the_hash_is_java_s(topic: str, key: str) -> None:
 def test_a_file_is_what_apache_writes() -> None:
     files = MemoryFiles()
     index = index_of(files)
-    index.add([stored(3, "a", unique=False), stored(5, "a", unique=False)], NOW)
+    index.follow([stored(3, "a", unique=False), stored(5, "a", unique=False)])
     save(index)
     (name,) = files.names("index")
     assert (len(name), name[:4]) == (17, "2023")
@@ -69,7 +69,7 @@ def test_a_file_is_what_apache_writes() -> None:
 
 def test_every_key_leads_to_its_messages_the_newest_first() -> None:
     index = index_of(MemoryFiles())
-    index.add([stored(number, f"all k{number % 3}") for number in range(50)], NOW)
+    index.follow([stored(number, f"all k{number % 3}") for number in range(50)])
     assert numbers(index, "all") == list(range(49, -1, -1))
     assert numbers(index, "k2") == list(range(47, -1, -3))
     assert numbers(index, "ID7") == [7]
@@ -79,7 +79,7 @@ def test_every_key_leads_to_its_messages_the_newest_first() -> None:
 
 def test_what_was_rolled_back_has_no_key() -> None:
     index = index_of(MemoryFiles())
-    index.add([stored(1, "a", sys_flag=TRANSACTION_ROLLBACK)], NOW)
+    index.follow([stored(1, "a", sys_flag=TRANSACTION_ROLLBACK)])
     assert numbers(index, "a") == []
     assert index.position == 200
 
@@ -87,7 +87,7 @@ def test_what_was_rolled_back_has_no_key() -> None:
 def test_files_that_lead_below_the_log_go_and_the_newest_stays() -> None:
     files = MemoryFiles()
     index = index_of(files)
-    index.add([stored(number) for number in range(20)], NOW)
+    index.follow([stored(number) for number in range(20)])
     save(index)
     before = files.names("index")
     assert index.begin_at(1200) == [f"index/{before[0]}"]
@@ -99,12 +99,12 @@ def test_files_that_lead_below_the_log_go_and_the_newest_stays() -> None:
 def test_a_damaged_file_is_left_alone_and_what_it_held_is_taken_in_again(damage: bytes) -> None:
     files = MemoryFiles()
     index = index_of(files)
-    index.add([stored(number) for number in range(12)], NOW)
+    index.follow([stored(number) for number in range(12)])
     save(index)
     files.open(f"index/{files.names('index')[-1]}").write(damage, 0)
     again = index_of(files)
     assert again.position == 800  # the last that the file before it leads to
-    again.add([stored(number) for number in range(8, 12)], NOW)
+    again.follow([stored(number) for number in range(8, 12)])
     assert [numbers(again, f"ID{number}")[0] for number in range(12)] == list(range(12))
 
 
@@ -119,10 +119,10 @@ def test_a_crash_at_any_file_call_loses_no_key(stop_at: int, seed: int, has_powe
     with contextlib.suppress(Stopped):
         index = index_of(disk)
         for begin in range(0, 30, 3):
-            index.add([stored(number, "all") for number in range(begin, begin + 3)], NOW)
+            index.follow([stored(number, "all") for number in range(begin, begin + 3)])
             save(index)
     files = disk.killed() if has_power else disk.without_power(Random(seed))
     again = index_of(files)
-    again.add([stored(number, "all") for number in range(again.position // 100, 30)], NOW)
+    again.follow([stored(number, "all") for number in range(again.position // 100, 30)])
     assert all(number in numbers(again, f"ID{number}") for number in range(30))
     assert set(numbers(again, "all")) == set(range(30))

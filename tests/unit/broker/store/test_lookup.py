@@ -32,7 +32,7 @@ def test_a_record_inside_a_body_is_not_found() -> None:
 
 def test_a_record_of_a_deleted_topic_is_not_found() -> None:
     store = open_store()
-    physical = store.append(record()).physical_offset
+    physical = store.append(record()).physical
     store.delete_topic("T")
     assert store.record_at(physical) is None
 

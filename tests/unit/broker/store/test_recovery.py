@@ -175,12 +175,12 @@ def test_an_unfinished_write_is_cut_and_told() -> None:
     store = open_store(files)
     expected = numbered(store, range(5))
     last = store.append(record(b"torn"))
-    files.open(LOG).truncate(last.physical_offset + 20)
+    files.open(LOG).truncate(last.physical + 20)
     files.open(LOG).truncate(65_536)
     store, _, events = recovered(files)
-    assert events.of(LogCut) == [LogCut(last.physical_offset, "an unfinished write")]
+    assert events.of(LogCut) == [LogCut(last.physical, "an unfinished write")]
     assert bodies(store) == expected
-    assert store.append(record(b"again")) == last._replace(size=last.size + 1)
+    assert store.append(record(b"again")) == last._replace(size=last.size + 1, body=b"again")
 
 
 def test_a_large_store_opens_without_reading_it() -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 
 import pytest
 
 from rocketapp.broker.store.consume_queue import ENTRY_BYTES
 from rocketapp.broker.store.files import MemoryFiles, read_whole
+from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import ProtocolError, StoreError
 from rocketapp.model.event import StoreReadOnly
 from rocketapp.model.names import SCHEDULE_TOPIC
@@ -21,13 +23,13 @@ def test_a_message_is_stored_with_its_offsets_and_time() -> None:
     first = store.append(record(b"one", tag="paid"))
     second = store.append(record(b"two", queue_id=1))
     third = store.append(record(b"three"))
-    assert first == (0, first.size, 0, 1_700_000_000_123)
-    assert (second.physical_offset, second.queue_offset) == (first.size, 0)
-    assert (third.physical_offset, third.queue_offset) == (first.size + second.size, 1)
-    data = store.record_at(third.physical_offset)
+    assert (first.physical, first.queue_offset, first.stored_ms) == (0, 0, 1_700_000_000_123)
+    assert (second.physical, second.queue_offset) == (first.size, 0)
+    assert (third.physical, third.queue_offset) == (first.size + second.size, 1)
+    data = store.record_at(third.physical)
     assert data is not None
     assert decode_record(data) == record(b"three")._replace(
-        queue_offset=1, physical_offset=third.physical_offset, stored_ms=1_700_000_000_123
+        queue_offset=1, physical_offset=third.physical, stored_ms=1_700_000_000_123
     )
     assert store.tags_code_at("T", 0, 0) == tags_code("paid")
     assert (store.queue_ids("T"), store.topics()) == ([0, 1], {"T"})
@@ -48,18 +50,23 @@ def test_a_batch_may_go_over_the_end_of_a_segment() -> None:
     store = open_store(files)
     records = [record(b"%d" % number * 1000) for number in range(99)]
     done = store.append_batch(records)
-    assert len({each.physical_offset // 65_536 for each in done}) > 1
+    assert len({each.physical // 65_536 for each in done}) > 1
     assert bodies(store) == [each.body for each in records]
     assert bodies(open_store(files)) == [each.body for each in records]
 
 
 def test_readers_are_told_of_each_message() -> None:
-    told: list[tuple[str, int, int, int]] = []
+    told: list[list[tuple[str, int, int, bytes]]] = []
     store = open_store()
-    store.on_appended = lambda *what: told.append(what)
-    store.append(record(tag="a"))
-    store.append_batch([record(), record(queue_id=1)])
-    assert told == [("T", 0, 1, tags_code("a")), ("T", 0, 2, 0), ("T", 1, 1, 0)]
+
+    def follow(records: Sequence[Stored]) -> None:
+        assert all(store.entry(one.topic, one.queue_id, one.queue_offset) for one in records)
+        told.append([(one.topic, one.queue_id, one.queue_offset, one.body) for one in records])
+
+    store.followers.append(follow)
+    store.append(record(b"1"))
+    store.append_batch([record(b"2"), record(b"3", queue_id=1)])
+    assert told == [[("T", 0, 0, b"1")], [("T", 0, 1, b"2"), ("T", 1, 0, b"3")]]
 
 
 @pytest.mark.parametrize("sys_flag", [4, 12])

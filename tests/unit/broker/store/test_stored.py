@@ -60,7 +60,7 @@ def test_every_kind_of_record_says_where_it_belongs(flags: int, topic: str) -> N
     )
     data = encode_record(record)
     assert parse(b"junk" + data, 4, 4096) == Stored(
-        4096, len(data), topic, 3, 7, flags, 1234567890123, b"TAGS\x01a\x02"
+        4096, len(data), topic, 3, 7, flags, 1234567890123, b"TAGS\x01a\x02", record.body
     )
     assert stored_ms_of(data) == 1234567890123
     assert is_sound(b"junk" + data, 4092, (7, 4096, len(data)), 3, topic.encode())

@@ -66,11 +66,11 @@ def test_a_tail_that_is_cut_off_is_kept_beside_the_log() -> None:
     expected = filled(store, 5)
     torn = store.append(record(b"torn"))
     store.append(record(b"whole, and unsynced"))
-    files.open("commitlog/00000000000000000000").write(b"ROT", torn.physical_offset + 90)
+    files.open("commitlog/00000000000000000000").write(b"ROT", torn.physical + 90)
     store = open_store(files)
     assert bodies(store) == expected
     (name,) = files.names("cut")
-    assert name == f"{torn.physical_offset:020d}.0"
+    assert name == f"{torn.physical:020d}.0"
     assert b"whole, and unsynced" in (read_whole(files, f"cut/{name}") or b"")
 
 

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.broker.store.consume_queue import QueueFiles
+from rocketapp.broker.store.consume_queues import ConsumeQueues
 from rocketapp.broker.store.files import MemoryFiles
-from rocketapp.broker.store.rebuild import QueueRebuild, Queues
 from rocketapp.broker.store.stored import Stored
 from rocketapp.model.event import RecordDamaged
 from tests.unit.broker.store.stores import Events
@@ -12,12 +11,10 @@ from tests.unit.broker.store.stores import Events
 
 def rebuilt(*offsets: int) -> tuple[list[int], Events]:
     """Which record, by its place, each offset of the queue leads to after records with these numbers; -1: a hole."""
-    queues: Queues = {}
     events = Events()
-    rebuild = QueueRebuild(queues, QueueFiles(MemoryFiles()), events)
-    for place, offset in enumerate(offsets):
-        rebuild(Stored(place * 100, 100, "T", 0, offset, 0, 0, b""))
-    rebuild.finish()
+    queues = ConsumeQueues(MemoryFiles(), lambda: 0.0, events)
+    queues.follow(Stored(place * 100, 100, "T", 0, offset, 0, 0, b"") for place, offset in enumerate(offsets))
+    queues.finish()
     queue = queues["T", 0]
     queue.find_min(0)
     below = [-1] * queue.min_offset
@@ -58,8 +55,6 @@ def test_the_following_record_decides_on_a_doubtful_number(
 
 
 def test_records_that_are_not_for_consumers_get_no_entry() -> None:
-    queues: Queues = {}
-    rebuild = QueueRebuild(queues, QueueFiles(MemoryFiles()), Events())
-    rebuild(Stored(0, 100, "T", 0, 0, 4, 0, b""))
-    rebuild(Stored(100, 100, "T", 0, 0, 12, 0, b""))
-    assert queues == {}
+    queues = ConsumeQueues(MemoryFiles(), lambda: 0.0, Events())
+    queues.follow([Stored(0, 100, "T", 0, 0, 4, 0, b""), Stored(100, 100, "T", 0, 0, 12, 0, b"")])
+    assert not queues

@@ -1,0 +1,317 @@
+"""The consume queues of one store: they follow its log, record by record, at a start as at any time.
+
+Each record contains its queue offset. Normally that is the next one of its queue. If it is not, the
+offset is damaged, or records before it are missing, or the topic was deleted and created again. The
+next record of the same queue decides which, so that one flipped bit costs one message.
+
+Rule: `position` is durable, and the hint says it: what the log contains below it is in the files of the queues. A
+start goes on there. Another broker's directory has an older position, which the ends of its queues say, or its
+checkpoint; the least one is where the log begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from rocketapp.broker.store.checkpoint import Checkpoint, Hint, forget_hint, load_hint
+from rocketapp.broker.store.commit_log import CommitLog
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, QueueFiles
+from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.flush import Flush
+from rocketapp.broker.store.lookup import stored_ms_at
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, TagsCodes, announced_size, parse
+from rocketapp.model.event import LoopFailed, Observe, RecordDamaged
+from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
+from rocketapp.wire.record import TRANSACTION_PREPARED
+
+_MOST_MISSING = 1_000_000
+"""An offset that is farther ahead of its queue than this is damaged."""
+_MOST_UNWRITTEN = 65_536
+"""Entries in memory (20 bytes each) above which they are written before the next flush."""
+_HINT_BYTES, _HINT_FLUSHES = 33_554_432, 10
+"""A hint is written after this many bytes of log or this many flushes, which limits what a start has to read."""
+_MOST_SYNCED = 256
+"""Files that one flush syncs, so that thousands of them do not keep the log, and replies, waiting."""
+_APACHES_MARGIN_MS = 3000
+"""Apache RocketMQ's own distrust of its checkpoint: two flushes are under way at most."""
+
+Queues = dict[tuple[str, int], ConsumeQueue]
+
+
+class Place(NamedTuple):
+    """Where following goes on."""
+
+    position: int
+    last_record: int = -1
+    """The record before it; -1 if it is not known."""
+    is_anew: bool = False
+    """Whether no queue of the files is of use."""
+
+
+class _Round(NamedTuple):
+    """The queues at one moment, on their way to the disk: the files that are left, and the hint that is true then."""
+
+    files: dict[str, bool]
+    hint: Hint
+    log_ms: int
+
+
+class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
+    """Every queue by topic and queue id."""
+
+    def __init__(self, files: Files, now_ms: Callable[[], float], observe: Observe) -> None:
+        super().__init__()
+        self._opened = QueueFiles(files)
+        self._now_ms, self._observe = now_ms, observe
+        self._tags_codes = TagsCodes()
+        self._doubtful: dict[ConsumeQueue, Stored] = {}
+        self._unwritten = 0
+        self._round: _Round | None = None
+        self._flushes = 0
+        self._seen_end = -1
+        self._is_lost = False
+        """Whether a sync failed. A queue that lost pages is made again at the next start, from the last hint on."""
+        self.position: int = -1
+        """What lies below this position of the log is durable here; -1: a hint is to be written whatever it says."""
+        self.position_ms: int = 0
+        """The store time of the last record below it, if a flush of this run has moved it."""
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueues: {len(self)}, to {self.position}>"
+
+    def ensure(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue, which is made if there is none."""
+        queue = self.get((topic, queue_id))
+        if queue is None:
+            queue = self[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
+        return queue
+
+    # Following.
+
+    def follow(self, records: Iterable[Stored]) -> None:
+        """Add the entries of these records, which are the next ones of the log."""
+        known, code_of, doubtful, count = self.get, self._tags_codes.of, self._doubtful, 0
+        for stored in records:
+            physical, size, topic, queue_id, offset, sys_flag, stored_ms, raw_properties, _ = stored
+            if sys_flag & TRANSACTION_PREPARED:
+                continue
+            queue = known((topic, queue_id)) or self.ensure(topic, queue_id)
+            before = doubtful.pop(queue, None) if doubtful else None
+            if before is not None:
+                self._settle(queue, before, offset)
+            if offset != queue.max_offset:
+                doubtful[queue] = stored
+                continue
+            if topic == SCHEDULE_TOPIC:
+                stored_ms = min(stored_ms, int(self._now_ms()))  # a delay begins now, even if the clock went back
+            queue.put(physical, size, code_of(topic, queue_id, raw_properties, stored_ms))
+            count += 1
+        self._unwritten += count
+        if self._unwritten >= _MOST_UNWRITTEN:
+            self.write()
+
+    def finish(self) -> None:
+        """The log has ended. Accept a doubtful offset if it is possible."""
+        for queue, stored in self._doubtful.items():
+            self._settle(queue, stored, stored.queue_offset + 1)
+        self._doubtful.clear()
+
+    def _settle(self, queue: ConsumeQueue, doubtful: Stored, following: int) -> None:
+        """Decide on a doubtful record by the offset of the next record of its queue."""
+        offset, expected = doubtful.queue_offset, queue.max_offset
+        if following == expected + 1:
+            self._put(queue, doubtful)  # in its place; readers notice that it is damaged
+        elif following == offset + 1 and offset == 0:
+            queue.cut(0)
+            self._put(queue, doubtful)
+        elif following == offset + 1 and expected == 0:
+            queue.begin_at(offset)
+            self._put(queue, doubtful)
+        elif following == offset + 1 and expected < offset <= expected + _MOST_MISSING:
+            # Entries of missing records point to the next existing one. Readers notice the different offset.
+            while queue.max_offset <= offset:
+                self._put(queue, doubtful)
+        else:
+            self._observe(RecordDamaged(doubtful.topic, doubtful.queue_id, offset, doubtful.physical))
+
+    def _put(self, queue: ConsumeQueue, stored: Stored) -> None:
+        """Put an entry where the offset of the record is not the next one."""
+        code = self._tags_codes.of(stored.topic, stored.queue_id, stored.raw_properties, stored.stored_ms)
+        queue.put(stored.physical, stored.size, code)
+        self._unwritten += 1
+
+    # Becoming durable.
+
+    def write(self) -> bool:
+        """Write entries to their files. After an OSError, which is reported, the rest stays for the next call."""
+        try:
+            for queue in list(self._opened.unwritten):
+                queue.write()
+        except OSError as error:
+            self._observe(LoopFailed("consume queues", str(error)))
+            return False
+        finally:
+            self._unwritten = 0
+        return True
+
+    def begin_flush(self, flush: Flush, last_record: int, *, everything: bool) -> None:
+        """Begin a round over the files, or go on with it. The flush that ends it moves `position`."""
+        self._flushes += 1
+        end = flush.log_end
+        is_written = self.write()
+        is_due = self._flushes >= _HINT_FLUSHES or end >= self.position + _HINT_BYTES or end == self._seen_end
+        self._seen_end = end
+        if everything and self._round is not None:
+            self._opened.put_back(self._round.files)
+            self._round = None
+        if is_written and self._round is None and (everything or is_due):
+            self._round = _Round(self._opened.take_unsynced(), self._hint(end, last_record), flush.log_ms)
+        if self._round is not None:
+            files = self._round.files
+            taken = {path: files.pop(path) for path in list(files)[: None if everything else _MOST_SYNCED]}
+            is_last = not files and not self._is_lost
+            flush.include_queues(taken, self._round.hint if is_last else None, self._round.log_ms)
+
+    def end_flush(self, flush: Flush) -> None:
+        """Process the result of a flush."""
+        if flush.queues_lost is not None:
+            self._is_lost, self._round = True, None
+            self._observe(LoopFailed("consume queues", f"sync failed: {flush.queues_lost}"))
+        elif flush.queue_files and self._round is not None:
+            self._round.files.update(flush.queue_files)
+            self._observe(LoopFailed("consume queues", f"{len(flush.queue_files)} files cannot be opened"))
+        if flush.problem is None and flush.hint is not None:
+            self.position, self.position_ms, self._flushes = flush.hint.position, flush.queues_ms, 0
+            self._round = None
+
+    def _hint(self, end: int, last_record: int) -> Hint:
+        marks = {key: (queue.max_offset, queue.last_physical) for key, queue in self.items()}
+        return Hint(end, last_record, marks)
+
+    def close(self) -> None:
+        self._opened.close()
+
+    # Where topics are deleted.
+
+    def take_out(self, topics: Iterable[str]) -> Queues:
+        """Forget the queues of these topics, whose files stay, and return them."""
+        gone = set(topics)
+        taken = {key: queue for key, queue in self.items() if key[0] in gone}
+        for key in taken:
+            del self[key]
+        return taken
+
+    # A start.
+
+    def open(self, log: CommitLog, checkpoint: Checkpoint, *, is_clean: bool) -> Place:
+        """Open the files. The queues end where following goes on. `is_clean`: the last broker has stopped by itself."""
+        hint = load_hint(self._opened.files)
+        is_apaches = hint is None and checkpoint.queues_flushed_ms > 0
+        if hint is not None and self._open_as_hinted(hint, log):
+            return Place(hint.position, hint.last_record)
+        if is_apaches and is_clean and (place := self._open_as_they_are(log)) is not None:
+            return place
+        forget_hint(self._opened.files)
+        start = _flushed_by_apache(log, checkpoint) if is_apaches else log.min_position
+        self._open_below(start)
+        return Place(start, is_anew=start == log.min_position)
+
+    def _open_as_hinted(self, hint: Hint, log: CommitLog) -> bool:
+        """Open the queues as the hint describes them; False if the log or a queue disagrees with it."""
+        if not log.min_position <= hint.position <= log.files_end:
+            return False
+        last = last_stored(log, hint.last_record)
+        if last is not None and not _leads_to(log, last, hint.position):
+            return False  # a damaged last record proves nothing: then the ends of the queues have to agree
+        queues: Queues = {}
+        for (topic, queue_id), (max_offset, last_physical) in hint.queues.items():
+            queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
+            if not queue.open(max_offset):
+                return False
+            queue.find_min(log.min_position)
+            if queue.min_offset < max_offset and queue.entry(max_offset - 1)[0] != last_physical:
+                return False
+            queue.last_physical = last_physical
+        for queue in queues.values():
+            queue.zero_behind()
+        for key in self._on_disk():
+            if key not in queues:  # it began after the hint, and is made again from the log
+                ConsumeQueue(*key, self._opened).remove()
+        self.update(queues)
+        return True
+
+    def _open_as_they_are(self, log: CommitLog) -> Place | None:
+        """Open the queues as their files are, up to the last message; None if one of them disagrees with the log."""
+        queues: Queues = {}
+        end, last_record = log.min_position, -1
+        for topic, queue_id in self._on_disk():
+            queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
+            if not queue.open():
+                return None
+            queue.keep_below(log.files_end)
+            queue.find_min(log.min_position)
+            if queue.min_offset == queue.max_offset:
+                continue
+            physical, size, _ = queue.entry(queue.max_offset - 1)
+            last = last_stored(log, physical)
+            if last is None or (last.topic, last.queue_id, last.size) != (topic, queue_id, size):
+                return None
+            if last.queue_offset != queue.max_offset - 1:
+                return None
+            queue.last_physical = physical
+            if physical + size > end:
+                end, last_record = physical + size, physical
+        for queue in queues.values():
+            queue.zero_behind()
+        self.update(queues)
+        return Place(end, last_record) if last_record >= 0 else None
+
+    def _open_below(self, start: int) -> None:
+        """Open every queue without the entries of what the log contains from `start` on.
+
+        Entries that point to deleted segments stay, because they keep the offsets of the queue.
+        """
+        for topic, queue_id in self._on_disk():
+            queue = ConsumeQueue(topic, queue_id, self._opened)
+            queue.open()
+            if start > 0:
+                queue.keep_below(start)
+            queue.zero_behind()
+            self[topic, queue_id] = queue
+
+    def _on_disk(self) -> Iterator[tuple[str, int]]:
+        """The queues that have a directory."""
+        files = self._opened.files
+        for topic in files.names(DIRECTORY):
+            for name in files.names(f"{DIRECTORY}/{topic}"):
+                if name.isdigit() and topic_problem(topic) is None:
+                    yield topic, int(name)
+
+
+def last_stored(log: CommitLog, position: int) -> Stored | None:
+    """The record at this position; None for -1, and if its head or its lengths are damaged."""
+    if position < 0:
+        return None
+    size = announced_size(log.read(position, HEAD_BYTES), 0, position)
+    return parse(log.read(position, size), 0, position, check_body=False) if size else None
+
+
+def _leads_to(log: CommitLog, last: Stored, position: int) -> bool:
+    """Whether only the blank end of a segment, if anything, lies between this record and the position."""
+    end = last.physical + last.size
+    return end == position or position == log.segment_end(last.physical)
+
+
+def _flushed_by_apache(log: CommitLog, checkpoint: Checkpoint) -> int:
+    """The last segment that begins with a record which Apache RocketMQ had flushed, together with its entries.
+
+    A kill leaves its abort marker, and no more than these times of its checkpoint says how far its queues are good.
+    """
+    start = log.segment_start(log.files_end - 1)
+    while start > log.min_position:
+        stored_ms = stored_ms_at(log, start)
+        if stored_ms is not None and stored_ms <= checkpoint.queues_flushed_ms - _APACHES_MARGIN_MS:
+            break
+        start = log.segment_start(start - 1)
+    return start
