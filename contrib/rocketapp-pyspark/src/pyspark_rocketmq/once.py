@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_rocketmq.problems import WriteError
 
@@ -36,14 +36,15 @@ def delta_once(table: str, name: str, *, storage_options: Mapping[str, str] | No
         from deltalake.exceptions import CommitFailedError
 
         options = dict(storage_options or {})
-        is_there = DeltaTable.is_deltatable(table, options)
-        target = DeltaTable(table, storage_options=options) if is_there else None
-        if target is not None and _has(table, name, batch, target.transaction_version(name)):
+        if not DeltaTable.is_deltatable(table, options):
+            # Without rows: of two writers that find no table, both would put the first batch into it.
+            write_deltalake(table, rows().slice(0, 0), mode="ignore", storage_options=options)
+        target = DeltaTable(table, storage_options=options)
+        if _has(table, name, batch, target.transaction_version(name)):
             return True
         commit = CommitProperties(app_transactions=[Transaction(name, batch)], max_commit_retries=0)
-        more: dict[str, Any] = {} if target is not None else {"storage_options": options}
         try:
-            write_deltalake(target or table, rows(), mode="append", commit_properties=commit, **more)
+            write_deltalake(target, rows(), mode="append", commit_properties=commit)
         except CommitFailedError:
             return False
         return True

@@ -117,9 +117,19 @@ def test_a_batch_that_breaks_off_leaves_nothing(table: Table) -> None:
 
 @pytest.mark.parametrize("table", ["delta", "iceberg"], indirect=True)
 def test_of_two_writers_of_a_batch_one_is_refused_and_leaves_it_out(table: Table) -> None:
-    table.store("query")(Frame(), 0)
-    table.store("query")(Frame(meanwhile=lambda: table.store("query")(Frame(), 1)), 1)
+    for batch in (0, 1):
+        table.store("query")(Frame(meanwhile=lambda number=batch: table.store("query")(Frame(), number)), batch)
     assert table.rows() == 10
+
+
+def test_a_delta_table_is_made_of_rows_with_times_of_any_zone(tmp_path: Path) -> None:
+    class Timed(Frame):
+        def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+            return pa.table({"at": pa.array([0], pa.timestamp("us", tz="Europe/Berlin"))})
+
+    table = str(tmp_path / "table")
+    delta_once(table, "query")(Timed(), 0)  # type: ignore[arg-type]
+    assert DeltaTable(table).to_pyarrow_table().column("at").cast(pa.int64()).to_pylist() == [0]
 
 
 @pytest.mark.parametrize("table", ["delta", "iceberg"], indirect=True)
