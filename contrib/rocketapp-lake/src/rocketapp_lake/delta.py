@@ -24,7 +24,15 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
+from deltalake import (
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    QueryBuilder,
+    Schema,
+    Transaction,
+    write_deltalake,
+)
 from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
@@ -47,6 +55,8 @@ NONE = -1
 RECORD = "rocketapp"
 """In the user metadata: the commit of a sink."""
 MEND = "go on with `rocketapp sink rebase`, from where the rows in the table end"
+CLEANED_EVERY = 100
+"""Commits behind which the library looks for entries of the log that have expired: it reads the names of all."""
 KEPT_FOR = 32
 """Commits that one object of the library makes: with each of them it takes longer, by what it remembers of them."""
 _NEWEST = 50
@@ -88,6 +98,8 @@ class DeltaStore:
         self._last: deque[tuple[DeltaTable, int]] = deque(maxlen=1)
         """The table as the last commit has left it, and how many commits that object has made. One call takes it out:
         an object that another thread brings up to date meanwhile is a fence no more."""
+        self._forced: int | None = None
+        """The version up to which this store has forced the log to the disk."""
 
     def __repr__(self) -> str:
         return f"<DeltaStore {self.place} of {self.sink}>"
@@ -129,22 +141,26 @@ class DeltaStore:
         raise self._too_many()
 
     def who_committed(self, sequence: int) -> str | None:
-        table, made = self._now()
-        if table is None:
-            return None
-        found = self._batch_at(table, sequence)
-        self._last.append((table, made))
-        return found
+        with suppress(IndexError):
+            last = self._last.pop()
+            found = self._batch_at(last[0], sequence)
+            self._last.append(last)
+            if found is not None:
+                return found
+        table = self._open()
+        return None if table is None else self._batch_at(table, sequence)
 
     def compact(self, target_file_size: int) -> Compacted:
         """By Delta's own OPTIMIZE: small files of all writers of the table (rocketapp_lake.store.Compacts)."""
         table = self._open()
         if table is None:
             return Compacted()
+        before = table.version()
         try:
             done = table.optimize.compact(target_size=target_file_size)
         except CommitFailedError:
             return Compacted()  # another owner was faster, or the table is another one now: the next time will do
+        self._sync(before, table.version())
         return Compacted(done["numFilesRemoved"], done["numFilesAdded"], json.loads(done["filesAdded"])["totalSize"])
 
     def add_columns(self, columns: pa.Schema) -> None:
@@ -161,10 +177,12 @@ class DeltaStore:
             lacking = [field for field in wanted if field.name not in has]
             if not lacking:
                 return
+            before = table.version()
             try:
                 table.alter.add_columns(lacking, commit_properties=CommitProperties(max_commit_retries=0))
             except CommitFailedError:
                 continue
+            self._sync(before, table.version())
             return
         raise self._too_many()
 
@@ -409,6 +427,9 @@ class DeltaStore:
                 max_commit_retries=RETRIES,
                 app_transactions=self._transactions(table, commit),
             ),
+            post_commithook_properties=PostCommitHookProperties(
+                cleanup_expired_logs=False if commit.sequence % CLEANED_EVERY else None
+            ),
         )
 
     def _transactions(self, table: DeltaTable, commit: Commit) -> list[Transaction]:
@@ -429,13 +450,20 @@ class DeltaStore:
         return SinkError(f"{self.place}: others have changed it {MOST_CONFLICTS} times in a row just before this sink")
 
     def _sync(self, before: int, version: int) -> None:
-        """These versions survive the machine, with their files: Delta's library leaves that to the system."""
+        """These versions survive the machine, with their files: Delta's library leaves that to the system.
+
+        So do those of others since the last call: a log that is torn hides what lies behind.
+        """
         if "://" in self.place:
             return
-        folder = Path(self.place)
+        folder, first = Path(self.place), before
+        if self._forced is not None:
+            first = min(before, max(self._forced, before - MOST_CONFLICTS))
         log, places = folder / "_delta_log", set[Path]()
-        for number in range(before + 1, version + 1):
-            file = log / f"{number:020d}.json"
+        for number in range(first + 1, version + 1):
+            file, checkpoint = log / f"{number:020d}.json", log / f"{number:020d}.checkpoint.parquet"
+            if checkpoint.exists():
+                places |= {checkpoint, log / "_last_checkpoint"}
             places |= {file, log, folder, *folder.parents[:2]}
             for line in file.read_bytes().splitlines() if file.exists() else ():
                 added = json.loads(line).get("add") if line.startswith(b'{"add"') else None
@@ -444,6 +472,7 @@ class DeltaStore:
         for place in places:
             if place.exists():
                 sync(place)
+        self._forced = version
 
 
 def transaction_of(sink: str, lane: Lane | None = None) -> str:

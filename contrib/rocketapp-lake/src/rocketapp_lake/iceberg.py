@@ -160,6 +160,7 @@ class IcebergStore:
         self._check_types(table.schema().select(*(column.name for column in has)), _plain(has))
         with table.update_schema() as update:
             update.union_by_name(_plain(column for column in columns if column.name not in names))
+        _sync(table)
 
     def commits(self) -> Iterator[Commit]:
         """Of all sinks of the table, those of each with the newest first, as far as snapshots have not expired.
@@ -296,6 +297,7 @@ class IcebergStore:
             old, kept = snapshots[:-keep], snapshots[-keep:]
             gone = set(_files(table, old)) - set(_files(table, kept))
             table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in old]).commit()
+            _sync(table)
             for place in gone:
                 table.io.delete(place)
         except Exception as error:
@@ -374,14 +376,15 @@ def _local(location: str) -> Path | None:
     return found
 
 
-def _sync(table: Table, files: Iterable[DataFile]) -> None:
-    """What the newest commit is made of survives the machine: on a file system pyiceberg leaves that to the system."""
-    snapshot = table.current_snapshot()
-    if snapshot is not None and _local(table.metadata_location) is not None:
-        own = [
-            one.manifest_path for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id
-        ]
-        for place in (*(file.file_path for file in files), *own, snapshot.manifest_list, table.metadata_location):
-            if (found := _local(place)) is not None:
-                sync(found)
-                sync(found.parent)
+def _sync(table: Table, files: Iterable[DataFile] = ()) -> None:
+    """What the table is made of since the last time survives the machine: pyiceberg leaves that to the system."""
+    if _local(table.metadata_location) is None:
+        return
+    places, snapshot = [table.metadata_location, *(file.file_path for file in files)], table.current_snapshot()
+    if snapshot is not None:
+        own = [one for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id]
+        places += [*(one.manifest_path for one in own), snapshot.manifest_list]
+    for place in places:
+        if (found := _local(place)) is not None:
+            sync(found)
+            sync(found.parent)

@@ -419,6 +419,22 @@ def test_a_commit_survives_a_power_cut(tmp_path: Path, synced: set[Path]) -> Non
     assert {tmp_path, lake.path.parent, lake.path, log, *log.glob("*.json"), *lake.path.glob("*.parquet")} <= synced
 
 
+def test_what_stands_in_the_place_of_commits_survives_a_power_cut_too(tmp_path: Path, synced: set[Path]) -> None:
+    """A compaction, new columns, a checkpoint, what others have committed: the log is read through all of them."""
+    lake, log = Lake(tmp_path / "orders"), tmp_path / "orders" / "_delta_log"
+    DeltaTable.create(lake.path, Schema.from_arrow(rows_of(0).schema), configuration={"delta.checkpointInterval": "4"})
+    store = lake.store("one")
+    for number in range(2):
+        put(store, f"batch{number}", number)
+    store.add_columns(pa.schema([pa.field("more", pa.int64())]))
+    assert store.compact(1 << 20).before == 2
+    assert {log / f"{number:020d}.json" for number in (3, 4)} | {*map(Path, lake.delta().file_uris())} <= synced
+    lake.delta().alter.set_table_properties({"delta.appendOnly": "false"})
+    put(store, "c", 2)
+    made = {*log.glob("*.json"), *log.glob("*.checkpoint.parquet"), log / "_last_checkpoint"}
+    assert made - {log / f"{0:020d}.json"} <= synced
+
+
 # Tables that others own.
 
 

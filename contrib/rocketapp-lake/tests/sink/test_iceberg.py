@@ -10,10 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
-import polars
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import s3
 from click.testing import CliRunner
@@ -542,38 +539,6 @@ async def test_a_topic_lands_in_a_bucket_and_no_secret_is_told(
     assert s3.SECRET not in repr(bucket.store("one"))
 
 
-@pytest.mark.timeout(120)
-def test_other_readers_count_the_same_rows_at_any_moment_of_a_run(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each batch has ten rows: no reader sees a part of one, or one twice."""
-    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    put(table.store("one"), "z", *range(10))
-    stop = threading.Event()
-
-    def write() -> None:
-        store = table.store("one")
-        while not stop.is_set():
-            start = store.load().vector[LANE]
-            commit_rows(store, rows_of(*range(start, start + 10)), f"batch{start}")
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        for _ in range(10):
-            seen = table.table()
-            files = [task.file.file_path for task in seen.scan().plan_files()]
-            counts = {
-                len(seen.scan().to_pandas()),
-                seen.scan().to_arrow().num_rows,
-                pc.count_distinct(seen.scan().to_arrow()["id"]).as_py(),
-                duckdb.read_parquet(files).aggregate("count(DISTINCT id)").fetchall()[0][0],
-                polars.scan_iceberg(seen).select(polars.len()).collect().item(),
-            }
-            assert len(counts) == 1 and counts.pop() % 10 == 0
-    finally:
-        stop.set()
-        writer.join()
-
-
 class DyingOnce(SqlCatalog):
     """Its first commit of a table that is there is not made."""
 
@@ -602,3 +567,17 @@ def test_what_a_commit_is_made_of_survives_a_power_cut(table: Lake, synced: set[
     manifests = [manifest.manifest_path for manifest in snapshot.manifests(made.io)]
     places = [made.metadata_location, snapshot.manifest_list, *manifests]
     assert {Path(place.removeprefix("file://")) for place in places} <= synced
+
+
+def test_what_a_table_becomes_beside_its_commits_survives_a_power_cut_too(
+    table: Lake, synced: set[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog names the newest metadata: one that is torn hides every row."""
+    monkeypatch.setitem(iceberg.NEW, iceberg.KEEP, "1")
+    store = table.store("one")
+    for number in range(3):  # behind the last one snapshots expire
+        put(store, f"batch{number}", number)
+    assert len(table.table().snapshots()) == 1
+    assert Path(table.table().metadata_location.removeprefix("file://")) in synced
+    store.add_columns(pa.schema([pa.field("more", pa.int64())]))
+    assert Path(table.table().metadata_location.removeprefix("file://")) in synced
