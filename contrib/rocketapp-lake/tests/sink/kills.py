@@ -3,7 +3,8 @@
     python kills.py --kills 30                      at random moments, each after two commits, into a Delta table
     python kills.py --kills 30 --format parquet     into Parquet files; `iceberg`, `s3-iceberg`, `sql` (PostgreSQL)
     python kills.py --kills 30 --written-by spark   by Spark: Delta with PySpark 4.1, Parquet with any
-    python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
+    python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns;
+                                                    to Parquet files, or with --format to `iceberg` or `sql`
     python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
     python kills.py --jvm-kills 3                   the JVM of Spark alone: the app goes on and starts another one
     python kills.py --points                        at each named point of a commit
@@ -44,6 +45,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.testing.broker import serving
 from rocketapp_lake import LakePlugin, sql
 from rocketapp_lake.delta import DeltaStore
+from rocketapp_lake.iceberg import catalog_of
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import ParquetLog
 from rocketapp_lake.sql import SqlStore
@@ -198,6 +200,8 @@ def appending(how: str, written_by: str, options: dict[str, Any]) -> Callable[[p
     table = options.pop("table")
     if how == "sql":
         return inserting(table, options["url"])
+    if how == "iceberg":
+        return committing(table)
     write = by_arrow() if written_by == "arrow" else by_spark(Spark("local[2]", {}))
     return lambda rows: write(rows, Path(table) / f"{time.time_ns()}")
 
@@ -213,6 +217,18 @@ def inserting(table: str, url: str) -> Callable[[pa.Table], None]:
             connection.execute(sa.insert(target), [{**row, **_places(row)} for row in rows.to_pylist()])
 
     return insert
+
+
+def committing(table: str) -> Callable[[pa.Table], None]:
+    """By pyiceberg alone, which makes each batch a snapshot."""
+    new_catalog, name = catalog_of(table)
+
+    def commit(rows: pa.Table) -> None:
+        catalog = new_catalog()
+        catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+        catalog.create_table_if_not_exists(name, rows.schema).append(rows)
+
+    return commit
 
 
 def _places(row: dict[str, Any]) -> dict[str, str]:

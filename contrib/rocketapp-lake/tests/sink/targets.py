@@ -148,7 +148,7 @@ class Iceberg:
     points = ("written", "committed")
     """Before the commit of its catalog, and behind it, before it is read back."""
 
-    def __init__(self, path: Path, bucket: str = "") -> None:
+    def __init__(self, path: Path, bucket: str = "", *, is_naive: bool = False) -> None:
         """`bucket`: the address of an S3 server that the files are on."""
         where = {"uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
         if bucket:
@@ -161,14 +161,18 @@ class Iceberg:
 
         from rocketapp_lake.iceberg import newest_of
 
-        self._newest_of = newest_of
+        self._newest_of, self._is_naive = newest_of, is_naive
         self._catalog = SqlCatalog("lake", **where)
 
     def options(self) -> dict[str, Any]:
         return {"table": "lake.shop.orders"}
 
     def commits(self) -> int:
-        newest = self._newest_of(self._table()).get(SINK) if self._catalog.table_exists("shop.orders") else None
+        if not self._catalog.table_exists("shop.orders"):
+            return 0
+        if self._is_naive:
+            return len(self._table().metadata.snapshots)
+        newest = self._newest_of(self._table()).get(SINK)
         return 0 if newest is None else newest.sequence
 
     def rows(self) -> list[dict[str, Any]]:
@@ -194,8 +198,8 @@ def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = Fa
     elif format == "s3-iceberg":
         with s3.serving() as bucket:
             yield Iceberg(directory, bucket)
-    elif format == "iceberg" and not is_naive:
-        yield Iceberg(directory)
+    elif format == "iceberg":
+        yield Iceberg(directory, is_naive=is_naive)
     elif format != "sql":
         yield Directory(directory / "table", is_naive)
     else:
