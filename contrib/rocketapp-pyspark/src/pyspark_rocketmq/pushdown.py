@@ -7,8 +7,8 @@ understood changes nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,9 +20,8 @@ from pyspark_rocketmq.planning import Range
 class Wanted:
     """What the filters leave. None: no bound."""
 
-    topics: frozenset[Any] | None = None
-    brokers: frozenset[Any] | None = None
-    queue_ids: frozenset[Any] | None = None
+    among: Mapping[str, frozenset[Any]] = field(default_factory=dict)
+    """By column of a queue its values that are left; a column that is not named has all."""
     first: int | None = None
     """The lowest offset."""
     last: int | None = None
@@ -32,11 +31,7 @@ class Wanted:
 
     def has(self, queue: Queue) -> bool:
         """Whether rows of this queue may be left."""
-        return (
-            (self.topics is None or queue.topic in self.topics)
-            and (self.brokers is None or queue.broker in self.brokers)
-            and (self.queue_ids is None or queue.queue_id in self.queue_ids)
-        )
+        return all(getattr(queue, column) in values for column, values in self.among.items())
 
     def within(self, whole: Range) -> Range:
         """The part of a range whose offsets are left; perhaps an empty one."""
@@ -57,14 +52,9 @@ def wanted_of(filters: Iterable[Any]) -> Wanted:
 
 
 def _narrowed(wanted: Wanted, column: str, kind: str, value: Any) -> Wanted:
-    if kind in ("EqualTo", "EqualNullSafe", "In"):
-        values = frozenset(value) if kind == "In" else frozenset((value,))
-        if column == "topic":
-            return replace(wanted, topics=_both(wanted.topics, values))
-        if column == "broker":
-            return replace(wanted, brokers=_both(wanted.brokers, values))
-        if column == "queue_id":
-            return replace(wanted, queue_ids=_both(wanted.queue_ids, values))
+    if kind in ("EqualTo", "EqualNullSafe", "In") and column in Queue._fields:
+        values = frozenset(value if kind == "In" else (value,))
+        return replace(wanted, among={**wanted.among, column: wanted.among.get(column, values) & values})
     low = kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo")
     high = kind in ("LessThan", "LessThanOrEqual", "EqualTo")
     if column == "queue_offset" and isinstance(value, int):
@@ -76,10 +66,6 @@ def _narrowed(wanted: Wanted, column: str, kind: str, value: Any) -> Wanted:
         since, until = math.floor(ms) if low else None, math.ceil(ms) if high else None
         return replace(wanted, since_ms=_most(wanted.since_ms, since), until_ms=_least(wanted.until_ms, until))
     return wanted
-
-
-def _both(before: frozenset[Any] | None, values: frozenset[Any]) -> frozenset[Any]:
-    return values if before is None else before & values
 
 
 def _most(*bounds: int | None) -> int | None:

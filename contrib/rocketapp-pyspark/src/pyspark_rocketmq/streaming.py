@@ -76,12 +76,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from pyspark.sql.streaming import datasource as spark
 
         limits = self._options.limits
-        if limits.max_offsets is not None:
-            return spark.ReadMaxRows(limits.max_offsets)
-        if limits.max_bytes is not None:
-            return spark.ReadMaxBytes(limits.max_bytes)
-        if limits.min_offsets is not None:
-            return spark.ReadMinRows(limits.min_offsets)
+        kinds = (
+            (spark.ReadMaxRows, limits.max_offsets),
+            (spark.ReadMaxBytes, limits.max_bytes),
+            (spark.ReadMinRows, limits.min_offsets),
+        )
+        for kind, limit in kinds:
+            if limit is not None:
+                return kind(limit)
         return spark.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name

@@ -26,9 +26,9 @@ AT_MS = 1_767_225_600_001
     ("filters", "expected"),
     [
         ([], Wanted()),
-        ([spark.EqualTo(("queue_id",), 1)], Wanted(queue_ids=frozenset({1}))),
-        ([spark.In(("topic",), ("a", "b")), spark.EqualTo(("topic",), "a")], Wanted(topics=frozenset({"a"}))),
-        ([spark.EqualNullSafe(("broker",), "b")], Wanted(brokers=frozenset({"b"}))),
+        ([spark.EqualTo(("queue_id",), 1)], Wanted(among={"queue_id": frozenset({1})})),
+        ([spark.In(("topic",), ("a", "b")), spark.EqualTo(("topic",), "a")], Wanted(among={"topic": frozenset({"a"})})),
+        ([spark.EqualNullSafe(("broker",), "b")], Wanted(among={"broker": frozenset({"b"})})),
         ([spark.GreaterThan(("queue_offset",), 5), spark.LessThan(("queue_offset",), 9)], Wanted(first=6, last=8)),
         (
             [spark.GreaterThanOrEqual(("queue_offset",), 5), spark.LessThanOrEqual(("queue_offset",), 9)],
@@ -64,4 +64,4 @@ def test_times_are_bounded_by_what_brokers_find(topics: Topics) -> None:
     assert batch_ranges(view, options, Wanted(until_ms=5)) == []
     whole = batch_ranges(view, options)
     assert batch_ranges(view, options, Wanted(since_ms=5, until_ms=late)) == whole
-    assert batch_ranges(view, options, Wanted(queue_ids=frozenset({1}), last=3)) == [whole[1]._replace(end=4)]
+    assert batch_ranges(view, options, Wanted(among={"queue_id": frozenset({1})}, last=3)) == [whole[1]._replace(end=4)]
