@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from rocketapp.app.declare.phases import Declared, TwoPhases, complete, declared_of, subscriptions_of
+from rocketapp.app.declare.phases import Declared, TwoPhases, complete, declared_of, handlers_of
 from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.messages import (
     Content,
@@ -63,7 +63,7 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
     """The document, as plain values. Raises SetupError and PluginError for declarations that contradict each other."""
     declared = declared_of(app)
     settings = complete(app, settings)
-    handlers = declared.registry.handlers(subscriptions_of(app, settings))
+    handlers = handlers_of(app, settings)
     receives = sorted(map(receiving, handlers), key=_order_of_receiving)
     sends = sorted(sendings(declared, handlers), key=_order_of_sending)
     replies = [one.reply for one in receives if one.reply is not None]

@@ -97,10 +97,10 @@ def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
 
     Raises CommandError for those that contradict each other, and for an annotation that names nothing.
     """
-    from rocketapp.app.declare import phases
+    from rocketapp.app.declare.phases import handlers_of
     from rocketapp.errors import RocketAppError
 
     try:
-        return phases.subscriptions_of(app, settings)
+        return [one.subscription for one in handlers_of(app, settings)]
     except RocketAppError as error:
         raise CommandError(str(error)) from error

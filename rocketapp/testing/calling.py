@@ -16,7 +16,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import declared_of, is_running, policed_subscriptions
+from rocketapp.app.declare.phases import declared_of, handlers_of, is_running
 from rocketapp.app.publishing import PLAIN
 from rocketapp.app.run.inside import Unconnected
 from rocketapp.app.run.surface import AppSurface
@@ -27,7 +27,6 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import CONTENT_TYPE
 from rocketapp.testing.driver import Driver
@@ -123,16 +122,14 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     app = options.get("app")
     if app is None:
         app = _app_of(handler, batch=len(item) if is_batch else None)
-    async with prepared(app, options.get("settings") or {}) as subscriptions:
-        declaration, publishing = (
-            _declared_handler(app, handler, options.get("topic"), subscriptions),
-            options.get("published"),
-        )
+    async with prepared(app, options.get("settings") or {}) as handlers:
+        declaration = _declared_handler(app, handler, options.get("topic"), handlers)
         subscription = declaration.subscription
         if is_batch != (subscription.batch is not None):
             raise LookupError(f"{subscription.handler_name} takes {'one message' if is_batch else 'a list: a batch'}")
-        publisher = collecting(app, [] if publishing is None else publishing).publishing
-        found = handler_of(declaration, declared_of(app).plugins, publisher)
+        published = options.get("published")
+        publishing = collecting(app, [] if published is None else published).publishing
+        found = handler_of(declaration, declared_of(app).plugins, publishing)
         messages = [_message(one, subscription, app) for one in (item if is_batch else [item])]
         outcomes = await called(found, messages)
     return outcomes if is_batch else outcomes[0]
@@ -179,13 +176,9 @@ def _app_of(handler: Callable[..., Any], *, batch: int | None) -> RocketApp:
 
 
 def _declared_handler(
-    app: RocketApp, function: Callable[..., Any], topic: str | None, subscriptions: Sequence[Subscription]
+    app: RocketApp, function: Callable[..., Any], topic: str | None, handlers: Sequence[Declaration]
 ) -> Declaration:
-    found = [
-        one
-        for one in declared_of(app).registry.handlers(subscriptions)
-        if one.function is function and topic in (None, one.subscription.topic)
-    ]
+    found = [one for one in handlers if one.function is function and topic in (None, one.subscription.topic)]
     if len(found) != 1:
         known = ", ".join(one.subscription.topic for one in found)
         problem = f"subscribes {known}: choose one with topic=" if found else f"is not a handler of {app!r}"
@@ -208,26 +201,26 @@ class _Started:
 
 
 @asynccontextmanager
-async def prepared(app: RocketApp, given: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[list[Subscription]]:
-    """Within: the plugins of the app know its settings and are started. Gives its complete subscriptions.
+async def prepared(app: RocketApp, given: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[list[Declaration]]:
+    """Within: the plugins of the app know its settings and are started. Gives its handlers.
 
     Plugins of an app that runs, under TestApp for example, are started already. Raises what plugins raise.
     """
     settings, declared = settings_of(app, given, None), declared_of(app)
     if given and declared.settings_in_use not in (None, settings):
         raise RuntimeError(f"call(settings={given!r}): {app.name} runs with other settings")
-    subscriptions = policed_subscriptions(app, settings, declared.plugins)
+    handlers = handlers_of(app, settings)
     if is_running(app):
-        yield subscriptions
+        yield handlers
         return
     started = declared.kept(_Started)
     started.calls += 1
     try:
         if started.code is None:
-            started.code = _plugins_of(app, settings, subscriptions)
+            started.code = _plugins_of(app, settings, handlers)
             declared.settings_in_use = settings
             await started.code.start_plugins()
-        yield subscriptions
+        yield handlers
     finally:
         started.calls -= 1
         if not started.calls and started.code is not None:
@@ -236,21 +229,13 @@ async def prepared(app: RocketApp, given: Mapping[str, Mapping[str, Any]]) -> As
             declared.settings_in_use = None
 
 
-def _plugins_of(app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]) -> UserCode:
+def _plugins_of(app: RocketApp, settings: Settings, handlers: Sequence[Declaration]) -> UserCode:
     """Observers are asked here, so that plugins see the settings before they wrap a handler."""
-    snapshot = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
     plugins = declared_of(app).plugins
     loop = asyncio.get_running_loop()
     clock, _ = parts_of(declared_of(app).container, VirtualClock(loop, EPOCH - loop.time()))
-    surface = AppSurface(
-        app,
-        settings,
-        subscriptions,
-        publishing=collecting(app, []).publishing,
-        plugins=plugins,
-        snapshot=lambda: snapshot,
-        clock=clock,
-    )
+    publishing = collecting(app, []).publishing
+    surface = AppSurface(app, settings, handlers, publishing=publishing, plugins=plugins, clock=clock)
     return UserCode(app, declared_of(app).lifecycle_hooks, plugins, surface, patience=settings.app.drain_timeout)
 
 

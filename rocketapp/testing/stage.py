@@ -109,7 +109,8 @@ class Stage:
         return frozenset(one.topic for one in self._subscriptions())
 
     def _subscriptions(self) -> list[Subscription]:
-        return declared_of(self.app).registry.subscriptions(self.group, self.settings.consumer)
+        declared = declared_of(self.app).registry.declared(self.group, self.settings.consumer)
+        return [one.subscription for one in declared]
 
     def address(self, cluster: str) -> str:
         """Where the broker of a cluster listens. Raises LookupError for one that the app does not have."""
@@ -229,7 +230,8 @@ def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
 
 def _is_idempotent(app: RocketApp) -> bool:
     """Whether a handler asks for it."""
-    return any(one.idempotent for one in declared_of(app).registry.subscriptions(app.name, ConsumerConfig()))
+    declared = declared_of(app).registry.declared(app.name, ConsumerConfig())
+    return any(one.subscription.idempotent for one in declared)
 
 
 def _in_memory(settings: Settings) -> Settings:

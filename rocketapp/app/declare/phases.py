@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from rocketapp.app.call.provided import Providers, instance_of
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.changes import LimitChange, PauseChange
+from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.registry import Registry, with_policies
 from rocketapp.app.payloads import Payloads, PluginCodec
 from rocketapp.app.places import place_of_call
@@ -413,35 +414,27 @@ def read_settings(
     """
     declared = declared_of(app)
     load = partial(load_settings, file, overrides, environ, declared.settings, code_place=declared.place)
-    prepare(app, load(only_known=True).app)
+    declared.choose_plugins(load(only_known=True).app)
     return load(tables=declared.tables, passed_over=declared.disabled_plugins)
 
 
-def prepare(app: TwoPhases, config: AppConfig) -> None:
-    """Choose the plugins of an app, and register them. Raises PluginError."""
-    declared = declared_of(app)
-    declared.choose_plugins(config)
-    _ = declared.plugins
-
-
 def complete(app: TwoPhases, settings: Settings) -> Settings:
-    """The same, with the defaults of every table that was not read: for settings that were made in code."""
-    missing = {name: kind() for name, kind in declared_of(app).tables.items() if name not in settings.plugins}
+    """The same, with the defaults of every table that was not read: for settings that were made in code.
+
+    Registers the plugins that the settings choose. Raises PluginError.
+    """
+    declared = declared_of(app)
+    declared.choose_plugins(settings.app)
+    missing = {name: kind() for name, kind in declared.tables.items() if name not in settings.plugins}
     return replace(settings, plugins={**settings.plugins, **missing}) if missing else settings
 
 
-def subscriptions_of(app: TwoPhases, settings: Settings) -> list[Subscription]:
-    """Every subscription, complete and with its policy, of a handler whose arguments are all known.
+def handlers_of(app: TwoPhases, settings: Settings, plugins: Plugins | None = None) -> list[Declaration]:
+    """Every handler as the code, the settings and the plugins say it: all arguments known, complete, with its policy.
 
-    Raises SetupError for those that contradict each other and for an annotation that names nothing, PluginError for
-    what a plugin answers.
+    plugins: None is those of the app. Raises SetupError for handlers that contradict each other and for an annotation
+    that names nothing, PluginError for what a plugin answers.
     """
-    settings = complete(app, settings)
-    declared_of(app).registry.check_arguments()
-    return policed_subscriptions(app, settings, declared_of(app).plugins)
-
-
-def policed_subscriptions(app: TwoPhases, settings: Settings, plugins: Plugins) -> list[Subscription]:
-    """Every subscription with its policy, as the code, the settings and these plugins say it. Raises as they do."""
-    found = declared_of(app).registry.subscriptions(settings.app.group or app.name, settings.consumer)
-    return with_policies(found, plugins, settings.options)
+    settings, declared = complete(app, settings), declared_of(app)
+    found = declared.registry.handlers(settings.app.group or app.name, settings.consumer)
+    return with_policies(found, plugins or declared.plugins, settings.options)

@@ -78,25 +78,17 @@ class Registry:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def subscriptions(self, group: str, consumer: ConsumerConfig) -> list[Subscription]:
-        """Every enabled subscription, complete. `group` is for those that name none."""
+    def declared(self, group: str, consumer: ConsumerConfig) -> list[Declaration]:
+        """Every enabled handler with its complete subscription. `group` is for those that name none."""
         taken = _Taken()
-        complete = [one.complete(group, consumer).subscription for one in self._entries]
-        for subscription in complete:
-            taken.add(subscription)
+        complete = [one.complete(group, consumer) for one in self._entries]
+        for one in complete:
+            taken.add(one.subscription)
         return complete
 
-    def check_arguments(self) -> None:
-        """Raises SetupError for an argument that is still unknown when everything is imported."""
-        for one in self._entries:
-            one.resolved(self._providers, self._payloads)
-
-    def handlers(self, subscriptions: Sequence[Subscription]) -> list[Declaration]:
-        """The handlers with these `subscriptions()`, and with every argument known. Raises SetupError."""
-        return [
-            replace(one.resolved(self._providers, self._payloads), subscription=subscription)
-            for subscription, one in zip(subscriptions, self._entries, strict=True)
-        ]
+    def handlers(self, group: str, consumer: ConsumerConfig) -> list[Declaration]:
+        """The same with every argument known. Raises SetupError for one that is not when everything is imported."""
+        return [one.resolved(self._providers, self._payloads) for one in self.declared(group, consumer)]
 
 
 class _Taken:
@@ -176,14 +168,14 @@ Options = Callable[[type[Any]], Any]
 """The class of a table of settings -> the table."""
 
 
-def with_policies(subscriptions: Iterable[Subscription], plugins: Plugins, options: Options) -> list[Subscription]:
-    """The subscriptions with their policies, and where these come from.
+def with_policies(handlers: Iterable[Declaration], plugins: Plugins, options: Options) -> list[Declaration]:
+    """The handlers with their policies, and where these come from.
 
     Raises PluginError for an answer that a subscription cannot have.
     """
     hooks = plugins.hooks("failure_policy")
-    found = [_completed(one, hooks, options) for one in subscriptions]
-    _check_agreement(found)
+    found = [replace(one, subscription=_completed(one.subscription, hooks, options)) for one in handlers]
+    _check_agreement(one.subscription for one in found)
     return found
 
 

@@ -23,8 +23,7 @@ from rocketapp.app.declare.phases import (
     complete,
     declared_of,
     end,
-    policed_subscriptions,
-    prepare,
+    handlers_of,
     read_settings,
 )
 from rocketapp.app.declare.registry import ConsumedGroup
@@ -41,7 +40,6 @@ from rocketapp.embedded.running import find_serving
 from rocketapp.errors import ConfigError, ConnectError, SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
 from rocketapp.producer.producer import Producer
 from rocketapp.tasks import scope
@@ -57,9 +55,8 @@ log: logging.Logger = logging.getLogger("rocketapp.app")
 async def start(app: TwoPhases) -> Lifecycle:
     """Returns when messages flow. Raises what Lifecycle.start raises; then nothing is left running."""
     declared, settings = declared_of(app), read_settings(app, os.environ)
-    declared.registry.check_arguments()
-    subscriptions = declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
-    if not settings.client.name_server and declared.uses_unnamed_cluster(one.cluster for one in subscriptions):
+    clusters = [one.subscription.cluster for one in handlers_of(app, settings)]
+    if not settings.client.name_server and declared.uses_unnamed_cluster(clusters):
         settings = with_name_server(settings, await _embedded_broker(settings))
     world = World(dial=dial_tcp, clock=SystemClock(), random=Random(), worker=1)
     lifecycle = Lifecycle(app, settings, world)
@@ -121,7 +118,6 @@ async def handlers_alone(
 
     `published` receives what they publish. Raises SetupError, PluginError and ConfigError, and what startup raises.
     """
-    prepare(app, settings.app)
     settings = complete(app, settings)
 
     def keep(message: Outgoing, _cluster: str) -> int:
@@ -129,15 +125,8 @@ async def handlers_alone(
         return len(published)
 
     declared, running = declared_of(app), Unconnected(app, keep)
-    snapshot = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
-    wiring = Wiring(
-        app,
-        settings,
-        World(dial=_refuse, clock=SystemClock(), random=Random()),
-        declared.plugins,
-        publishing=running.publishing,
-        snapshot=lambda: snapshot,
-    )
+    world = World(dial=_refuse, clock=SystemClock(), random=Random())
+    wiring = Wiring(app, settings, world, declared.plugins, publishing=running.publishing)
     code = UserCode(
         app, declared.lifecycle_hooks, declared.plugins, wiring.surface, patience=settings.app.drain_timeout
     )
@@ -159,26 +148,15 @@ def layers_of(app: TwoPhases, settings: Settings) -> list[tuple[Subscription, li
 
     Raises SetupError and PluginError.
     """
-    prepare(app, settings.app)
     settings, declared = complete(app, settings), declared_of(app)
-    subscriptions = policed_subscriptions(app, settings, declared.plugins)
-    snapshot = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
+    handlers = handlers_of(app, settings)
 
     def not_running() -> Unconnected:
         raise SetupError(declared.place, f"app {app.name!r} is not running")
 
     publishing = Publishing(not_running, payloads=declared.payloads)
     # Plugins learn the settings by it, before they are asked for wrappers.
-    AppSurface(
-        app,
-        settings,
-        subscriptions,
-        publishing=publishing,
-        plugins=declared.plugins,
-        snapshot=lambda: snapshot,
-        clock=SystemClock(),
-    )
-    handlers = declared.registry.handlers(subscriptions)
+    AppSurface(app, settings, handlers, publishing=publishing, plugins=declared.plugins, clock=SystemClock())
     return [(one.subscription, one.layers(publishing, declared.plugins)) for one in handlers]
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, PauseChange, of_groups
-from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end, prepare
+from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end
 from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
 from rocketapp.app.publishing import Publishing, Sender, running_loop
 from rocketapp.app.run.extensions import WrappedSender, fold_publish, own_limits, tell_allocation
@@ -93,7 +93,6 @@ class Lifecycle:
         if sys.platform == "win32":
             raise SetupError("", "apps and commands run on Linux and macOS: on Windows use WSL 2 or a container")
         self.loop = asyncio.get_running_loop()
-        prepare(self._app, self._settings.app)
         self._settings = complete(self._app, self._settings)
         self._early_changes = list(declared_of(self._app).pauses)
         end_in_children(self)

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
+from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.places import is_async
 from rocketapp.app.publishing import Publishing
@@ -117,20 +118,24 @@ class AppSurface:
         self,
         app: TwoPhases,
         settings: Settings,
-        subscriptions: Sequence[Subscription],
+        handlers: Sequence[Declaration],
         *,
         publishing: Publishing,
         plugins: Plugins,
-        snapshot: Callable[[], AppSnapshot],
         clock: Clock,
+        snapshot: Callable[[], AppSnapshot] | None = None,
     ) -> None:
-        """Sets the plugins up and asks for their observers. Raises what they raise, and PluginError."""
+        """Sets the plugins up and asks for their observers. `snapshot`: None where nothing is connected.
+
+        Raises what the plugins raise, and PluginError.
+        """
         self._app, self._settings, self._publishing, self._clock = app, settings, publishing, clock
         self._plugins = plugins
         self.periodic: Periodic = Periodic()
         """The timers of `every`; its owner starts and stops them."""
-        self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
-        self.snapshot = snapshot
+        self.subscriptions: Sequence[Subscription] = tuple(one.subscription for one in handlers)
+        nothing = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
+        self.snapshot: Callable[[], AppSnapshot] = snapshot or (lambda: nothing)
         self._stores: list[HookResult] | None = None
         self._failures = PluginFailures()
         self._observers: list[tuple[str, Observe]] = []

@@ -17,7 +17,7 @@ from rocketapp.app.call.chain import fold
 from rocketapp.app.call.provided import refuse_circle
 from rocketapp.app.call.signature import Kind
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import TwoPhases, declared_of, policed_subscriptions
+from rocketapp.app.declare.phases import TwoPhases, declared_of, handlers_of
 from rocketapp.app.declare.registry import ConsumedGroup, union_of
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.extensions import allocation_of, check_clusters, offset_store_of, sink_of
@@ -90,17 +90,20 @@ class Wiring:
         plugins: Plugins,
         *,
         publishing: Publishing,
-        snapshot: Callable[[], AppSnapshot],
+        snapshot: Callable[[], AppSnapshot] | None = None,
     ) -> None:
-        """`publishing`: for handlers that publish. Raises SetupError, PluginError or ConfigError."""
-        declared, subscriptions = declared_of(app), policed_subscriptions(app, settings, plugins)
-        self._settings, self._world, self._user = settings, world, declared.container
+        """`publishing`: for handlers that publish. `snapshot`: None where nothing is connected.
+
+        Raises SetupError, PluginError or ConfigError.
+        """
+        handlers = handlers_of(app, settings, plugins)
+        self._settings, self._world, self._user = settings, world, declared_of(app).container
         self.clock: Clock
         self.clock, store = parts_of(self._user, world.clock)
         surface = AppSurface(
             app,
             settings,
-            subscriptions,
+            handlers,
             publishing=publishing,
             plugins=plugins,
             snapshot=snapshot,
@@ -113,7 +116,7 @@ class Wiring:
         self._observe: Observe = surface.observe
         self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
         self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
-        handlers, version = declared.registry.handlers(subscriptions), int(self.clock.now() * 1000)
+        version = int(self.clock.now() * 1000)
         self.groups: tuple[ConsumedGroup, ...] = plans_of(handlers, plugins, publishing, version=version)
         check_clusters(self.offset_store, (plan.cluster for plan in self.shared))
 

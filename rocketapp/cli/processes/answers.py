@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import describe, user_place
-from rocketapp.cli.settings import subscriptions_of
 from rocketapp.errors import SetupError
 
 if TYPE_CHECKING:
@@ -79,12 +78,15 @@ def _try(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
 
 
 async def _called(app: RocketApp, settings: Settings, fields: Mapping[str, Any], published: list[Published]) -> Any:
-    from rocketapp.app.declare.phases import declared_of
+    from rocketapp.app.declare.phases import handlers_of
     from rocketapp.testing import call, make_message
 
     name, topic = fields["handler"], fields["topic"]
-    handlers = declared_of(app).registry.handlers(subscriptions_of(app, settings))
-    known = [one for one in handlers if (one.subscription.handler_name, one.subscription.topic) == (name, topic)]
+    known = [
+        one
+        for one in handlers_of(app, settings)
+        if (one.subscription.handler_name, one.subscription.topic) == (name, topic)
+    ]
     if not known:
         raise SetupError("", f"no handler {name} takes topic {topic}")
     subscription = known[0].subscription

@@ -93,4 +93,4 @@ def call_of(app: RocketApp, publishing: Publishing = NOWHERE, plugins: Plugins |
 
 def _all_bound(app: RocketApp, consumer: ConsumerConfig | None = None, group: str = "") -> list[Declaration]:
     registry = declared_of(app).registry
-    return registry.handlers(registry.subscriptions(group or app.name, consumer or ConsumerConfig()))
+    return registry.handlers(group or app.name, consumer or ConsumerConfig())

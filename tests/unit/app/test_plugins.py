@@ -127,7 +127,7 @@ def test_a_plugin_declares_on_the_app_once(folder: Path) -> None:
     for _ in range(2):
         settings = read_settings(app, {})
     registry = declared_of(app).registry
-    assert [one.topic for one in registry.subscriptions("shop", settings.consumer)] == ["audit"]
+    assert [one.subscription.topic for one in registry.declared("shop", settings.consumer)] == ["audit"]
     assert len(declared_of(app).lifecycle_hooks) == 1
 
 
@@ -155,7 +155,7 @@ def test_a_plugin_gives_the_app_a_method() -> None:
     def settle(message: Message) -> None: ...
 
     settings = read_settings(app, {})
-    found = declared_of(app).registry.subscriptions("shop", settings.consumer)
+    found = [one.subscription for one in declared_of(app).registry.declared("shop", settings.consumer)]
     assert [(one.topic, one.group) for one in found] == [("audit", "shop"), ("orders", "audit")]
     assert found[1].handler_name.endswith("settle")
 
