@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -15,11 +13,6 @@ from rocketapp.cli.failure import CommandError
 from rocketapp.errors import RocketAppError
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST_FILES = 200
-"""Source files that are looked through for apps while a user types."""
-_APP = re.compile(r"^(\w+)\s*(?::[^=\n]+)?=\s*RocketApp\(", re.MULTILINE)
-
-
 _OVERRIDES = {
     "name_server": ("client", "name_server"),
     "embedded": ("broker", "dir"),
@@ -38,28 +31,6 @@ def overrides_of(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if given.get(name) is not None:
             found.setdefault(table, {})[key] = given[name]
     return found
-
-
-def apps(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`module` or `module:attribute` of what looks like an app. Nothing is imported for it."""
-    here = Path()
-    files = [*here.glob("*.py"), *here.glob("[!.]*/*.py")][:MOST_FILES]
-    return beginning(incomplete, (name for file in files for name in _apps_in(file)))
-
-
-def _apps_in(file: Path) -> list[str]:
-    try:
-        text = file.read_text("utf-8", "replace")
-    except OSError:
-        return []
-    parts = file.with_suffix("").parts
-    module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return [module if name == "app" else f"{module}:{name}" for name in _APP.findall(text)]
-
-
-def beginning(incomplete: str, names: Iterable[str]) -> list[str]:
-    """Those that complete what was typed."""
-    return sorted({name for name in names if name.startswith(incomplete)})
 
 
 def traceback_option(command: F) -> F:
@@ -106,7 +77,7 @@ def app_command(command: F) -> F:
         code: int = command(app=loaded, settings=read, **options)
         return code
 
-    return click.argument("app", shell_complete=apps)(settings_option(cast(F, load_and_call)))
+    return click.argument("app")(settings_option(cast(F, load_and_call)))
 
 
 def app_named() -> str:

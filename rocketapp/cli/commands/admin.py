@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.cluster import ask_cluster, cluster_options, json_time, local_time
-from rocketapp.cli.commands.completion import groups, topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import GROUP, TOPIC
 from rocketapp.cli.output import (
@@ -114,7 +113,7 @@ def list_topics_command(*, every: bool, as_json: bool) -> int:
 @topic_commands.command(
     "show", short_help="Show what one topic holds, and its groups.", epilog="Example: rocketapp topic show orders"
 )
-@click.argument("topic", type=TOPIC, shell_complete=topics)
+@click.argument("topic", type=TOPIC)
 @cluster_options
 def show_topic_command(*, topic: str, as_json: bool) -> int:
     """Show the queues of TOPIC with what they hold, and the groups that consume it."""
@@ -223,7 +222,7 @@ def create_group_command(*, group: str, as_json: bool) -> int:
 @group_commands.command(
     "show", short_help="Show the members and the lag of one group.", epilog="Example: rocketapp group show billing"
 )
-@click.argument("group", type=GROUP, shell_complete=groups)
+@click.argument("group", type=GROUP)
 @cluster_options
 def show_group_command(*, group: str, as_json: bool) -> int:
     """Show the members of GROUP, what it subscribes, and its lag in each queue."""
@@ -307,11 +306,10 @@ def offset_commands() -> None:
     short_help="Show what a group has committed.",
     epilog="Example: rocketapp offset show billing --topic orders",
 )
-@click.argument("group", type=GROUP, shell_complete=groups)
+@click.argument("group", type=GROUP)
 @click.option(
     "--topic",
     type=TOPIC,
-    shell_complete=topics,
     help="Only this one. Default: every topic in which the group has offsets.",
 )
 @cluster_options
@@ -334,8 +332,8 @@ def show_offsets_command(*, group: str, topic: str | None, as_json: bool) -> int
     short_help="Move a group to other offsets.",
     epilog="Example: rocketapp offset reset billing orders --to first --dry-run",
 )
-@click.argument("group", type=GROUP, shell_complete=groups)
-@click.argument("topic", type=TOPIC, shell_complete=topics)
+@click.argument("group", type=GROUP)
+@click.argument("topic", type=TOPIC)
 @click.option(
     "--to", "target", required=True, metavar="WHERE", help="first, last, an offset, or a time: 2026-01-31T08:00+01:00."
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.failure import DONE, USAGE, one_line, shown_path
-from rocketapp.cli.options import app_command, apps, json_option, settings_option, traceback_option
+from rocketapp.cli.options import app_command, json_option, settings_option, traceback_option
 from rocketapp.cli.output import show
 from rocketapp.model.subscription_words import (
     describe_breaker,
@@ -203,7 +203,7 @@ def _value(field: dataclasses.Field[object], value: object) -> str:
     short_help="Show the plugins, and what stands around each handler.",
     epilog="Example: rocketapp plugins app:app",
 )
-@click.argument("app", required=False, shell_complete=apps)
+@click.argument("app", required=False)
 @settings_option
 @json_option
 @traceback_option

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, run_on, settings_here
-from rocketapp.cli.commands.completion import groups
 from rocketapp.cli.commands.messages import json_of, lines_of
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import (
@@ -55,7 +54,7 @@ def command() -> None:
     short_help="Show dead letters, or how many there are.",
     epilog="Example: rocketapp dlq list billing --limit 10",
 )
-@click.argument("group", type=GROUP, required=False, shell_complete=groups)
+@click.argument("group", type=GROUP, required=False)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most dead letters to show.")
 @cluster_options
 def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
@@ -89,7 +88,7 @@ def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
     short_help="Show one dead letter with all properties.",
     epilog="Example: rocketapp dlq show billing broker-a:0:17",
 )
-@click.argument("group", type=GROUP, shell_complete=groups)
+@click.argument("group", type=GROUP)
 @click.argument("which")
 @cluster_options
 def show_command(*, group: str, which: str, as_json: bool) -> int:
@@ -109,7 +108,7 @@ def _shown(letter: StoredDeadLetter) -> dict[str, Any]:
     short_help="Send the dead letters of a group out again.",
     epilog="Example: rocketapp dlq replay billing --rate 200",
 )
-@click.argument("group", type=GROUP, shell_complete=groups)
+@click.argument("group", type=GROUP)
 @click.option("--rate", type=Seconds(), default=100.0, show_default=True, help="Messages a second; 0 for no limit.")
 @click.option(
     "--to",
@@ -251,7 +250,6 @@ def _progress(count: int) -> Iterator[Callable[[int], None]]:
 @click.option(
     "--group",
     type=GROUP,
-    shell_complete=groups,
     help="Whose dead letter it is. Default: the app's group, if it has one only.",
 )
 @name_server_option

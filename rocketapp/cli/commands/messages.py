@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.cluster import ask_cluster, cluster_options, connected, here_options, settings_here
-from rocketapp.cli.commands.completion import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
 from rocketapp.cli.options import TOPIC, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, printable, show
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     short_help="Show the messages of a topic as they come.",
     epilog="Example: rocketapp tail orders --from first --count 10",
 )
-@click.argument("topic", type=TOPIC, shell_complete=topics)
+@click.argument("topic", type=TOPIC)
 @click.option("--tag", default="*", help="Only these: 'paid || refunded'.")
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
@@ -96,7 +95,6 @@ async def _follow(
 @click.option(
     "--topic",
     type=TOPIC,
-    shell_complete=topics,
     help="Look only here. Default: in every topic, retries and dead letters among them.",
 )
 @cluster_options

@@ -16,7 +16,7 @@ import click
 
 from rocketapp.cli.failure import DONE, USAGE, CommandError
 from rocketapp.cli.loop import LOOPS
-from rocketapp.cli.options import Seconds, apps, levels, overrides_of, refuse_empty
+from rocketapp.cli.options import Seconds, levels, overrides_of, refuse_empty
 from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import Report, summary_line
 from rocketapp.config.app import MOST_WORKERS
@@ -36,7 +36,7 @@ SECONDS = Seconds()
     short_help="Consume messages with APP until a signal.",
     epilog="Example: rocketapp run app:app --workers 4 --http 127.0.0.1:8080",
 )
-@click.argument("app", shell_complete=apps)
+@click.argument("app")
 @click.option("--name-server", metavar="H:P[;H:P]", help="The cluster. Default: the settings', or an embedded broker.")
 @click.option("--embedded", metavar="DIR", help="Use an embedded broker in DIR, also when the settings name a cluster.")
 @click.option("--no-embedded", is_flag=True, help="Fail when nothing names a cluster; in production.")

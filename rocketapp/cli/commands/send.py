@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from rocketapp.cli.cluster import connected, here_options, producer_of, settings_here
-from rocketapp.cli.commands.completion import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
 from rocketapp.cli.options import TOPIC, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii
@@ -42,7 +41,7 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
     short_help="Send messages to a topic.",
     epilog="Example: rocketapp send orders hello --tag paid --key order-17",
 )
-@click.argument("topic", type=TOPIC, shell_complete=topics)
+@click.argument("topic", type=TOPIC)
 @click.argument("body", required=False)
 @click.option("--tag", help="What subscriptions select by.")
 @click.option("--key", "keys", multiple=True, help="An index key, by which operators find it; may be repeated.")

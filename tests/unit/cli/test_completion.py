@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from rocketapp.cli.main import run_command
-from tests.unit.cli.conftest import Send, Start
+from tests.unit.cli.conftest import Start
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -37,30 +36,6 @@ def test_commands_options_and_choices_are_completed(start: Start, words: str, cu
     command = start(environment=asked)
     command.ends(0)
     assert command.out.splitlines() == [f"plain,{word}" for word in found]
-
-
-def test_apps_topics_and_groups_are_completed(start: Start, send: Send, folder: Path, memory_broker: str) -> None:
-    (folder / "billing.py").write_text("app = RocketApp('billing')\nother: RocketApp = RocketApp('x')\n")
-    (folder / "shop").mkdir()
-    (folder / "shop/__init__.py").write_text("app = RocketApp('shop')\n")
-    for topic in ("orders", "order-events", "stock", "DefaultCluster"):
-        send(topic, "x", at=memory_broker)
-
-    def completed(words: str) -> list[str]:
-        asked = {
-            "_ROCKETAPP_COMPLETE": "zsh_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split()) - 1),
-        }
-        command = start(environment=asked)
-        command.ends(0)
-        return command.out.splitlines()[1::3]
-
-    assert completed("rocketapp run b") == ["billing", "billing:other"]
-    assert completed("rocketapp doctor s") == ["shop"]
-    assert completed(f"rocketapp topic show --name-server {memory_broker} ord") == ["order-events", "orders"]
-    assert completed(f"rocketapp topic show --name-server {memory_broker} Def") == []  # RocketMQ's own
-    assert completed("rocketapp topic show ord") == []  # nothing names a cluster
 
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
