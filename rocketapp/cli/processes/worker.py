@@ -202,8 +202,9 @@ def pause_again(app: RocketApp, settings: Settings, paused: Sequence[Sequence[st
 def start_failure(error: Exception) -> CommandError:
     """What a start that raised means for the exit code: their declarations and settings, or their code as it ran.
 
-    A function that runs at the start may succeed the next time. A hook that only says what a plugin adds will not, nor
-    will a function in which a declaration or a setting is found to be wrong.
+    A function that runs at the start may succeed the next time, and a cluster that was not reached may be there. A hook
+    that only says what a plugin adds will not succeed, nor will a function in which a declaration or a setting is found
+    to be wrong.
     """
     if isinstance(error, CommandError):
         return error
@@ -212,7 +213,9 @@ def start_failure(error: Exception) -> CommandError:
         return CommandError(str(error), USAGE)
     if isinstance(error, PluginError):
         return CommandError(str(error), FAILED if error.hook == "app_startup" else USAGE)
-    if isinstance(error, (SetupError, TransportError)):
+    if isinstance(error, TransportError):
+        return CommandError(str(error), FAILED)
+    if isinstance(error, SetupError):
         ran = cause is not None and user_place(cause) is not None
         return CommandError(str(error), FAILED if ran else USAGE)
     return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)

@@ -225,11 +225,11 @@ def test_a_cluster_that_is_not_there_is_told_after_a_bounded_wait(
     (folder / "app.py").write_text(FILES["app.py"])
     arguments = ("--name-server", dead_address, "--connect-timeout", "0.5", "--workers", workers)
     command = start("run", "app:app", *arguments)
-    command.ends(2)
+    command.ends(1)  # a unit starts it again: the cluster may come later
     assert command.err.count("\n") == 1, command.err
     assert dead_address in command.err
     assert "connect_timeout" in command.err
-    assert command.out == "", "a run that is refused counts nothing"
+    assert command.out.startswith("handled=0 ")
 
 
 @pytest.mark.parametrize("refused", ["--no-embedded", "ca_file", "secret_key"])
@@ -248,7 +248,7 @@ def test_a_run_that_is_refused_has_no_last_line(start: Start, folder: Path, refu
 def test_a_server_that_says_nothing_is_no_cluster(start: Start, folder: Path, silent_address: str) -> None:
     (folder / "app.py").write_text(FILES["app.py"])
     command = start("run", "app:app", "--name-server", silent_address, "--connect-timeout", "0.5")
-    command.ends(2)
+    command.ends(1)
     problem = "not reached within 0.5 s (app.connect_timeout): no answer: start the name server"
     assert f"{silent_address}: {problem}" in command.err.splitlines()[-1]
 
@@ -257,8 +257,8 @@ def test_a_peer_that_speaks_http_is_told_so(start: Start, folder: Path, web_addr
     (folder / "app.py").write_text(FILES["app.py"])
     run = start("run", "app:app", "--name-server", web_address, "--connect-timeout", "0.5")
     send = start("send", "orders", "x", "--name-server", web_address)
-    for command in (run, send):
-        command.ends(2)
+    for command, code in ((run, 1), (send, 2)):
+        command.ends(code)
         assert "the peer speaks HTTP, which is not RocketMQ's protocol" in command.err.splitlines()[-1]
 
 
