@@ -27,7 +27,7 @@ from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import ALL_TAGS, SubscriptionData
 from rocketapp.state import replicas
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
-from rocketapp.state.start_position import Correction, begin_anew
+from rocketapp.state.start_position import CLOCK_SKEW, Correction, begin_anew
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
@@ -62,16 +62,18 @@ _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PA
 
 
 class AnotherQueueError(RocketAppError):
-    """A broker has another queue of this name than the one that was pulled: its bounds."""
+    """A broker has other records than those that were pulled: its bounds, and the offset from which they may differ."""
 
-    def __init__(self, min_offset: int, max_offset: int) -> None:
-        super().__init__(min_offset, max_offset)
+    def __init__(self, min_offset: int, max_offset: int, since: int | None = None) -> None:
+        """`since` None: it is another queue, of the same name."""
+        super().__init__(min_offset, max_offset, since)
         self.min_offset: int = min_offset
         self.max_offset: int = max_offset
+        self.since: int | None = since
 
     def correction(self, offset: int) -> Correction:
         """Where the group goes on, which was at this offset of the queue that it had pulled."""
-        return begin_anew(offset, min_offset=self.min_offset, max_offset=self.max_offset)
+        return begin_anew(offset, min_offset=self.min_offset, max_offset=self.max_offset, since=self.since)
 
 
 class GroupOffsets(Protocol):
@@ -118,10 +120,6 @@ class GroupOffsets(Protocol):
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
         """The group's offset, and whether that answer is certain."""
         ...
-
-    async def known_again(self, queue: MessageQueue) -> None:
-        """Before a session commits: raises AnotherQueueError when its offset would be one of another queue."""
-        return
 
     async def commit(
         self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
@@ -219,6 +217,8 @@ class Brokers(GroupOffsets):
         """Queues of which nothing behind this offset is wanted: who asks whether all is done need not wait for it."""
         self._landmarks: dict[MessageQueue, Landmark] = {}
         """By queue the first record that this process has pulled: what a broker loses first is what came last."""
+        self._newest: dict[MessageQueue, Landmark] = {}
+        """By queue the last record that its present session has pulled."""
         self._recognised: dict[MessageQueue, Connection] = {}
         """By queue the connection to its master on which it was known to be the one that was pulled."""
 
@@ -309,24 +309,44 @@ class Brokers(GroupOffsets):
         if queue not in self._landmarks and (first := _first_record(result, queue)) is not None:
             self._landmarks[queue] = first
 
+    def read_up_to(self, queue: MessageQueue, last: object) -> None:
+        """Remember the last message of an answer, by which a tail is known again."""
+        if queue in self._landmarks and isinstance(last, Message):
+            self._newest[queue] = Landmark(last.offset, last.stored_ms, last.message_id)
+
     async def recognise(self, queue: MessageQueue, connection: Connection) -> bool:
-        """Raises AnotherQueueError if this process has pulled another queue of the name; False if it has pulled none.
+        """Whether this process has pulled the queue before. Raises AnotherQueueError if other records are there now.
 
         Asked once per connection, and whenever its master calls an offset illegal: behind a new connection there may
-        be an empty broker, which has perhaps got more messages than were handled of the old one.
+        be an empty broker, or one that lost its tail, which has perhaps got more messages than were handled before.
         """
-        known = self._landmarks.get(queue)
-        if known is not None:
-            result = await self._pull_one(queue, known.offset, connection)
-            if recognise(known, _first_record(result, queue), end=result.max_offset) is Identity.OTHER:
-                raise AnotherQueueError(max(0, result.min_offset), result.max_offset)
+        first, newest = self._landmarks.get(queue), self._newest.get(queue)
+        if (known := newest or first) is not None and (other := await self._other(queue, known, connection)):
+            if first is None or newest is None or await self._other(queue, first, connection):
+                raise AnotherQueueError(max(0, other.min_offset), other.max_offset)
+            # The tail was lost. If messages came since, those behind this time are not the ones that were read.
+            last = _first_record(await self._pull_one(queue, other.max_offset - 1, connection), queue)
+            if last is not None and last.stored_ms > newest.stored_ms:
+                timestamp = newest.stored_ms / 1000 - CLOCK_SKEW
+                since = await offsets.search(connection, queue, timestamp, self._config.commit_timeout)
+                raise AnotherQueueError(max(0, other.min_offset), other.max_offset, since)
         self._recognised[queue] = connection
         return known is not None
 
+    async def _other(self, queue: MessageQueue, known: Landmark, connection: Connection) -> PullResult | None:
+        """What is there instead of this record; None: it is there, or was deleted by its age."""
+        result = await self._pull_one(queue, known.offset, connection)
+        is_other = recognise(known, _first_record(result, queue), end=result.max_offset) is Identity.OTHER
+        return result if is_other else None
+
     async def known_again(self, queue: MessageQueue) -> None:
-        """Asked once per connection, because behind a new one may be another queue."""
-        connection = await self.connection(queue.broker_name, dial=False)
-        if self._recognised.get(queue) is not connection:
+        """Before a session commits, wherever offsets are kept: raises AnotherQueueError when its offset is void.
+
+        Without a connection to its master nothing is asked.
+        """
+        address = self._client.broker_address(queue.broker_name)
+        connection = None if address is None else self._client.living_connection(address)
+        if connection is not None and self._recognised.get(queue) is not connection:
             await self.recognise(queue, connection)
 
     async def record_at(self, queue: MessageQueue, offset: int) -> Landmark | None:
@@ -348,11 +368,16 @@ class Brokers(GroupOffsets):
             expression=ALL_TAGS,
             broker_name=queue.broker_name,
         )
-        return pull.read(await pull.start(connection, request, self._config.pull_timeout))
+        return pull.read(await pull.start(connection, request, self._config.commit_timeout))
+
+    def begins_session(self, queue: MessageQueue) -> None:
+        """Forget the last record that was pulled: other members may have read on, also after a loss."""
+        self._newest.pop(queue, None)
 
     def begins_anew(self, queue: MessageQueue) -> None:
         """Forget what was pulled of a queue: where it goes on is committed."""
         self._landmarks.pop(queue, None)
+        self._newest.pop(queue, None)
 
     async def to_pull(self, queue: MessageQueue, broker_id: int) -> Connection:
         """The connection to this copy of its broker, dialled if need be. Raises AnotherQueueError of a master."""

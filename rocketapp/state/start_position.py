@@ -54,7 +54,7 @@ class Correction:
     by_start: bool = False
     """In place of the offset the start rule says where."""
     is_another: bool = False
-    """The broker has another queue of this name."""
+    """The broker has other records than those that were pulled."""
 
 
 def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int, is_same: bool) -> Correction:
@@ -79,8 +79,15 @@ def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int, 
     return Correction(next_offset, f"the broker moved the group from offset {offset} to {next_offset}")
 
 
-def begin_anew(offset: int, *, min_offset: int, max_offset: int) -> Correction:
-    """Where a group goes on in another queue of the name: an empty broker has taken the place of the old one."""
+def begin_anew(offset: int, *, min_offset: int, max_offset: int, since: int | None = None) -> Correction:
+    """Where a group goes on in another queue of the name: an empty broker has taken the place of the old one.
+
+    `since`: the queue is the same, but lost its newest messages; from this offset on it may hold others.
+    """
+    if since is not None:
+        since = max(min_offset, min(since, offset, max_offset))
+        lost = f"the broker lost messages before offset {offset} and has stored others in their place"
+        return Correction(since, f"{lost}: {max_offset - since} are read, from {since} on", is_another=True)
     where = f"offset {offset} was reached in another store of the broker"
     what = _beyond(offset, max_offset) if offset > max_offset else where
     count = max_offset - min_offset

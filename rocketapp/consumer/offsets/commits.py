@@ -345,7 +345,11 @@ class Committer:
         """
         era = self._fencing.era
         try:
+            await self._member.brokers.known_again(session.queue)
             stored = await self._read(session.queue, _PATIENCE)
+        except AnotherQueueError as other:
+            self._give_up(session, other)
+            return None
         except RocketAppError:
             return None
         return self._compare(session, stored, era, is_early=is_early)
@@ -415,7 +419,7 @@ class Committer:
         if session.is_ending:
             return await self.commit_finally(session)
         try:
-            await self._store.known_again(session.queue)
+            await self._member.brokers.known_again(session.queue)
             # Only now: the question may have taken long, and a pull may have carried a higher one meanwhile.
             offset = self._unsent(session)
             if offset is None:
@@ -452,7 +456,10 @@ class Committer:
             try:
                 if (is_held := await self._last_step(session)) is not None:
                     return is_held
-            except (OvertakenError, AnotherQueueError) as error:
+            except AnotherQueueError as other:
+                self._failed(session, other)
+                return await self._leave_at(session.queue, other.correction(session.process_queue.end_offset).offset)
+            except OvertakenError as error:
                 self._failed(session, error)
                 return True
             except RocketAppError as error:
@@ -464,9 +471,19 @@ class Committer:
                     return False
         return False
 
+    async def _leave_at(self, queue: MessageQueue, offset: int) -> bool:
+        """The next owner goes on there, in the records that are there now; whether the store holds it."""
+        try:
+            await self._store.commit(queue, offset, timeout=_PATIENCE, dial=False)
+        except RocketAppError as error:
+            self._member.observe(CommitFailed(self._member.name, queue, offset, str(error), True))
+            return False
+        self._member.brokers.begins_anew(queue)
+        return True
+
     async def _last_step(self, session: Session) -> bool | None:
         """Read the stored offset, and write ours if it is higher; None: read again."""
-        await self._store.known_again(session.queue)
+        await self._member.brokers.known_again(session.queue)
         stored = await self._read(session.queue, _PATIENCE)
         if session.went_on(stored):
             self._give_up(session)

@@ -78,6 +78,7 @@ class Puller:
         self._copy = _Copy(process_queue.message_queue, member.brokers.slaves)
         self._carried: int | None = None
         """The offset that travels with the pull under way."""
+        member.brokers.begins_session(process_queue.message_queue)
         self._coming: asyncio.Future[Command] | None = None
         """The pull under way."""
         self.gate: Gate = Gate(process_queue.message_queue, flow, member.blocked)
@@ -237,6 +238,7 @@ class Puller:
         before = len(queue)
         messages = queue.put(found)
         if messages:
+            self._member.brokers.read_up_to(queue.message_queue, messages[-1])
             self._member.stats.pulled[queue.message_queue.topic] += len(queue) - before
             self._hand_over(messages)
         queue.advance(result.next_offset)

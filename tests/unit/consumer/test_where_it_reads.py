@@ -345,6 +345,41 @@ def test_a_reconnected_member_repeats_nothing_of_a_broker_that_lost_its_tail_or_
     story()
 
 
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+@pytest.mark.parametrize("count", [3, 5, 30], ids=["fewer", "as many", "more"])
+def test_what_a_broker_stored_in_the_place_of_a_tail_that_it_lost_is_read_with_a_minute_before(
+    count: int, orderly: bool
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), Seen()
+        (queue,) = cluster.create("topic")
+        member = await cluster.member(consumed(seen, orderly=orderly)).start()
+        await asyncio.sleep(2)
+        cluster.send_many(queue, 10)
+        await asyncio.sleep(100)
+        cluster.send_many(queue, 10)
+        await eventually(lambda: cluster.committed(queue) == 20, 20)
+        await asyncio.sleep(10)
+        cluster.network.cut(cluster.brokers["broker-a"].address)
+        cluster.held.clear()
+        del cluster.log[queue][15:]
+        fresh = [b"new %d" % number for number in range(count)]
+        for body in fresh:
+            cluster.send(queue, body)
+        await eventually(lambda: cluster.committed(queue) == 15 + count and len(seen) > 20, 60)
+        assert sorted(seen[20:]) == sorted([b"10", b"11", b"12", b"13", b"14", *fresh])
+        failures = [event.error for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
+        assert failures == [
+            "the broker lost messages before offset 20 and has stored others in their place: "
+            f"{5 + count} are read, from 10 on"
+        ]
+        assert await member.stop()
+        await cluster.stop()
+
+    story()
+
+
 @in_virtual_time
 async def test_a_queue_is_known_again_once_per_connection() -> None:
     cluster, seen = await started(), Seen()

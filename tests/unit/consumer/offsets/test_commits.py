@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from rocketapp.consumer.brokers import AnotherQueueError
 from rocketapp.consumer.offsets.commits import (
     BATCH,
     IDLE_PATIENCE,
@@ -54,7 +55,7 @@ class Store:
 def begun(store: Store, count: int = 100) -> tuple[Commits, Committer, Session]:
     """An orderly session of a queue with so many messages."""
     now = asyncio.get_running_loop().time()
-    commits = Commits(member_alone(), cast(Any, store))
+    commits = Commits(member_alone(brokers=store), cast(Any, store))
     commits.fencing = Unfenced(now)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(count)])
@@ -120,6 +121,27 @@ async def test_no_pull_takes_an_offset_along_while_a_commit_is_under_way() -> No
     assert await committing
     assert committer.travelling(session.process_queue) == 2
     assert store.offset == 1
+    await commits.stop()
+
+
+@in_virtual_time
+async def test_a_session_that_ends_in_the_place_of_another_queue_leaves_the_first_offset_of_that_one() -> None:
+    """Whatever keeps the offsets: what was done in the queue before means nothing there."""
+
+    class Replaced(Store):
+        async def known_again(self, queue: MessageQueue) -> None:
+            raise AnotherQueueError(7, 45)
+
+        def begins_anew(self, queue: MessageQueue) -> None:
+            self.written.append((0.0, -1))
+
+    store = Replaced()
+    commits, committer, session = begun(store, 30)
+    session.process_queue.finish(message(0))
+    session.is_ending = True
+    assert await committer.commit_finally(session)
+    assert store.offset == 7
+    assert store.written[-1] == (0.0, -1)
     await commits.stop()
 
 

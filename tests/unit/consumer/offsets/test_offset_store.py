@@ -16,6 +16,8 @@ from rocketapp.wire.requests.pull import FLAG_COMMIT
 from rocketapp.wire.requests.reset_offset import encode_reset
 from tests.unit.consumer.fake_cluster import Asked, FakeCluster, consumed
 from tests.unit.consumer.offsets.sqlite_offsets import SQLiteOffsets
+from tests.unit.consumer.seen import Seen, started
+from tests.unit.consumer.test_where_it_reads import replaced
 from tests.unit.scripted import eventually, in_virtual_time
 
 
@@ -220,4 +222,24 @@ async def test_a_slow_store_is_written_to_after_a_broker_was_lost() -> None:
     await asyncio.sleep(60)
     assert rows.rows["group", queue] == (1, 14)
     await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_an_empty_broker_that_a_paused_member_saw_is_read_from_its_first_message_after_a_restart_too() -> None:
+    cluster, seen, rows = await started(), Seen(), Rows()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(seen), offset_store=MemoryOffsets(rows)).start()
+    await asyncio.sleep(2)
+    cluster.send_many(queue, 30)
+    await eventually(lambda: len(seen) == 30)
+    await asyncio.sleep(20)
+    member.consumer.pause("topic", "maintenance")
+    fresh = replaced(cluster, queue, 45)
+    await asyncio.sleep(10)
+    assert len(seen) == 30
+    assert await member.stop()
+    member = await cluster.member(consumed(seen), offset_store=MemoryOffsets(rows)).start()
+    await eventually(lambda: sorted(seen[30:]) == sorted(fresh), 60)
+    assert await member.stop()
     await cluster.stop()
