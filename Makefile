@@ -26,6 +26,7 @@ help:
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
 	@echo "make simulation  200 seeds of each workload in the simulated cluster; ARGS='--workload pairs --seeds 0 2000'"
 	@echo "make spark   ARGS=cluster: spark-submit on two workers; ARGS=versions: every version of Spark;"
+	@echo "             ARGS=restart: two brokers restarted in turn under a stream;"
 	@echo "             ARGS=landing: 1,000,000 messages of Apache RocketMQ into Parquet files, the app killed on the way"
 	@echo "make templates  from a wheel to projects of \`rocketapp new\` that pass their tests and run, with times; ARGS selects"
 	@echo "make environments  each distribution in a clean environment for each Python on PATH, and the recipes of docs/how-to;"
