@@ -76,6 +76,9 @@ class DelayService:
         """Called with the level of each message that is scheduled; the owner of the timer replaces it."""
         self._progress: File = files.open(PROGRESS, create=True)
         self._offsets = self._load()
+        for level in _LEVELS:
+            end = store.max_offset(SCHEDULE_TOPIC, level - 1)
+            store.follow(SCHEDULE_TOPIC, level - 1, end, lambda stored: self.on_scheduled(stored.queue_id + 1))
         self._needs = store.recovered_end
         """The offsets are valid if the log survives up to this position."""
         self._waiting = (self._needs, dict(self._offsets))
@@ -88,10 +91,7 @@ class DelayService:
 
     def schedule(self, record: Record, level: int) -> Stored:
         """Store a message that is delivered after the delay of its level."""
-        level = min(level, _LEVELS[-1])
-        appended = self._store.append(delayed(record, level))
-        self.on_scheduled(level)
-        return appended
+        return self._store.append(delayed(record, level))
 
     def waiting(self, level: int) -> range:
         """The offsets of the messages of a level that wait."""

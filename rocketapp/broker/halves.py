@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rocketapp.broker.delays import restored
-from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError
@@ -26,7 +25,7 @@ from rocketapp.model.names import CHECKS_OVER_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.layout import TRANSACTION_COMMIT, TRANSACTION_MASK
-from rocketapp.wire.record import Record, decode_record, decode_records
+from rocketapp.wire.record import Record, decode_record
 from rocketapp.wire.requests.transactions import EndTransaction
 
 MOST_CHECKS = 15
@@ -59,9 +58,16 @@ class HalfMessages:
     ) -> None:
         """timeout: seconds after which the producer of a half message is asked. progress: that of the last run."""
         self._store, self._observe, self._timeout = store, observe, timeout
-        self._ends: dict[int, int] = self._ended(progress[1])
+        self._ends: dict[int, int] = {}
         """Where the ends of half messages are in their queue, for those behind the first open one."""
-        self._open: dict[int, OpenHalf] = {one.offset: one for one in self._stored(progress[0])}
+        self._open: dict[int, OpenHalf] = {}
+        store.follow(OP_TOPIC, 0, progress[1], self._take_end).catch_up(store.max_offset(OP_TOPIC, 0))
+        halves = store.follow(HALF_TOPIC, 0, progress[0], self._take)
+        while halves.behind:
+            if halves.position in self._ends:
+                halves.position += 1  # it has ended, and need not be read
+            else:
+                halves.catch_up(1)
         self.on_committed: Callable[[str], object] = str
         """Called with the id of each message that is committed; a test kit replaces it."""
 
@@ -86,7 +92,7 @@ class HalfMessages:
         self._ends = {half: end for half, end in self._ends.items() if half > first}
         return first, min(self._ends.values(), default=store.max_offset(OP_TOPIC, 0))
 
-    def add(self, record: Record, unique_key: str, now_ms: int) -> Stored:
+    def add(self, record: Record, unique_key: str) -> Stored:
         """Store a half message. Its transaction id is its unique key. Raises BrokerError when too many are open."""
         if len(self._open) >= MOST_OPEN:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_OPEN} transactions are open already")
@@ -99,12 +105,7 @@ class HalfMessages:
             raw_properties=(raw if not raw or raw.endswith(b"\x02") else raw + b"\x02") + names.encode(own),
             sys_flag=record.sys_flag & ~TRANSACTION_MASK,
         )
-        appended = self._store.append(half)
-        group = names.decode(raw).get(names.PGROUP, "")
-        self._open[appended.queue_offset] = OpenHalf(
-            appended.queue_offset, appended.physical, group, unique_key, now_ms
-        )
-        return appended
+        return self._store.append(half)
 
     def end(self, request: EndTransaction) -> None:
         """Commit or roll back. Raises BrokerError for another decision, and for what is not an open half message."""
@@ -160,28 +161,23 @@ class HalfMessages:
         tag = names.encode({names.TAGS: _ENDED_TAG})
         # Without the comma that RocketMQ 5 writes, and can do without: 4.x reads the text as one number.
         end = Record(topic=OP_TOPIC, body=b"%d" % half.offset, raw_properties=tag)
-        self._ends[half.offset] = self._store.append_batch([end] if last is None else [last, end])[-1].queue_offset
-        del self._open[half.offset]
+        self._store.append_batch([end] if last is None else [last, end])
 
-    def _stored(self, begin: int) -> Iterator[OpenHalf]:
-        """What a run before this one has left open. Messages that have ended are not read."""
-        store = self._store
-        for offset in range(max(store.min_offset(HALF_TOPIC, 0), begin), store.max_offset(HALF_TOPIC, 0)):
-            data = None if offset in self._ends else store.message(HALF_TOPIC, 0, offset)
-            if data is not None:
-                record = decode_record(data)
-                found = names.decode(record.raw_properties)
-                group, unique_key = found.get(names.PGROUP, ""), found.get(names.UNIQ_KEY, "")
-                yield OpenHalf(offset, record.physical_offset, group, unique_key, record.stored_ms)
+    # Following the two queues.
 
-    def _ended(self, begin: int) -> dict[int, int]:
-        """The half messages that were committed or rolled back, by their offsets, and where it says so."""
-        store, found = self._store, dict[int, int]()
-        offset, end = max(store.min_offset(OP_TOPIC, 0), begin), store.max_offset(OP_TOPIC, 0)
-        while offset < end:
-            # Many with one read: a store may have millions of them, and a start waits for all.
-            several = store.read(OP_TOPIC, 0, offset, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
-            for op in decode_records(several.body, None):
-                found.update((int(each), op.offset) for each in op.stored_body.split(b",") if each.strip().isdigit())
-            offset = max(several.next_offset, offset + 1)
-        return found
+    def _take(self, stored: Stored) -> None:
+        """A half message: it is open, unless a run before this one has ended it."""
+        offset = stored.queue_offset
+        if offset not in self._ends:
+            found = names.decode(stored.raw_properties)
+            unique_key = found.get(names.UNIQ_KEY) or found.get(names.TRANSACTION_ID, "")
+            group = found.get(names.PGROUP, "")
+            self._open[offset] = OpenHalf(offset, stored.physical, group, unique_key, stored.stored_ms)
+
+    def _take_end(self, stored: Stored) -> None:
+        """These half messages were committed or rolled back."""
+        for each in stored.body.split(b","):
+            if each.strip().isdigit():
+                half = int(each)
+                self._ends[half] = stored.queue_offset
+                self._open.pop(half, None)

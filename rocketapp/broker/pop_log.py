@@ -25,21 +25,22 @@ from rocketapp.broker.pop_checkpoints import (
     read,
     revive_topic,
 )
-from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
+from rocketapp.broker.store.queue_follower import QueueFollower
+from rocketapp.broker.store.reading import MOST_MESSAGES
 from rocketapp.broker.store.stored import Stored
 from rocketapp.broker.timers import LONGEST_MS as LONGEST_TIMER_MS
 from rocketapp.broker.timers import slot_ms
 from rocketapp.errors import ProtocolError
 from rocketapp.model.event import Observe, RecordDamaged
 from rocketapp.model.pulled import Handle
-from rocketapp.wire.record import Message, Record, decode_records
+from rocketapp.wire.record import Record
 
 MOST_EARLY = 16_384
 """Checkpoints that have not arrived and of which messages are acknowledged."""
 FARTHEST_BACK = 16_384
 """Records behind an open checkpoint after which it is written again, so that a start need not read so many."""
-_MOST_WRITTEN, _MOST_FOLLOWED = 64, 1024
-"""Checkpoints of one revive queue that one turn writes again, and records that it reads."""
+_MOST_WRITTEN = 64
+"""Checkpoints of one revive queue that one turn writes again."""
 _LONGEST_IN_FLIGHT_MS = 300_000
 """For so long clients hide what they handle; what is hidden for longer is a retry, which nobody acknowledges before."""
 _SEEN_GROUP = "ROCKETAPP_POP_SEEN"
@@ -54,14 +55,11 @@ class ReviveLog:
         self._core, self._observe = core, observe
         self._topic = revive_topic(core.config.cluster)
         self.open: OpenCheckpoints = OpenCheckpoints()
-        self._read_to = [0] * REVIVE_QUEUES
-        """Up to here the queues were read, or written here."""
         self._end = 0
         """The log of the broker has every checkpoint up to here."""
         self._early: dict[Key, tuple[int, list[int]]] = {}
         """Acknowledgements whose checkpoint may arrive by a timer, and until when."""
-        for queue in range(REVIVE_QUEUES):
-            self._load(queue)
+        self._queues = [self._load(queue) for queue in range(REVIVE_QUEUES)]
         self.note_seen()
 
     def __repr__(self) -> str:
@@ -86,9 +84,6 @@ class ReviveLog:
         """Append records of this log, and perhaps others, with one write. Raises StoreError."""
         stored = self._core.store.append_batch(records)
         self._end = self._core.store.end_position if records else self._end
-        for record, appended in zip(records, stored, strict=True):
-            if record.topic == self._topic and self._read_to[record.queue_id] == appended.queue_offset:
-                self._read_to[record.queue_id] += 1
         return stored
 
     def ack_record(self, checkpoint: PopCheckpoint, offsets: Sequence[int], now_ms: int) -> Record:
@@ -107,53 +102,44 @@ class ReviveLog:
     # Reading.
 
     def follow(self, now_ms: int) -> bool:
-        """Read what has arrived by timers, a bounded part of it; whether that was all which has been due until now."""
+        """Whether all has arrived that was due by timers until now. Forgets what was waited for in vain."""
         self._early = {key: early for key, early in self._early.items() if early[0] > now_ms}
-        for queue in range(REVIVE_QUEUES):
-            stop = self._read_to[queue] + _MOST_FOLLOWED
-            while self._read_to[queue] < self._core.store.max_offset(self._topic, queue):
-                if self._read_to[queue] >= stop:
-                    return False
-                for message in self._records(queue):
-                    if is_by_timer(message.raw_properties):
-                        self._note(message, queue)
         due_ms = self._core.timers.next_due_ms()
         return due_ms is None or due_ms > now_ms
 
-    def _load(self, queue: int) -> None:
-        """Read what one queue says of messages that may be left."""
+    def _load(self, queue: int) -> QueueFollower:
+        """Follow one queue, from what the last run has left open on."""
         core, topic = self._core, self._topic
         last = core.offsets.committed(REVIVE_GROUP, topic, queue)
         seen = core.offsets.committed(_SEEN_GROUP, topic, queue)
         if last is None and seen is None:
             seen = 0
         end = core.store.max_offset(topic, queue)
-        self._read_to[queue] = min(core.store.min_offset(topic, queue) if last is None else last + 1, end)
-        while self._read_to[queue] < end:
-            for message in self._records(queue):
-                found = self._note(message, queue)
-                if found is not None and seen is not None and message.offset >= seen:
+
+        def take(stored: Stored) -> None:
+            if stored.queue_offset < end:
+                found = self._note(stored)
+                if found is not None and seen is not None and stored.queue_offset >= seen:
                     self._count(found)
+            elif is_by_timer(stored.raw_properties):  # others are of today, and known to whoever has written them
+                self._note(stored)
 
-    def _records(self, queue: int) -> list[Message]:
-        """The next records of a queue."""
-        at = self._read_to[queue]
-        several = self._core.store.read(self._topic, queue, at, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
-        self._read_to[queue] = max(several.next_offset, at + 1)
-        return decode_records(several.body, None)
+        follower = core.store.follow(topic, queue, 0 if last is None else last + 1, take)
+        follower.catch_up(end)
+        return follower
 
-    def _note(self, message: Message, queue: int) -> PopCheckpoint | None:
+    def _note(self, stored: Stored) -> PopCheckpoint | None:
         """Carry out what a record says; a checkpoint is returned."""
         try:
-            found = read(message.raw_properties, message.stored_body, queue)
+            found = read(stored.raw_properties, stored.body, stored.queue_id)
         except ProtocolError:
-            self._observe(RecordDamaged(self._topic, queue, message.offset, message.physical_offset))
+            self._observe(RecordDamaged(self._topic, stored.queue_id, stored.queue_offset, stored.physical))
             return None
         if isinstance(found, PopCheckpoint):
-            if not self._is_of_present_queue(found, message.physical_offset):
+            if not self._is_of_present_queue(found, stored.physical):
                 return None
             found.ack(self._early.pop(found.key, (0, []))[1])
-            self.open.put(found, message.offset)
+            self.open.put(found, stored.queue_offset)
             return found
         if found is not None:
             self.open.ack(found.key, found.offsets)
@@ -185,8 +171,8 @@ class ReviveLog:
         """Per queue the last record that need not be read again."""
         firsts = map(self.open.first_stored, range(REVIVE_QUEUES))
         return [
-            (read_to if first is None else min(first.place, read_to)) - 1
-            for first, read_to in zip(firsts, self._read_to, strict=True)
+            (follower.position if first is None else min(first.place, follower.position)) - 1
+            for first, follower in zip(firsts, self._queues, strict=True)
         ]
 
     def note_progress(self, progress: Sequence[int]) -> None:
@@ -201,7 +187,7 @@ class ReviveLog:
         The next start reads nothing else. Apache RocketMQ goes through them in their order, so retries that are far
         away become timers: what is popped later need not wait for them. Raises StoreError.
         """
-        core, before = self._core, list(self._read_to)
+        core, before = self._core, [queue.position - 1 for queue in self._queues]
         for checkpoint in self.open.by_due():
             far_ms = checkpoint.key.popped_ms + checkpoint.invisible_ms - 1000  # as Apache RocketMQ has it
             if _LONGEST_IN_FLIGHT_MS < far_ms - now_ms < LONGEST_TIMER_MS:
@@ -209,13 +195,13 @@ class ReviveLog:
                 core.timers.schedule(record, slot_ms(far_ms, now_ms))
             else:
                 self.store([checkpoint], now_ms)
-        return [read_to - 1 for read_to in before]
+        return before
 
     def write_far_ones(self, now_ms: int) -> None:
         """Write open checkpoints again that have fallen far behind the end of the log. Raises StoreError."""
-        for queue, read_to in enumerate(self._read_to):
+        for queue, follower in enumerate(self._queues):
             for _ in range(_MOST_WRITTEN):
                 first = self.open.first_stored(queue)
-                if first is None or first.place >= read_to - FARTHEST_BACK:
+                if first is None or first.place >= follower.position - FARTHEST_BACK:
                     break
                 self.store([first], now_ms)

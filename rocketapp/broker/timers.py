@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 from rocketapp.broker.delays import restored
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
-from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.clock import Clock
@@ -32,7 +31,7 @@ from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, unobserved
 from rocketapp.model.names import TIMER_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
-from rocketapp.wire.record import Record, decode_record, decode_records
+from rocketapp.wire.record import Record, decode_record
 
 CHECKPOINT, LOG, WHEEL = "config/timercheck", "timerlog", "timerwheel"
 LONGEST_MS = 3 * 86_400_000
@@ -100,7 +99,7 @@ class TimerService:
         self.on_scheduled: Callable[[int], object] = int
         """Called with the time at which each new message is due; the owner of the clock replaces it."""
         self._begun = self._load()
-        self._read_to = self._begun.first
+        self._queue = store.follow(TIMER_TOPIC, 0, self._begun.first, self._note)
         self._changes = 1
         self._saved = 1 if self._is_saved(self._begun) else 0
         """How many changes of the position the file has."""
@@ -110,11 +109,11 @@ class TimerService:
 
     def __len__(self) -> int:
         """Messages that wait, and recalls of them."""
-        return self._waiting + self._store.max_offset(TIMER_TOPIC, 0) - self._read_to
+        return self._waiting + self._queue.behind
 
     def waiting(self, most: int) -> Iterator[tuple[int, Record]]:
         """The next ones, with the time when each is due, in milliseconds since 1970; what is recalled is left out."""
-        self._follow()
+        self._queue.catch_up(_MOST_READ)
         for second in heapq.nsmallest(most, self._heap):
             for offset in self._seconds.get(second, array("q"))[:most]:
                 record = self._wanted(second, offset)
@@ -127,9 +126,7 @@ class TimerService:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"timer message is under flow control, max num limit is {MOST_WAITING}"
             )
-        appended = self._store.append(timed(record, due_ms))
-        self.on_scheduled(due_ms + 1000)
-        return appended
+        return self._store.append(timed(record, due_ms))
 
     def first_position(self) -> int | None:
         """Where the log has the first message that waits; None when none does."""
@@ -138,14 +135,14 @@ class TimerService:
 
     def next_due_ms(self) -> int | None:
         """When the next message is due, in milliseconds since 1970; None when no message waits."""
-        if not self._follow():
+        if not self._queue.catch_up(_MOST_READ):
             return 0
         return (self._heap[0] + 1) * 1000 if self._heap else None
 
     def deliver_due(self, now_ms: int, limit: int = 1024) -> int:
         """Append due messages to their real queues; return their number. Stops at the limit; more may be due then."""
         delivered = 0
-        if not self._follow():
+        if not self._queue.catch_up(_MOST_READ):
             return 0
         while self._heap and self._heap[0] < now_ms // 1000 and delivered < limit:
             delivered += self._deliver_batch(self._heap[0])
@@ -156,7 +153,7 @@ class TimerService:
 
         None: nothing has changed.
         """
-        if self._saved == self._changes or self._read_to < self._store.max_offset(TIMER_TOPIC, 0):
+        if self._saved == self._changes or self._queue.behind:
             return None
         position, changes = self._position(), self._changes
 
@@ -168,31 +165,16 @@ class TimerService:
 
     def close(self) -> None:
         """Save everything, for Apache RocketMQ too: called when the store is flushed, and before it is closed."""
-        while not self._follow():
-            continue
+        self._queue.catch_up(self._queue.behind)
         end = self._store.max_offset(TIMER_TOPIC, 0)
         position = self._position()
         self._is_saved(position, end)
 
     # The queue of the topic.
 
-    def _follow(self) -> bool:
-        """Read what has arrived; whether that was all. The rest is for the next turn."""
-        end, stop = self._store.max_offset(TIMER_TOPIC, 0), self._read_to + _MOST_READ
-        while self._read_to < min(end, stop):
-            self._changes += 1
-            for record in self._read(self._read_to):
-                self._note(record)
-        return self._read_to >= end
-
-    def _read(self, offset: int) -> Iterator[tuple[int, dict[str, str]]]:
-        result = self._store.read(TIMER_TOPIC, 0, offset, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
-        for message in decode_records(result.body, None):
-            yield message.offset, names.decode(message.raw_properties)
-        self._read_to = max(result.next_offset, offset + 1)
-
-    def _note(self, record: tuple[int, dict[str, str]]) -> None:
-        offset, properties = record
+    def _note(self, stored: Stored) -> None:
+        self._changes += 1
+        offset, properties = stored.queue_offset, names.decode(stored.raw_properties)
         due = properties.get(names.TIMER_OUT_MS, "")
         if not due.isdecimal() or len(due) > 18:
             self._observe(RecordDamaged(TIMER_TOPIC, 0, offset, -1))
@@ -209,6 +191,7 @@ class TimerService:
             heapq.heappush(self._heap, second)
         self._seconds[second].append(offset)
         self._waiting += 1
+        self.on_scheduled((second + 1) * 1000)
 
     # Delivery.
 
@@ -257,9 +240,10 @@ class TimerService:
 
     def _position(self) -> Position:
         now = int(self._clock.now())
-        first = min((offsets[0] for offsets in self._seconds.values()), default=self._read_to)
+        read_to = self._queue.position
+        first = min((offsets[0] for offsets in self._seconds.values()), default=read_to)
         done = min(self._heap[0], now) if self._heap else now
-        return Position(first, self._read_to, done * 1000)
+        return Position(first, read_to, done * 1000)
 
     def _load(self) -> Position:
         first, end = max(self._store.min_offset(TIMER_TOPIC, 0), 0), self._store.max_offset(TIMER_TOPIC, 0)

@@ -111,7 +111,7 @@ class SendProcessor:
         record = self._record(connection, request, body, stamped.raw, topic=topic, queue_id=queue_id)
         handle = None
         if stamped.is_half:
-            appended = core.halves.add(record, stamped.unique_key, int(core.clock.now() * 1000))
+            appended = core.halves.add(record, stamped.unique_key)
         elif stamped.delay_level:
             appended = core.delays.schedule(record, stamped.delay_level)
         elif stamped.timer_ms:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from typing import Protocol
 
 from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, directory_of, read_readable
+from rocketapp.broker.store.stored import Stored
 
 DIRECTORY = "consumequeue"
 ENTRY = struct.Struct(">qiq")
@@ -26,6 +28,12 @@ HOLE_SIZE = 0x7FFFFFFF
 _OPEN_FILES = 128
 _PROBED = 3276
 """Entries behind a missing one that are looked at, to tell a lost page from the end of the queue."""
+
+
+class Follower(Protocol):
+    """Who follows one queue."""
+
+    def stored(self, stored: Stored) -> None: ...
 
 
 class QueueFiles:
@@ -86,6 +94,7 @@ class ConsumeQueue:
         "_opened",
         "_unwritten",
         "_written",
+        "follower",
         "last_physical",
         "max_offset",
         "min_offset",
@@ -101,6 +110,8 @@ class ConsumeQueue:
         self.min_offset: int = 0
         self.max_offset: int = 0
         self.last_physical: int = -1
+        self.follower: Follower | None = None
+        """Who is given each message of this queue when its entry is there."""
         self._directory = f"{DIRECTORY}/{topic}/{queue_id}"
         self._opened = opened
         self._first_file = 0

@@ -22,6 +22,7 @@ from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
+from rocketapp.broker.store.queue_follower import QueueFollower, Take
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.recovery import Scan, recover
 from rocketapp.broker.store.repair import Repair
@@ -149,6 +150,12 @@ class MessageStore:
         if done:
             self._dispatch(done)
         return done
+
+    def follow(self, topic: str, queue_id: int, position: int, take: Take) -> QueueFollower:
+        """Give each message of a queue to `take`: new ones at once, those from this offset on when it catches up."""
+        follower = QueueFollower(self, topic, queue_id, position, take)
+        self._queues.hand_over(topic, queue_id, follower)
+        return follower
 
     def _dispatch(self, records: Sequence[Stored]) -> None:
         """These are in the log: let everybody follow."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rocketapp.model.names import DELAY_SECONDS, SCHEDULE_TOPIC, topic_problem
@@ -96,6 +97,19 @@ def parse(data: bytes, at: int, physical: int, *, check_body: bool = True) -> St
         return None
     stored_ms = _TIME.unpack_from(data, at + time_at)[0]
     return Stored(physical, size, name, queue_id, queue_offset, sys_flag, stored_ms, data[start : at + size], content)
+
+
+def parse_all(data: bytes) -> Iterator[Stored]:
+    """Records that stand one behind the other, as a read gives them, which has checked them."""
+    at = 0
+    while stored := parse(data, at, _physical_of(data, at), check_body=False):
+        yield stored
+        at += stored.size
+
+
+def _physical_of(data: bytes, at: int) -> int:
+    physical: int = _HEAD.unpack_from(data, at)[6] if len(data) >= at + HEAD_BYTES else -1
+    return physical
 
 
 def _pick(head: tuple[int, ...]) -> tuple[int, int, int, int, int]:

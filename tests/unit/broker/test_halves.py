@@ -26,24 +26,25 @@ def ended_but_one(store: MessageStore) -> None:
     """Half messages of which all but the 50th were committed."""
     halves = HalfMessages(store, Events(), timeout=6.0)
     for number in range(SENT):
-        half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
+        half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1")
         if number != 50:
             place = half.queue_offset, half.physical
             halves.end(EndTransaction("makers", "orders", *place, TRANSACTION_COMMIT, "A1"))
 
 
-def test_a_start_reads_no_message_of_a_transaction_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, read = open_store(), list[int]()
+def test_a_start_begins_to_read_at_no_message_of_a_transaction_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, begun = open_store(), list[int]()
     ended_but_one(store)
-    message = MessageStore.message
+    read = MessageStore.read
 
-    def counting(self: MessageStore, topic: str, queue_id: int, offset: int) -> Any:
-        read.append(offset)
-        return message(self, topic, queue_id, offset)
+    def counting(self: MessageStore, topic: str, queue_id: int, offset: int, **more: Any) -> Any:
+        if topic == HALF_TOPIC:
+            begun.append(offset)
+        return read(self, topic, queue_id, offset, **more)
 
-    monkeypatch.setattr(MessageStore, "message", counting)
+    monkeypatch.setattr(MessageStore, "read", counting)
     assert len(HalfMessages(store, Events(), timeout=6.0)) == 1
-    assert len(read) == 1
+    assert begun == [50]
     store.close()
 
 
@@ -63,7 +64,7 @@ def test_a_commit_that_is_refused_stores_no_message_however_often_it_comes_again
     disk = Disk()
     store = open_store(disk)
     halves = HalfMessages(store, Events(), timeout=6.0)
-    half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
+    half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1")
     commit = EndTransaction("makers", "orders", half.queue_offset, half.physical, TRANSACTION_COMMIT, "A1")
     writes = iter(range(100))
 
@@ -121,9 +122,10 @@ def test_what_apache_has_put_back_and_ended_is_not_open_again() -> None:
 def test_a_half_message_that_nobody_can_be_asked_about_ends_in_the_end() -> None:
     store = open_store()
     halves = HalfMessages(store, Events(), timeout=6.0)
-    halves.add(record(b"old", topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
-    assert list(halves.due(LONGEST_OPEN_MS, lambda group: False)) == []
+    half = halves.add(record(b"old", topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1")
+    last_ms = half.stored_ms + LONGEST_OPEN_MS
+    assert list(halves.due(last_ms, lambda group: False)) == []
     assert len(halves) == 1
-    assert list(halves.due(LONGEST_OPEN_MS + 1, lambda group: False)) == []
+    assert list(halves.due(last_ms + 1, lambda group: False)) == []
     assert not len(halves)
     assert bodies(store, CHECKS_OVER_TOPIC) == [b"old"]

@@ -103,6 +103,7 @@ def test_a_long_queue_is_read_in_turns_and_nothing_comes_before_its_recall_is_kn
     broker = Timers()
     broker.add(1, *[5.0] * 100)
     broker.recall(1)
+    broker = broker.restarted(killed=True)
     turns = 0
     while not broker.at(2):
         turns += 1
