@@ -33,6 +33,8 @@ _HINT_BYTES, _HINT_FLUSHES = 33_554_432, 10
 """A hint is written after this many bytes of log or this many flushes, which limits what a start has to read."""
 _MOST_SYNCED = 256
 """Files that one flush syncs, so that thousands of them do not keep the log, and replies, waiting."""
+_MOST_DOUBTED = 1000
+"""Last entries of a queue that may disagree with the log before a start goes back farther."""
 _APACHES_MARGIN_MS = 3000
 """Apache RocketMQ's own distrust of its checkpoint: two flushes are under way at most."""
 
@@ -253,9 +255,14 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         return True
 
     def _open_as_they_are(self, log: CommitLog) -> Place | None:
-        """Open the queues as their files are, up to the last message; None if one of them disagrees with the log."""
+        """Open the queues as their files are, up to the last message.
+
+        Where the last entries of a queue disagree with the log, following goes on behind the last one that agrees.
+        None: a queue has no such entry, or lacks a file.
+        """
         queues: Queues = {}
-        end, last_record = log.min_position, -1
+        newest: Stored | None = None
+        oldest_doubt: Stored | None = None
         for topic, queue_id in self._on_disk():
             queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
             if not queue.open():
@@ -264,19 +271,26 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             queue.find_min(log.min_position)
             if queue.min_offset == queue.max_offset:
                 continue
-            physical, size, _ = queue.entry(queue.max_offset - 1)
-            last = last_stored(log, physical)
-            if last is None or (last.topic, last.queue_id, last.size) != (topic, queue_id, size):
+            last = _last_agreed(queue, log)
+            if last is None:
                 return None
-            if last.queue_offset != queue.max_offset - 1:
-                return None
-            queue.last_physical = physical
-            if physical + size > end:
-                end, last_record = physical + size, physical
+            queue.last_physical = last.physical
+            if newest is None or last.physical > newest.physical:
+                newest = last
+            if last.queue_offset < queue.max_offset - 1:
+                queue.cut(last.queue_offset + 1)
+                if oldest_doubt is None or last.physical < oldest_doubt.physical:
+                    oldest_doubt = last
+        last = oldest_doubt or newest
+        if last is None:
+            return None
+        end = last.physical + last.size
         for queue in queues.values():
+            if oldest_doubt is not None:
+                queue.keep_below(end)
             queue.zero_behind()
         self.update(queues)
-        return Place(end, last_record) if last_record >= 0 else None
+        return Place(end, last.physical)
 
     def _open_below(self, start: int) -> None:
         """Open every queue without the entries of what the log contains from `start` on.
@@ -306,6 +320,18 @@ def last_stored(log: CommitLog, position: int) -> Stored | None:
         return None
     size = announced_size(log.read(position, HEAD_BYTES), 0, position)
     return parse(log.read(position, size), 0, position, check_body=False) if size else None
+
+
+def _last_agreed(queue: ConsumeQueue, log: CommitLog) -> Stored | None:
+    """The record of the last entry of a queue that agrees with it; None if none of the last ones does."""
+    for offset in range(queue.max_offset - 1, max(queue.min_offset, queue.max_offset - _MOST_DOUBTED) - 1, -1):
+        physical, size, _ = queue.entry(offset)
+        stored = last_stored(log, physical)
+        if stored is None or (stored.size, stored.queue_offset) != (size, offset):
+            continue
+        if (stored.topic, stored.queue_id) == (queue.topic, queue.queue_id):
+            return stored
+    return None
 
 
 def _leads_to(log: CommitLog, last: Stored, position: int) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from rocketapp.broker.store.checkpoint import CHECKPOINT
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import ABORT
-from rocketapp.model.event import StoreRecovered
+from rocketapp.model.event import RecordDamaged, StoreRecovered
 from tests.unit.broker.store.stores import Events, SetClock, Watched, bodies, open_store, record
 
 
@@ -47,11 +47,28 @@ def test_a_start_reads_the_end_of_the_log_alone(is_clean: bool) -> None:
     assert store.append(record(b"next")).queue_offset == 330
 
 
-def test_a_queue_that_disagrees_is_made_again_from_the_log() -> None:
+@pytest.mark.parametrize("damaged", [1, 5])
+def test_a_queue_that_disagrees_is_followed_from_its_last_good_entry_on(damaged: int) -> None:
     files, made = apaches(is_clean=True)
     queue = files.open("consumequeue/T/0/00000000000000000000")
-    queue.write(queue.read(20, 0), 329 * 20)
-    assert bodies(open_store(files)) == made
+    for offset in range(330 - damaged, 330):
+        queue.write(queue.read(20, 0), offset * 20)
+    events = Events()
+    store = open_store(files, observe=events)
+    assert [event.records for event in events if isinstance(event, StoreRecovered)] == [damaged]
+    assert bodies(store) == made
+    assert not events.of(RecordDamaged)
+
+
+def test_a_damaged_last_record_costs_itself() -> None:
+    files, made = apaches(is_clean=True)
+    last = int.from_bytes(files.open("consumequeue/T/0/00000000000000000000").read(8, 329 * 20), "big")
+    segment = max(name for name in files.names("commitlog") if int(name) <= last)
+    files.open(f"commitlog/{segment}").write(b"\xff" * 512, last - int(segment))
+    events = Events()
+    store = open_store(files, observe=events)
+    assert bodies(store) == made[:329]
+    assert [event.records for event in events if isinstance(event, StoreRecovered)] == [0]
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
