@@ -2,7 +2,8 @@
 
 Decoded messages are handed to the delivery of one queue in pulls of 32, as a pull loop does it. Their tags are mixed,
 and each handler has one. Printed are microseconds of CPU of the process per message, for 1, 8 and 64 handlers of the
-topic; then what the last costs beside the first, and each mode beside the concurrent one. No broker takes part.
+topic; then what the last costs beside the first, and each mode beside the concurrent one. What is in flight is noted
+down as `rocketapp run` does it. No broker takes part.
 Exit code 1, with `--decodes` alone: 64 handlers cost more than is promised of a message's whole way.
 """
 
@@ -11,13 +12,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from benchmarks import table
+from rocketapp.clock import SystemClock
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.modes.delivery import Mode
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.model.message_queue import MessageQueue
@@ -36,6 +41,7 @@ MODES: dict[str, dict[str, Any]] = {
     "concurrent": {},
     "orderly": {"orderly": True},
     "keyed, one key": {"order_by": "k"},
+    "keyed, 64 keys": {"order_by": lambda message: message.offset % 64},
     "keyed, many keys": {"order_by": "UNIQ_KEY"},
     "sync": {"is_async": False},
     "orderly sync": {"orderly": True, "is_async": False},
@@ -72,17 +78,17 @@ def _sync_call(_: Message) -> None:
     """The handler."""
 
 
-def _way(options: dict[str, Any], count: int) -> Mode:
+def _way(options: dict[str, Any], count: int, journal: Journal) -> Mode:
     call: Callable[[Message], Any] = _call if options.get("is_async", True) else _sync_call
     handlers = [Handler(subscription(f"handler{at}", tags=f"tag{at}", **options), call) for at in range(count)]
-    return Modes(way_context(handlers)).of("topic")
+    return Modes(way_context(handlers, journal=journal)).of("topic")
 
 
 _NONE: Any = None
 
 
-async def _measure(options: dict[str, Any], handlers: int, pulls: int, *, decodes: bool) -> float:
-    mode, queue, chance = _way(options, handlers), ProcessQueue[Message](QUEUE, 0), Random(handlers)
+async def _measure(options: dict[str, Any], handlers: int, pulls: int, journal: Journal, *, decodes: bool) -> float:
+    mode, queue, chance = _way(options, handlers, journal), ProcessQueue[Message](QUEUE, 0), Random(handlers)
     delivery = mode.open(queue, _Lock(), _NONE)
     wait = 0.0 if options.get("is_async", True) else 0.0005
     spent, count = 0.0, 0
@@ -116,11 +122,14 @@ def main() -> int:
     chosen = parser.parse_args()
     modes = {name: MODES[name] for name in chosen.modes or MODES}
     found: dict[tuple[str, int], list[float]] = {}
-    for _ in range(chosen.rounds):
-        for name, options in modes.items():
-            for handlers in HANDLERS:
-                us = asyncio.run(_measure(options, handlers, chosen.pulls, decodes=chosen.decodes))
-                found.setdefault((name, handlers), []).append(us)
+    with tempfile.TemporaryDirectory() as directory:
+        journal = Journal(Path(directory), SystemClock(), print)
+        for _ in range(chosen.rounds):
+            for name, options in modes.items():
+                for handlers in HANDLERS:
+                    us = asyncio.run(_measure(options, handlers, chosen.pulls, journal, decodes=chosen.decodes))
+                    found.setdefault((name, handlers), []).append(us)
+        journal.close()
     print(
         "us of CPU per message"
         + "".join(f"{count:>7}" for count in HANDLERS)

@@ -143,6 +143,12 @@ class Caller:
 
     def release(self, *, by_worker: bool = True) -> None:
         """The call is over. `by_worker`: who says so looks for the next run itself."""
+        self.give_back()
+        if self.runs:
+            self.workers.enter(self, by_worker=by_worker)
+
+    def give_back(self) -> None:
+        """The call is over; who says so sees to it that the handler may take part in the turns again."""
         if not self._surplus:
             self._free.append(None)
         else:
@@ -152,8 +158,6 @@ class Caller:
                 self._free.append(None)
         if not self.is_open:
             self._look()
-        if self.runs:
-            self.workers.enter(self, by_worker=by_worker)
 
     def may_start(self, item: Any) -> bool:
         """Asked before each call of a handler with a rate, or that is not open: takes a token for each message.

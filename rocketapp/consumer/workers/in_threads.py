@@ -69,7 +69,7 @@ class ThreadWorkers:
         self._threads, self._observe, self._journal, self._pass_on = threads, observe, journal, pass_on
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
-        """Guards the runs, what is parked, and who is active: taken once per stint."""
+        """Guards the runs, who has their turn, and who is active: a thread takes it once per stint."""
         self._ready = Ready(self._leave, self._leave)
         self._workers: list[_Worker] = []
         self._reports: deque[tuple[Run, bool, Callable[[], None]]] = deque()
@@ -210,14 +210,19 @@ class ThreadWorkers:
             return  # the loop is closed
 
     def _has_next(self, worker: _Worker) -> bool:
-        """Whether there is a run for this thread, which has a call for it; otherwise it rests."""
+        """Give back the call that it had, and take a run with a call for it; False: there is none, it rests."""
         with self._lock:
+            if (run := worker.run) is not None:
+                worker.taker.caller.give_back()
+                self._ready.enter(worker.taker.caller)
+                if run.lease is None and not run.is_shared:
+                    self._ready.add_left(run)
             if (found := self._ready.next()) is not None:
                 worker.run, worker.taker = found
                 return True
             if worker.note is not None:
                 worker.note.clear()
-            worker.run = worker.item = worker.seen = None
+            worker.run = worker.seen = None
             worker.active = False
         return False
 
@@ -234,49 +239,49 @@ class ThreadWorkers:
         most = run.most * _LONG if run.lease is not None and run.most > 1 else run.most
         if worker.note is not None:
             most = run.note(worker.note, most)
-        if run.lease is not None:
-            is_told = self._one_by_one(worker, run, run.lease, most)
-            worker.taker.caller.release()
-            if not is_told:
-                self._reports.append((run, True, run.returned))
-        else:
+        if run.lease is None:
             self._side_by_side(worker, run, most)
-            worker.taker.caller.release()
-            if not run.is_shared:
-                with self._lock:
-                    self._ready.add_left(run)
+        elif not self._one_by_one(worker, run, run.lease, most):
+            self._reports.append((run, True, run.returned))
+        worker.item = None
         self._collect_soon()
 
     def _side_by_side(self, worker: _Worker, run: Run, most: int) -> None:
         """Call for at most this number of messages."""
         items, check, append = run.items, run.check, self._part(worker, run)
-        while most > 0:
-            try:
-                if not self._goes_to(worker, items[0][0]):
-                    return
+        try:
+            while most > 0 and self._goes_to(worker, items[0][0]):
                 taker = worker.taker
-                caller, call, is_plain = taker.caller, taker.call, taker.is_plain
+                caller, call, _, is_plain, is_rated = taker.parts
                 while most > 0 and items[0][0] is taker:
-                    if (pair := _next(items, taker)) is None:
+                    pair = items.popleft() if caller.is_open and not is_rated else _next(items, taker)
+                    if pair is None:
                         return
                     most -= 1
                     if (item := pair[1] if check is None else check(pair[1])) is None:
                         caller.not_started(pair[1])
                         continue
                     worker.item = item
-                    result, raised = _called(call, item)
-                    if run.is_quarantined and worker.note is not None:
-                        # The loop starts the next one when it hears of the end of this one, in another thread.
-                        worker.note.clear()
-                    if result is None and is_plain and not raised:
-                        append(pair)
+                    try:
+                        result = call(item)
+                    except BaseException as error:
+                        self._ended(worker, run, item, error, raised=True)
                     else:
-                        self._reports.append((run, False, partial(run.ended, taker, item, result, raised)))
-                    worker.item = None
+                        if result is None and is_plain and not run.is_quarantined:
+                            append(pair)
+                        else:
+                            self._ended(worker, run, item, result, raised=False)
                     if not self._collecting:
                         self._collect_soon()
-            except IndexError:
-                return  # nothing is left: other threads take from it too, and the loop may give it up
+        except IndexError:
+            return  # nothing is left: other threads take from it too, and the loop may give it up
+
+    def _ended(self, worker: _Worker, run: Run, item: Any, result: object, *, raised: bool) -> None:
+        """Report a call whose message is not just done."""
+        if run.is_quarantined and worker.note is not None:
+            # The loop starts the next one when it hears of the end of this one, in another thread.
+            worker.note.clear()
+        self._reports.append((run, run.lease is not None, partial(run.ended, worker.taker, item, result, raised)))
 
     def _one_by_one(self, worker: _Worker, run: Run, lease: Lease, most: int) -> bool:
         """Call for at most this number of messages in order; True: a result of the last one is to be reported."""
@@ -287,32 +292,36 @@ class ThreadWorkers:
         turn_end, until = at + _TURN, at + LONGEST_STINT
         if run.is_shared and at >= lease.certain_until:
             run.starts_nothing = True  # otherwise threads would take it again and again, until the loop sees to it
-        while most > 0 and at < lease.certain_until and not run.starts_nothing:
-            try:
-                if not self._goes_to(worker, items[0][0]):
-                    return False
+        try:
+            while most > 0 and self._goes_to(worker, items[0][0]):
                 taker = worker.taker
-                call, is_plain = taker.call, taker.is_plain
+                caller, call, _, is_plain, is_rated = taker.parts
                 while most > 0 and items[0][0] is taker:
-                    if (pair := _next(items, taker)) is None:
+                    if at >= lease.certain_until or run.starts_nothing:
+                        return False
+                    pair = items.popleft() if caller.is_open and not is_rated else _next(items, taker)
+                    if pair is None:
                         return False
                     item = worker.item = run.item = pair[1]
                     most -= 1
                     if each is not None and note is not None:
                         note.write_next(each(item.offset, item.offset))
-                    result, raised = _called(call, item)
-                    worker.item = None
+                    try:
+                        result = call(item)
+                    except BaseException as error:
+                        self._ended(worker, run, item, error, raised=True)
+                        return True
                     at = now()
-                    if result is not None or raised or not is_plain or run.starts_nothing or at >= lease.certain_until:
-                        self._reports.append((run, True, partial(run.ended, taker, item, result, raised)))
+                    if result is not None or not is_plain or run.starts_nothing or at >= lease.certain_until:
+                        self._ended(worker, run, item, result, raised=False)
                         return True
                     append(pair)
                     if not self._collecting:
                         self._collect_soon()
                     if at >= until or (not most % STINT and at >= turn_end):
                         return False
-            except IndexError:
-                return False  # nothing is left, or the loop has given it up
+        except IndexError:
+            pass  # nothing is left, or the loop has given it up
         return False
 
     def _goes_to(self, worker: _Worker, taker: Taker) -> bool:
@@ -392,11 +401,3 @@ def _next(items: deque[Pair], taker: Taker) -> Pair | None:
     except IndexError:
         caller.not_started(first)
         raise
-
-
-def _called(call: Callable[[Any], object], item: Any) -> tuple[object, bool]:
-    """What a call has returned or raised, and whether it raised."""
-    try:
-        return call(item), False
-    except BaseException as error:
-        return error, True
