@@ -82,7 +82,11 @@ class Caller:
         self.is_plain: bool = about.batch is None and handler.decisions is None and about.every is None
         """A call that returned None is done."""
         self.runs: deque[Any] = deque()
-        """The `run.Run`s whose next message is for this handler."""
+        """The `run.Run`s whose next message is for this handler, apart from `mixed`."""
+        self.mixed: deque[Any] = deque()
+        """Those of many handlers."""
+        self.mixed_next: bool = False
+        """The next run is one of many handlers, if there is one."""
         self.has_turn: bool = False
         """It is among those that take turns (`run.Ready`)."""
         self._tokens = None if about.rate is None else _Tokens(about.rate)
@@ -103,7 +107,8 @@ class Caller:
         """Whoever has a call may start the next message: there is no pause, a token, and not too many calls."""
 
     def __repr__(self) -> str:
-        return f"<Caller of {self.handler.name}: {len(self._free)} of {self.most} free, {len(self.runs)} runs>"
+        runs = len(self.runs) + len(self.mixed)
+        return f"<Caller of {self.handler.name}: {len(self._free)} of {self.most} free, {runs} runs>"
 
     @property
     def free(self) -> int:
@@ -129,7 +134,7 @@ class Caller:
 
     def take_after(self, before: Caller) -> bool:
         """Take a call for one of `before`, which is over; False when there is none, and that one goes on."""
-        if before.runs or before._surplus or not (self.is_open and before.is_open):
+        if before.runs or before.mixed or before._surplus or not (self.is_open and before.is_open):
             if not self.take():
                 return False
             before.release(by_worker=False)
@@ -144,7 +149,7 @@ class Caller:
     def release(self, *, by_worker: bool = True) -> None:
         """The call is over. `by_worker`: who says so looks for the next run itself."""
         self.give_back()
-        if self.runs:
+        if self.runs or self.mixed:
             self.workers.enter(self, by_worker=by_worker)
 
     def give_back(self) -> None:
@@ -244,7 +249,7 @@ class Caller:
         self._probe.clear()
         self.is_probed = False
         self._look()
-        if self.runs:
+        if self.runs or self.mixed:
             self.ask_for_probe()
             self.workers.enter(self)
 

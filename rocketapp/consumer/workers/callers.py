@@ -64,7 +64,7 @@ class Callers:
 
     def busy(self) -> list[Caller]:
         """Those that have messages and no free call."""
-        return [caller for caller in self._of.values() if caller.runs and caller.is_busy]
+        return [caller for caller in self._of.values() if (caller.runs or caller.mixed) and caller.is_busy]
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on.

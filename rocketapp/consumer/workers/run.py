@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler, first_of, last_of
@@ -203,8 +204,7 @@ class Ready:
         for run in runs:
             if not run.is_queued:
                 run.is_queued = True
-                # One of many handlers comes first: as soon as this one is busy, each handler gets its share of it.
-                (caller.runs.appendleft if run.is_of_many else caller.runs.append)(run)
+                (caller.mixed if run.is_of_many else caller.runs).append(run)
         self.enter(caller)
 
     def add_left(self, run: Run) -> None:
@@ -217,7 +217,7 @@ class Ready:
 
     def enter(self, caller: Caller) -> None:
         """This handler may be called again: its runs take part in the turns."""
-        if caller.runs and not caller.has_turn and not self._is_over:
+        if (caller.runs or caller.mixed) and not caller.has_turn and not self._is_over:
             caller.has_turn = True
             self._turns.append(caller)
 
@@ -228,7 +228,10 @@ class Ready:
         """
         turns = self._turns
         while turns:
-            caller, runs = turns[0], turns[0].runs
+            caller = turns[0]
+            # In turn: a message that comes alone waits for no backlog of many handlers, nor do they for its handler's.
+            is_mixed = bool(caller.mixed) and (caller.mixed_next or not caller.runs)
+            runs = caller.mixed if is_mixed else caller.runs
             if not runs:
                 self._drop()
                 continue
@@ -242,11 +245,12 @@ class Ready:
                 self._leave(run)
             elif caller.take():
                 turns.rotate(-1)
+                caller.mixed_next = not is_mixed
                 self._taken(run, runs)
                 return run, taker
             else:
                 self._drop()
-                self._split_shared(runs)
+                self._split_mixed(caller)
         return None
 
     def _taken(self, run: Run, runs: deque[Run]) -> None:
@@ -262,28 +266,28 @@ class Ready:
         count = 0
         for caller in self._turns:
             free, left = caller.free, 0
-            for run in caller.runs:
+            for run in chain(caller.mixed, caller.runs):
                 if left >= free:
                     break
                 left += 1 if run.lease is not None and not run.is_shared else len(run.items)
             # One of many handlers that is busy is looked at, so that the others are not held up.
-            count += min(free, left) or int(bool(caller.runs) and caller.runs[0].is_of_many)
+            count += min(free, left) or int(bool(caller.mixed))
         return count
 
     def clear(self) -> None:
         """Nothing starts any more, also what was left out so far."""
         self._is_over = True
         for caller in self._turns:
-            for run in caller.runs:
+            for run in chain(caller.mixed, caller.runs):
                 run.items.clear()
         self._turns.clear()
 
     def _drop(self) -> None:
         self._turns.popleft().has_turn = False
 
-    def _split_shared(self, runs: deque[Run]) -> None:
-        """Their handler has no free call: others do not wait for it."""
-        while runs and runs[0].is_of_many:
-            run = runs.popleft()
+    def _split_mixed(self, caller: Caller) -> None:
+        """It has no free call: other handlers do not wait for it."""
+        while caller.mixed:
+            run = caller.mixed.popleft()
             run.is_queued = False
             self._split(run)

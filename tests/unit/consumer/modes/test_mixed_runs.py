@@ -124,6 +124,31 @@ def test_a_handler_with_a_backlog_holds_up_no_other_one(options: dict[str, Any])
 
 
 @each_mode
+def test_a_message_that_comes_alone_waits_for_no_backlog_of_several_handlers(options: dict[str, Any]) -> None:
+    """So it is with one that comes back for a retry."""
+
+    async def main() -> None:
+        called: list[MessageQueue] = []
+        loop: Any = asyncio.get_running_loop()
+
+        async def call(message: Message) -> None:
+            loop.stand_still(0.001)
+            called.append(message.queue)
+
+        mode = mode_of(options, *(Handler(subscription(name, tags=name, **options), call) for name in ("one", "two")))
+        for number in range(10):
+            queue = MessageQueue("topic", "broker-b", number)
+            opened(mode, queue, *(message(at, ("one", "two")[at % 2], queue) for at in range(100)))
+        opened(mode, OTHER, message(0, "one", OTHER))
+        await asyncio.sleep(20)
+        await mode.callers.stop()
+        assert called.index(OTHER) < 200
+        assert [queue.queue_id for queue in dict.fromkeys(called) if queue != OTHER] == list(range(10))
+
+    run_virtual(main)
+
+
+@each_mode
 async def test_a_thread_that_goes_from_handler_to_handler_wakes_the_loop_once_per_burst(
     options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
