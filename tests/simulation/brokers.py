@@ -15,7 +15,7 @@ from rocketapp.broker.broker import Broker as Engine
 from rocketapp.broker.request_dispatch import Process as Processor
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.files import MemoryFiles
-from rocketapp.broker.store.store import Appended
+from rocketapp.broker.store.stored import Stored
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.consumer.retry.attempts import SHIFT
 from rocketapp.embedded.embedded import MAX_FRAME_BYTES, EmbeddedBroker
@@ -294,21 +294,21 @@ class Broker(NamedBroker):
     def _listen_in(self) -> None:
         """Write down what this broker stores and which offsets it takes: no request shows all of them."""
         core, world, name = self.core, self._world, self.name
-        append: Callable[[Record], Appended] = core.store.append
-        append_batch: Callable[[Any], list[Appended]] = core.store.append_batch
+        append: Callable[[Record], Stored] = core.store.append
+        append_batch: Callable[[Any], list[Stored]] = core.store.append_batch
         commit: Callable[[str, str, int, int], None] = core.offsets.commit
 
-        def told(record: Record, appended: Appended) -> None:
+        def told(record: Record, appended: Stored) -> None:
             queue = f"{record.topic}@{name}:{record.queue_id}"
             stored = facts.Stored(world.loop.time(), queue, appended.queue_offset, number_of(record.body))
             world.history.append(stored)
 
-        def append_and_tell(record: Record) -> Appended:
+        def append_and_tell(record: Record) -> Stored:
             appended = append(record)
             told(record, appended)
             return appended
 
-        def append_batch_and_tell(records: Any) -> list[Appended]:
+        def append_batch_and_tell(records: Any) -> list[Stored]:
             stored = append_batch(records)
             for record, appended in zip(records, stored, strict=True):
                 told(record, appended)
