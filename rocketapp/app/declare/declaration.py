@@ -340,17 +340,22 @@ def _check_alone(one: Subscription) -> None:
         problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
     if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
         problem = f"{one.topic}: unlimited retries make no sense for dead letters"
-    is_concurrent = not kind_of(one).in_order
-    if problem is None and one.retries < 0 and is_concurrent:
-        problem = (
-            "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
-        )
     if problem is None and one.commit == "manual":
         problem = _commit_problem(one)
-    if problem is None and one.retry is not None and is_concurrent:
-        problem = unfit_for_concurrent(one.retry)
+    problem = problem or retry_problem(one)
     if problem is not None:
         raise SetupError(one.place, problem)
+
+
+def retry_problem(one: Subscription) -> str | None:
+    """Why it cannot have its retries, or its policy; or None."""
+    if kind_of(one).in_order:
+        return None
+    if one.retries < 0:
+        return (
+            "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
+        )
+    return None if one.retry is None else unfit_for_concurrent(one.retry)
 
 
 def _commit_problem(one: Subscription) -> str | None:

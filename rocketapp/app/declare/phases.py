@@ -18,7 +18,7 @@ from rocketapp.app.call.provided import Providers, instance_of
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.changes import LimitChange, PauseChange
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.registry import Registry, with_policies
+from rocketapp.app.declare.registry import Registry, with_policy
 from rocketapp.app.payloads import Payloads, PluginCodec
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publisher, Publishing, Running
@@ -436,5 +436,6 @@ def handlers_of(app: TwoPhases, settings: Settings, plugins: Plugins | None = No
     that names nothing, PluginError for what a plugin answers.
     """
     settings, declared = complete(app, settings), declared_of(app)
-    found = declared.registry.handlers(settings.app.group or app.name, settings.consumer)
-    return with_policies(found, plugins or declared.plugins, settings.options)
+    hooks = (plugins or declared.plugins).hooks("failure_policy")
+    policed = partial(with_policy, hooks=hooks, options=settings.options)
+    return declared.registry.handlers(settings.app.group or app.name, settings.consumer, policed)

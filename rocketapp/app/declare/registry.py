@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.call.provided import Providers
-from rocketapp.app.declare.declaration import Declaration
+from rocketapp.app.declare.declaration import Declaration, retry_problem
+from rocketapp.app.declare.options import option_problem
 from rocketapp.app.payloads import Payloads
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import PluginError, SetupError
-from rocketapp.hooks.manager import Hook, Plugins
-from rocketapp.model.policy import Override, Policy, unfit_for_concurrent
+from rocketapp.hooks.manager import Hook
+from rocketapp.model.policy import Override, Policy
 from rocketapp.model.subscription import ALL_TAGS, SQL92, Subscription, SubscriptionData, kind_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,10 @@ _REST = ""
 _DEFAULTS = ConsumerConfig()
 UNNAMED = ""
 """The cluster of `--name-server`."""
+
+
+Policed = Callable[[Subscription], Subscription]
+"""A subscription -> the same with what plugins say of its failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +83,21 @@ class Registry:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def declared(self, group: str, consumer: ConsumerConfig) -> list[Declaration]:
-        """Every enabled handler with its complete subscription. `group` is for those that name none."""
-        taken = _Taken()
-        complete = [one.complete(group, consumer) for one in self._entries]
-        for one in complete:
-            taken.add(one.subscription)
-        return complete
+    def declared(self, group: str, consumer: ConsumerConfig, policed: Policed = lambda one: one) -> list[Declaration]:
+        """Every enabled handler with its complete subscription.
 
-    def handlers(self, group: str, consumer: ConsumerConfig) -> list[Declaration]:
+        `group` is for those that name none. `policed`: gives subscriptions their policies. Raises SetupError for
+        handlers that contradict each other.
+        """
+        complete = [one.complete(group, consumer) for one in self._entries]
+        found, taken = [replace(one, subscription=policed(one.subscription)) for one in complete], _Taken()
+        for one in found:
+            taken.add(one.subscription)
+        return found
+
+    def handlers(self, group: str, consumer: ConsumerConfig, policed: Policed = lambda one: one) -> list[Declaration]:
         """The same with every argument known. Raises SetupError for one that is not when everything is imported."""
-        return [one.resolved(self._providers, self._payloads) for one in self.declared(group, consumer)]
+        return [one.resolved(self._providers, self._payloads) for one in self.declared(group, consumer, policed)]
 
 
 class _Taken:
@@ -134,8 +143,8 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
     for name in _SHARED:
         one, other = getattr(first, name), getattr(new, name)
         if one != other:
-            why = f"{name}={other!r} contradicts {name}={one!r}: handlers of one topic and group agree in it"
-            return first, why
+            said = f"{name}={other!r}{_from(name, new)} contradicts {name}={one!r}{_from(name, first)}"
+            return first, f"{said}: handlers of one topic and group agree in it"
     if (first.order_by is None) != (new.order_by is None):
         return first, "one has order_by= and the other has not: handlers of one topic and group agree in it"
     if new.sql or first.sql:
@@ -152,6 +161,11 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
     return owners[twice], why
 
 
+def _from(name: str, one: Subscription) -> str:
+    """Which plugin says the retries, when the code does not."""
+    return f" ({one.retries_from})" if name == "retries" and "plugin " in one.retries_from else ""
+
+
 def union_of(subscriptions: Sequence[Subscription], version: int) -> SubscriptionData:
     """What the handlers of one topic want together, as brokers hear it. `version`: milliseconds since 1970."""
     topic = subscriptions[0].topic
@@ -164,23 +178,11 @@ def union_of(subscriptions: Sequence[Subscription], version: int) -> Subscriptio
     return SubscriptionData(topic, " || ".join(sorted(union)), union, version)
 
 
-Options = Callable[[type[Any]], Any]
-"""The class of a table of settings -> the table."""
+def with_policy(one: Subscription, *, hooks: Iterable[Hook], options: Callable[[type[Any]], Any]) -> Subscription:
+    """What the first answer in the order of plugins that is used makes of a subscription.
 
-
-def with_policies(handlers: Iterable[Declaration], plugins: Plugins, options: Options) -> list[Declaration]:
-    """The handlers with their policies, and where these come from.
-
-    Raises PluginError for an answer that a subscription cannot have.
+    `options`: the class of a table of settings -> the table. Raises PluginError for an answer that it cannot have.
     """
-    hooks = plugins.hooks("failure_policy")
-    found = [replace(one, subscription=_completed(one.subscription, hooks, options)) for one in handlers]
-    _check_agreement(one.subscription for one in found)
-    return found
-
-
-def _completed(one: Subscription, hooks: list[Hook], options: Options) -> Subscription:
-    """What the first answer in the order of plugins that is used makes of it."""
     for hook in hooks if kind_of(one).by_message else ():  # a polled call has neither a last attempt nor a breaker
         answer = hook.call(subscription=one, options=options)
         if answer is None or (isinstance(answer, Policy) and one.retry is not None):
@@ -188,7 +190,7 @@ def _completed(one: Subscription, hooks: list[Hook], options: Options) -> Subscr
         if not isinstance(answer, Policy | Override):
             raise _refused(hook, one, answer, "return a Policy, an Override, or None to decline")
         new = _with_answer(one, answer, f"plugin {hook.plugin}")
-        problem = _problem(new)
+        problem = option_problem("retries", new.retries) or retry_problem(new)
         if problem is not None:
             raise _refused(hook, one, answer, problem)
         return new
@@ -204,30 +206,6 @@ def _with_answer(one: Subscription, answer: Policy | Override, plugin: str) -> S
     if answer.retries is not None:
         one = replace(one, retries=answer.retries, retries_from=source)
     return one
-
-
-def _problem(one: Subscription) -> str | None:
-    """Why a subscription cannot have its policy or its retries, or None."""
-    is_concurrent = not kind_of(one).in_order
-    if isinstance(one.retries, bool) or not isinstance(one.retries, int) or one.retries < -1:
-        return f"retries={one.retries!r}: give a whole number, 0 or more, or -1 for unlimited"
-    if one.retries < 0 and is_concurrent:
-        return "retries=-1 (unlimited) needs an orderly handler"
-    return unfit_for_concurrent(one.retry) if is_concurrent and one.retry is not None else None
-
-
-def _check_agreement(subscriptions: Iterable[Subscription]) -> None:
-    """Retries belong to the queues of a topic: an answer for one of its handlers is one for all."""
-    first: dict[tuple[str, str, str], Subscription] = {}
-    for one in subscriptions:
-        other = first.setdefault((one.cluster, one.group, one.topic), one)
-        if one.retries != other.retries:
-            told = (
-                f"topic {one.topic!r} of group {one.group!r}: {one.handler_name} has retries={one.retries} "
-                f"({one.retries_from}) and {other.handler_name} {other.retries} ({other.retries_from}): handlers of "
-                "one topic and group agree in it"
-            )
-            raise PluginError("failure_policy", told)
 
 
 def _refused(hook: Hook, one: Subscription, answer: object, problem: str) -> PluginError:

@@ -95,7 +95,7 @@ WRONG_RULES = [
     ({"delays": [9000]}, "9000 s is longer than RocketMQ's longest delay"),
     ({"delays": [-1]}, "failures.rules[0]: Policy(delays=...): -1.0: give seconds, 0 or more"),
     ({"skip": ["rocketapp.Retry"]}, "Retry says itself what follows"),
-    ({"retries": -1}, "retries=-1 (unlimited) needs an orderly handler"),
+    ({"retries": -1}, "retries=-1 (unlimited) needs orderly=True"),
 ]
 
 
