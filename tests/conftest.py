@@ -220,7 +220,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker tells the process that reports what it could not run."""
-    gc.unfreeze()
     told = getattr(session.config, "workeroutput", None)
     if told is not None:
         told[SUITE] = _not_run

@@ -101,7 +101,7 @@ def _in_its_own_process(home: Path, *arguments: str) -> str:
         "org.apache.rocketmq.tools.command.MQAdminStartup",
         *arguments,
         home=home,
-        properties=(f"-Drocketmq.home.dir={home}",),
+        properties=(*toolchain.BRIEF, f"-Drocketmq.home.dir={home}"),
     )
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return "\n".join(line for line in done.stdout.splitlines() if "|-" not in line)

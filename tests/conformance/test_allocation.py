@@ -101,9 +101,8 @@ def test_ours_answer_as_javas_for_thousands_of_groups(java_classes: Path, tmp_pa
     asked, answered = tmp_path / "cases.json", tmp_path / "answers.json"
     asked.write_text(json.dumps(cases), encoding="utf-8")
     # Java's hash takes the bytes of its default encoding.
-    command = toolchain.java_command(
-        "Allocating", str(asked), str(answered), home=tmp_path, properties=("-Dfile.encoding=UTF-8",)
-    )
+    properties = (*toolchain.BRIEF, "-Dfile.encoding=UTF-8")
+    command = toolchain.java_command("Allocating", str(asked), str(answered), home=tmp_path, properties=properties)
     subprocess.run(command, check=True, timeout=300)
     theirs = json.loads(answered.read_text(encoding="utf-8"))
     differ = [

@@ -9,6 +9,7 @@ import pytest
 
 from rocketapp import Client, NotRecalled
 from rocketapp.clock import SystemClock
+from tests.peers import toolchain
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.waiting import wait_until
@@ -97,7 +98,8 @@ def test_what_waits_is_handed_over_to_apaches_broker_and_back(java_classes: Path
         _publish(ours.name_server, topic, long=3600, now=0.3, gone_soon=19, soon=20, gone_later=44, later=45)
         _wait_for(ours.name_server, topic, "now")
         ours.stop()
-        apache = Apache(tmp_path / "apache", store=ours.store, conf=("timerFlushIntervalMs=500",))
+        conf = ("timerFlushIntervalMs=500",)
+        apache = Apache(tmp_path / "apache", store=ours.store, conf=conf, options=toolchain.BRIEF)
         try:
             _wait_for(apache.name_server, topic, "soon")
             _publish(apache.name_server, topic, gone_apaches=19, apaches=20, apaches_first=1)

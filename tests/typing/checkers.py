@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache/mypy-users"
+"""Of mypy for all that is checked as users check it, generated projects too. The options of `make check` are others:
+each would make the other one's cache void.
+"""
 Found = Mapping[Path, Mapping[int, str]]
 """File -> line -> the rule that the line breaks, or the first of them."""
 
@@ -23,16 +27,7 @@ _PROBLEMS = 1
 
 def mypy(files: Sequence[Path]) -> Found:
     """`mypy --strict`, without the settings of this project."""
-    # With a cache of its own: options differ from those of `make check`, and each would make the other one's void.
-    cache = f"--cache-dir={ROOT / '.cache/mypy-users'}"
-    options = [
-        "--strict",
-        cache,
-        "--config-file=",
-        "--no-error-summary",
-        "--follow-imports=silent",
-        "--show-absolute-path",
-    ]
+    options = ["--strict", f"--cache-dir={CACHE}", "--config-file=", "--no-error-summary", "--show-absolute-path"]
     text = _run(["-m", "mypy", *options, *map(str, files)])
     found: dict[Path, dict[int, str]] = defaultdict(dict)
     for match in _MYPY_LINE.finditer(text):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.main import run_command
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Here, Start
 
 APP = 'from rocketapp import RocketApp\napp = RocketApp("shop")\n'
 FILES = {
@@ -113,10 +113,10 @@ CASES = {
         ("tail orders", "--name-server"),
     ],
 )
-def test_an_empty_value_is_not_taken_for_none(start: Start, folder: Path, line: str, option: str) -> None:
+def test_an_empty_value_is_not_taken_for_none(here: Here, folder: Path, line: str, option: str) -> None:
     """Of a variable of the shell that is not set: this folder's broker is not what was meant."""
     (folder / "app.py").write_text(FILES["app.py"])
-    command = start(*line.split(), option, "")
+    command = here(*line.split(), option, "")
     command.ends(2)
     assert command.err == f"rocketapp: {option} is empty: leave it out, or give it a value\n"
 
@@ -263,8 +263,8 @@ def test_a_peer_that_speaks_http_is_told_so(start: Start, folder: Path, web_addr
 
 
 @pytest.mark.parametrize("line", ["send orders x", "tail orders"])
-def test_send_and_tail_need_a_cluster_that_answers(start: Start, dead_address: str, line: str) -> None:
-    command = start(*line.split(), "--name-server", dead_address)
+def test_send_and_tail_need_a_cluster_that_answers(here: Here, dead_address: str, line: str) -> None:
+    command = here(*line.split(), "--name-server", dead_address)
     command.ends(2)
     assert command.err.count("\n") == 1, command.err
     assert dead_address in command.err

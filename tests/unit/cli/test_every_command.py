@@ -16,6 +16,7 @@ import click
 import pytest
 
 from rocketapp.cli.main import cli, run_command
+from tests.peers.commands import Commands
 from tests.unit.cli.conftest import PRELUDE
 from tests.unit.cli.processes import Command
 
@@ -114,7 +115,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, st
     try:
         address = broker.says(r"serving on (\S+)")[1]
         named = {"ROCKETAPP_CLIENT__NAME_SERVER": address}
-        Command(folder, "send", "orders", "hello", "--key", "order-17", environment=named).ends(0)
+        Commands(address).run("send", "orders", "hello", "--key", "order-17")
         Command(folder, "run", "sample:app", "--exit-when-idle", "0.1", environment=named).ends(0)
         yield folder, address
     finally:

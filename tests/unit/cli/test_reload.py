@@ -14,7 +14,7 @@ import pytest
 from rocketapp.cli.main import run_command
 from rocketapp.cli.processes.reload import Watched
 from tests.unit.cli.asking import Http
-from tests.unit.cli.conftest import PRELUDE, Send, Start
+from tests.unit.cli.conftest import PRELUDE, Here, Send, Start
 from tests.unit.cli.processes import Command, children_of, wait_until
 
 WriteApp = Callable[[str], None]
@@ -191,8 +191,8 @@ def test_which_files_count(path: str, counts: bool, folder: Path, monkeypatch: p
         (["--reload", "--reload-dir", "nowhere"], "--reload-dir nowhere: no such folder"),
     ],
 )
-def test_folders_that_cannot_be_watched_are_refused(words: list[str], text: str, start: Start) -> None:
-    command = start("run", "app:app", *words)
+def test_folders_that_cannot_be_watched_are_refused(words: list[str], text: str, here: Here) -> None:
+    command = here("run", "app:app", *words)
     command.ends(2)
     assert text in command.err
 

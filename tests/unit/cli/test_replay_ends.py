@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.peers.commands import Commands
 from tests.unit.cli.conftest import PRELUDE
 from tests.unit.cli.processes import Command, wait_until
 
@@ -22,28 +23,26 @@ async def settle(message: Message) -> None:
 
 
 @pytest.fixture(scope="module")
-def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A folder, and the surroundings in which its commands find a cluster with dead letters."""
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str]]:
+    """A folder, and the address of a cluster with dead letters."""
     folder = tmp_path_factory.mktemp("letters")
     (folder / "app.py").write_text(PRELUDE + APP)
     broker = Command(folder, "broker", "--memory")
     try:
-        named = {"ROCKETAPP_CLIENT__NAME_SERVER": broker.says(r"serving on (\S+)")[1]}
-        Command(folder, "send", "bills", "x", "--count", str(COUNT), environment=named).ends(0)
-        Command(folder, "run", "app", "--exit-when-idle", "0.1", environment=named).ends(0)
-        yield folder, named
+        address = broker.says(r"serving on (\S+)")[1]
+        Commands(address).run("send", "bills", "x", "--count", str(COUNT))
+        Command(folder, "run", "app", "--exit-when-idle", "0.1", "--name-server", address).ends(0)
+        yield folder, address
     finally:
         broker.discard()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_signal_ends_it_with_a_line_that_says_how_to_go_on(
-    letters: tuple[Path, dict[str, str]], number: signal.Signals
-) -> None:
-    folder, environment = letters
+def test_a_signal_ends_it_with_a_line_that_says_how_to_go_on(letters: tuple[Path, str], number: signal.Signals) -> None:
+    folder, address = letters
     state = folder / f"{number.name}.json"
-    words = ("dlq", "replay", "shop", "--to", "topic", "--state", state.name)
-    replay = Command(folder, *words, "--rate", "0.2", environment=environment)
+    words = ("dlq", "replay", "shop", "--to", "topic", "--state")
+    replay = Command(folder, *words, state.name, "--rate", "0.2", "--name-server", address)
     wait_until(lambda: state.exists() and json.loads(state.read_text())["replayed"], "some are replayed")
     replay.signal(number)
     replay.ends(1)
@@ -52,6 +51,5 @@ def test_a_signal_ends_it_with_a_line_that_says_how_to_go_on(
     assert said, replay.err
     assert int(said[1]) + int(said[2]) == COUNT
     assert said[3] == state.name
-    rest = Command(folder, *words, "--rate", "0", environment=environment)
-    rest.ends(0)
+    rest = Commands(address).run(*words, str(state), "--rate", "0")
     assert rest.out.startswith(f"replayed {COUNT} dead letters of group shop")
