@@ -103,7 +103,7 @@ def _in_its_own_process(home: Path, *arguments: str) -> str:
         home=home,
         properties=(*toolchain.BRIEF, f"-Drocketmq.home.dir={home}"),
     )
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
     return "\n".join(line for line in done.stdout.splitlines() if "|-" not in line)
 
 

@@ -32,25 +32,23 @@ def test_a_frame_is_written_again_byte_for_byte() -> None:
 
 def test_the_header_is_what_an_independent_reader_sees() -> None:
     for name, side in NAMES:
-        check_header(name, side)
-
-
-def check_header(name: str, side: str) -> None:
-    data = frame(name, side)
-    command = read(data)
-    length = int.from_bytes(data[5:8], "big")
-    assert command.body == data[8 + length :]
-    assert command.is_response == (side == "response")
-    if data[4] == 1:
-        code, language, version, opaque, flag, remark_length = struct.unpack_from(">hbhiii", data, 8)
-        assert (command.code, command.version, command.opaque, command.flag) == (code, version, opaque, flag)
-        assert (language, remark_length, command.language, command.serializer) == (0, 0, "JAVA", 1)
-    else:
-        header = json.loads(data[8 : 8 + length])
-        assert (command.code, command.version, command.opaque) == (header["code"], header["version"], header["opaque"])
-        assert (command.flag, command.language, command.serializer) == (header["flag"], "JAVA", 0)
-        assert (command.fields or {}) == header.get("extFields", {})
-        assert (command.remark or "") == header.get("remark", "")
+        data = frame(name, side)
+        command = read(data)
+        length = int.from_bytes(data[5:8], "big")
+        assert command.body == data[8 + length :], name
+        assert command.is_response == (side == "response"), name
+        if data[4] == 1:
+            code, language, version, opaque, flag, remark_length = struct.unpack_from(">hbhiii", data, 8)
+            own = command.code, command.version, command.opaque, command.flag
+            assert own == (code, version, opaque, flag), name
+            assert (language, remark_length, command.language, command.serializer) == (0, 0, "JAVA", 1), name
+        else:
+            header = json.loads(data[8 : 8 + length])
+            own = command.code, command.version, command.opaque, command.flag
+            assert own == (header["code"], header["version"], header["opaque"], header["flag"]), name
+            assert (command.language, command.serializer) == ("JAVA", 0), name
+            assert (command.fields or {}) == header.get("extFields", {}), name
+            assert (command.remark or "") == header.get("remark", ""), name
 
 
 def test_the_whole_conversation_can_come_in_any_pieces() -> None:
