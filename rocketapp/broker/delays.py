@@ -18,6 +18,7 @@ from typing import NamedTuple
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile
 from rocketapp.broker.store.files import File, Files
+from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.clock import Clock
@@ -78,7 +79,7 @@ class DelayService:
         self._offsets = self._load()
         for level in _LEVELS:
             end = store.max_offset(SCHEDULE_TOPIC, level - 1)
-            store.follow(SCHEDULE_TOPIC, level - 1, end, lambda stored: self.on_scheduled(stored.queue_id + 1))
+            QueueFollower(store, SCHEDULE_TOPIC, level - 1, end, lambda stored: self.on_scheduled(stored.queue_id + 1))
         self._needs = store.recovered_end
         """The offsets are valid if the log survives up to this position."""
         self._waiting = (self._needs, dict(self._offsets))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rocketapp.broker.delays import restored
+from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError
@@ -61,8 +62,8 @@ class HalfMessages:
         self._ends: dict[int, int] = {}
         """Where the ends of half messages are in their queue, for those behind the first open one."""
         self._open: dict[int, OpenHalf] = {}
-        store.follow(OP_TOPIC, 0, progress[1], self._take_end).catch_up(store.max_offset(OP_TOPIC, 0))
-        halves = store.follow(HALF_TOPIC, 0, progress[0], self._take)
+        QueueFollower(store, OP_TOPIC, 0, progress[1], self._take_end).catch_up(store.max_offset(OP_TOPIC, 0))
+        halves = QueueFollower(store, HALF_TOPIC, 0, progress[0], self._take)
         while halves.behind:
             if halves.position in self._ends:
                 halves.position += 1  # it has ended, and need not be read

@@ -124,7 +124,7 @@ class ReviveLog:
             elif is_by_timer(stored.raw_properties):  # others are of today, and known to whoever has written them
                 self._note(stored)
 
-        follower = core.store.follow(topic, queue, 0 if last is None else last + 1, take)
+        follower = QueueFollower(core.store, topic, queue, 0 if last is None else last + 1, take)
         follower.catch_up(end)
         return follower
 

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from rocketapp.broker.delays import restored
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
+from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.clock import Clock
@@ -99,7 +100,7 @@ class TimerService:
         self.on_scheduled: Callable[[int], object] = int
         """Called with the time at which each new message is due; the owner of the clock replaces it."""
         self._begun = self._load()
-        self._queue = store.follow(TIMER_TOPIC, 0, self._begun.first, self._note)
+        self._queue = QueueFollower(store, TIMER_TOPIC, 0, self._begun.first, self._note)
         self._changes = 1
         self._saved = 1 if self._is_saved(self._begun) else 0
         """How many changes of the position the file has."""

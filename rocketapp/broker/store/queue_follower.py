@@ -8,13 +8,10 @@ read, new ones wait for their turn in the queue.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
+from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored, parse_all
-
-if TYPE_CHECKING:
-    from rocketapp.broker.store.store import MessageStore
 
 Take = Callable[[Stored], object]
 """Called with each message. It must be quick, must not raise, and must not append."""
@@ -28,6 +25,7 @@ class QueueFollower:
     def __init__(self, store: MessageStore, topic: str, queue_id: int, position: int, take: Take) -> None:
         self._store, self._place, self._take = store, (topic, queue_id), take
         self.position: int = min(max(position, store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id))
+        store.hand_over(topic, queue_id, self)
 
     def __repr__(self) -> str:
         return f"<QueueFollower {self._place[0]}:{self._place[1]} at {self.position}, {self.behind} behind>"

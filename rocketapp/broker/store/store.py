@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog
-from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower
 from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
-from rocketapp.broker.store.queue_follower import QueueFollower, Take
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.recovery import Scan, recover
 from rocketapp.broker.store.repair import Repair
@@ -151,11 +150,9 @@ class MessageStore:
             self._dispatch(done)
         return done
 
-    def follow(self, topic: str, queue_id: int, position: int, take: Take) -> QueueFollower:
-        """Give each message of a queue to `take`: new ones at once, those from this offset on when it catches up."""
-        follower = QueueFollower(self, topic, queue_id, position, take)
+    def hand_over(self, topic: str, queue_id: int, follower: Follower) -> None:
+        """Give each message that this queue gets from now on to its follower: see `QueueFollower`."""
         self._queues.hand_over(topic, queue_id, follower)
-        return follower
 
     def _dispatch(self, records: Sequence[Stored]) -> None:
         """These are in the log: let everybody follow."""

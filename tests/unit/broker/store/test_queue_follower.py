@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.stored import Stored
 from tests.unit.broker.store.stores import open_store, record
 
@@ -16,7 +17,7 @@ def test_each_message_is_taken_once_and_in_order_whether_it_was_there_or_comes_m
     store, number, taken = open_store(), 0, list[Stored]()
     for _ in range(before):
         store.append(record(b"%d" % (number := number + 1)))
-    follower = store.follow("T", 0, position, taken.append)
+    follower = QueueFollower(store, "T", 0, position, taken.append)
     for step in steps:
         several = [record(b"%d" % (number := number + 1)) for _ in range(max(step, 0))]
         if step % 2:
@@ -36,6 +37,6 @@ def test_another_queue_and_a_damaged_message_are_not_taken() -> None:
     store = open_store(files)
     places = [store.append(record(b"%d" % number, queue_id=number % 2)) for number in range(6)]
     files.open("commitlog/" + "0" * 20).write(b"\xff", places[2].physical + 88)
-    assert store.follow("T", 0, 0, taken.append).catch_up(10)
+    assert QueueFollower(store, "T", 0, 0, taken.append).catch_up(10)
     assert [one.body for one in taken] == [b"0", b"4"]
     store.close()
