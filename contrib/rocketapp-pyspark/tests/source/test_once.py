@@ -94,6 +94,14 @@ def test_a_batch_that_runs_again_is_once_in_the_table(table: Table) -> None:
     assert (again.asked, table.rows()) == (0, 15)
 
 
+@pytest.mark.parametrize("table", ["iceberg"], indirect=True)
+def test_of_the_properties_of_an_iceberg_table_only_the_number_changes(table: Table) -> None:
+    table.store("query")(Frame(), 3)
+    with load_catalog("once", **table.catalog) as catalog:
+        changed = {name for name in catalog.load_table("lake.orders").properties if not name.startswith("write.")}
+    assert changed == {"spark.batch.query"}
+
+
 def test_a_batch_without_rows_is_kept_in_mind(table: Table) -> None:
     store = table.store("query")
     store(Frame(), 0)
