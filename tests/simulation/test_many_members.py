@@ -1,6 +1,6 @@
 """What members of a large group ask each other: nothing among equals, and in a roll-out a bounded number a second.
 
-100 members, or 200 with ROCKETAPP_FAULTS=full: what it costs to compute grows with their square.
+60 members, or 200 with ROCKETAPP_FAULTS=full: what it costs to compute grows with their square.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocketapp.wire.command import Command
 from tests.simulation.stage import scenario
 from tests.simulation.test_roll_out import ORDERS, Groups, Wanting
 
-HALF = 100 if os.environ.get("ROCKETAPP_FAULTS") == "full" else 50
+HALF = 100 if os.environ.get("ROCKETAPP_FAULTS") == "full" else 30
 
 
 class Questions:
