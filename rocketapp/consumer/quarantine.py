@@ -143,16 +143,17 @@ class QueueQuarantine:
         self.turn_over(message)
 
     def give_up(self) -> list[Message]:
-        """The queue is given back: those that have not had their turn. Others run on."""
-        turns, self._turns = self._turns, {}
-        self._pauses.unwatch(EVERY, self._go_on)
-        waiting = [turn.message for turn in turns.values() if turn.is_waiting]
-        for turn in turns.values():
+        """The queue is given back: those that have not had their turn. Others run on, and keep it until they end."""
+        waiting = [turn for turn in self._turns.values() if turn.is_waiting]
+        for turn in waiting:
+            del self._turns[turn.message.offset]
             self._leave(turn)
+        if not self._turns:
+            self._pauses.unwatch(EVERY, self._go_on)
         # Only now: none of these is started for the end of another one.
         self._go_on()
         self._tell()
-        return waiting
+        return [turn.message for turn in waiting]
 
     def is_paused(self, message: Message) -> bool:
         """Its topic is paused: it does not begin although it has its turn."""

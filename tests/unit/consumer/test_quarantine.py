@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.journal import Journal
-from rocketapp.consumer.quarantine import PATIENCE
+from rocketapp.consumer.quarantine import PATIENCE, QueueQuarantine
 from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.names import dlq_topic
+from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import message
 from tests.unit.scripted import ClockAt, eventually, in_virtual_time
 
@@ -278,3 +280,21 @@ async def test_a_cause_whose_dead_letter_is_not_stored_yet_is_not_called_by_the_
     await member.stop()
     again.close()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_call_that_runs_on_keeps_its_turn_when_its_queue_is_given_back(tmp_path: Path) -> None:
+    """A death would blame neither of two that run, time after time."""
+    journal, started = journal_with(tmp_path, quarantined("group")), list[str]()
+    (one, two), member = (message(2), message(3)), member_alone()
+    assert one.queue is not None
+    handler = member.topics[0].handlers[0]
+    given_back, kept = (QueueQuarantine(journal, member, ProcessQueue(one.queue, 0)) for _ in range(2))
+    given_back.add(one, handler, lambda: started.append("one"))
+    kept.add(two, handler, lambda: started.append("two"))
+    assert given_back.give_up() == []
+    assert started == ["one"]
+    given_back.ended(one)
+    assert started == ["one", "two"]
+    kept.ended(two)
+    journal.close()
