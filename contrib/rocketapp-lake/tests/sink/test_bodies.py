@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypedDict
 
 import pyarrow as pa
 import pytest
 
 import rocketapp_lake.rows
+from rocketapp import Message
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import properties
 from rocketapp.wire.record import Record, decode_records, encode_record
@@ -15,6 +17,12 @@ from rocketapp.wire.stored_records import StoredRecords, stored_records
 from rocketapp_lake.batches import Batch
 from rocketapp_lake.lanes import Lane, Span
 from rocketapp_lake.rows import BadRows, Rows
+from rocketapp_lake.typed_columns import typed_columns
+
+
+class Size(TypedDict):
+    size: int
+
 
 LANES = [Lane("orders", "broker-a", 0), Lane("orders", "broker-b", 2)]
 
@@ -62,3 +70,29 @@ def test_a_batch_of_which_a_part_is_in_the_table_gives_the_rest() -> None:
     rows = Rows(None, None, "fail", lambda: None).table(batch(False).trimmed({LANES[0]: 33, LANES[1]: 1339}))
     assert rows is not None
     assert rows["_rmq_offset"].to_pylist() == [*range(33, 640), 1339]
+
+
+@pytest.mark.parametrize("portion", [1, 100, 1 << 20])
+def test_bad_rows_are_the_same_however_many_are_made_at_once(portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocketapp_lake.rows, "_MESSAGES", portion)
+
+    def read(message: Message) -> dict[str, int]:
+        if message.offset % 100 == 7:
+            raise ValueError(f"bad {message.offset}")
+        return {"size": len(message.body)}
+
+    columns = typed_columns(Size)
+    refused = {(LANES[1], 1000): "refused"}
+    rows = Rows(columns, read, "table", lambda: None)
+    decoded = rows.decoded(replace(batch(False), refused=refused))
+    bad = [(one.lane, one.message.offset, one.problem) for one in decoded.aside]
+    first = [(LANES[0], at, f"bad {at}") for at in range(7, 640, 100)]
+    second = [(LANES[1], at, f"bad {at}") for at in range(707, 1340, 100)]
+    assert bad == sorted([*first, *second, (LANES[1], 1000, "refused")])
+    assert rows.bad_count == len(bad)
+    assert decoded.table["_rmq_offset"].to_pylist() == [
+        at
+        for lane, start in zip(LANES, (0, 700), strict=True)
+        for at in range(start, start + 640)
+        if (lane, at) not in {(lane, offset) for lane, offset, _ in bad}
+    ]
