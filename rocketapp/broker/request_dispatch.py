@@ -1,8 +1,9 @@
 """Which processor answers which request code.
 
 Every request gets an answer, and no request can stop the server: a refusal is answered with its code,
-unreadable fields with 1, an unknown code with 3. Every answer to a send contains fields, because the
-Java client reads MSG_REGION and TRACE_ON from them without checking that they exist.
+unreadable fields with 1, an unknown code with 3. Where access keys are asked for, this is the place where
+they are checked, whatever the code. Every answer to a send contains fields, because the Java client reads MSG_REGION
+and TRACE_ON from them without checking that they exist.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.requests.send import FAILURE_FIELDS
 
 Process = Callable[[Connection, Command], Command | None]
+Check = Callable[[Connection, Command], None]
+"""Raises BrokerError for a request that its sender may not make."""
 
 _SENDS = frozenset(
     {
@@ -40,7 +43,8 @@ _MOST_CONTROL_BYTES, _MOST_FASTJSON_BYTES = 262_144, 16_384
 class RequestDispatch:
     """Request code -> processor."""
 
-    def __init__(self, *tables: Mapping[int, Process]) -> None:
+    def __init__(self, *tables: Mapping[int, Process], check: Check | None = None) -> None:
+        self._check = check
         self._processors: dict[int, Process] = {}
         for table in tables:
             for code, process in table.items():
@@ -54,11 +58,13 @@ class RequestDispatch:
     def serve(self, connection: Connection, command: Command) -> Command | None:
         """Answer one request; None when it is answered later or never."""
         process = self._processors.get(command.code)
-        if process is None:
-            return _refusal(command, not_supported(command))
         try:
-            if len(command.body) > _MOST_FASTJSON_BYTES:
+            if process is not None and len(command.body) > _MOST_FASTJSON_BYTES:
                 _check_body(command)
+            if self._check is not None:
+                self._check(connection, command)
+            if process is None:
+                return _refusal(command, not_supported(command))
             response = process(connection, command)
             if response is not None and len(response.body) > MOST_ANSWER_BYTES:
                 problem = f"the answer has {len(response.body)} bytes, limit {MOST_ANSWER_BYTES}: ask for less at once"

@@ -11,7 +11,12 @@ from rocketapp.config.option import option
 class BrokerConfig:
     """How the embedded broker serves and stores."""
 
-    listen: str = option("127.0.0.1:9876", "Address to serve on.", java="listenPort")
+    listen: str = option(
+        "127.0.0.1:9876", "Address to serve on. One that others reach needs `authentication`.", java="listenPort"
+    )
+    host: str = option(
+        "", "Host that clients are told, where others reach the broker; empty: that of `listen`.", java="brokerIP1"
+    )
     http: str = option(
         "", "Where `/health`, `/ready`, `/metrics` and a page of the broker are served, host:port. Empty: nowhere."
     )
@@ -100,3 +105,24 @@ class BrokerConfig:
     transaction_check_interval: float = option(
         10.0, "Seconds between two questions about an open transaction.", java="transactionCheckInterval", least=0.1
     )
+    authentication: bool = option(
+        False, "Every request must be signed with the access keys of a user.", java="authenticationEnabled"
+    )
+    authorization: bool = option(
+        False, "A user may do what its policies in `config/access.json` allow.", java="authorizationEnabled"
+    )
+    admin_user: str = option(
+        "",
+        "A user that may do everything, as JSON: username and password. The file of users wins over it.",
+        java="initAuthenticationUser",
+        secret=True,
+    )
+    tls: str = option(
+        "permissive",
+        "With `cert_file`: whether connections may be encrypted, or must be.",
+        java="tls.server.mode",
+        choices=("disabled", "permissive", "enforcing"),
+    )
+    cert_file: str = option("", "PEM file of the certificate; empty: no TLS.", java="tls.server.certPath")
+    key_file: str = option("", "PEM file of its key; empty: the key is in `cert_file`.", java="tls.server.keyPath")
+    key_password: str = option("", "Password that opens the key.", java="tls.server.keyPassword", secret=True)

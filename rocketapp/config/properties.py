@@ -14,13 +14,24 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.option import info_of
 from rocketapp.errors import ConfigError
 
+_PATHS = frozenset({"dir", "cert_file", "key_file"})
 _LISTEN, _HOST, _FLUSH = "listenPort", "bindAddress", "flushDiskType"
-_IGNORED = frozenset({"brokerId", "brokerRole", "brokerIP1", "enablePropertyFilter", "storePathCommitLog"})
-"""What a `broker.conf` for the same folder says, and what is so here anyway."""
+_IGNORED = frozenset(
+    {
+        "brokerId",
+        "brokerRole",
+        "enablePropertyFilter",
+        "storePathCommitLog",
+        "authenticationMetadataProvider",
+        "authorizationMetadataProvider",
+        "innerClientAuthenticationCredentials",
+    }
+)
+"""What a `broker.conf` for the same folder says, and what is so here anyway, or what only several brokers need."""
 
 
 def to_java(config: BrokerConfig) -> dict[str, str]:
-    """The options by their names in Java. The folder is not among them: that is nobody's business elsewhere."""
+    """The options by their names in Java, without secrets and paths, which are nobody's business elsewhere."""
     shown = {}
     for field, name in _twins():
         value = getattr(config, field.name)
@@ -29,7 +40,7 @@ def to_java(config: BrokerConfig) -> dict[str, str]:
             shown[_HOST], shown[_LISTEN] = host.strip("[]"), port
         elif name == _FLUSH:
             shown[name] = f"{value.upper()}_FLUSH"
-        elif field.name != "dir":
+        elif field.name not in _PATHS and not info_of(field).secret:
             shown[name] = _text(value, _units(field))
     return shown
 

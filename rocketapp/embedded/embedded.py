@@ -16,6 +16,7 @@ from random import Random
 
 from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
 from rocketapp.broker.facts import BrokerFacts
+from rocketapp.broker.permissions import ACCESS_FILE, Permissions
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
@@ -29,7 +30,9 @@ from rocketapp.transport.connection import Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.stream import Listening, is_loopback, join_address, split_address
 from rocketapp.transport.tcp import listen_tcp
+from rocketapp.transport.tls_server import server_tls_of
 
+_EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 MAX_FRAME_BYTES = 16_777_216
 """Java's limit. A longer frame ends its connection."""
 MOST_DESCRIPTORS = 65_536
@@ -95,12 +98,13 @@ class EmbeddedBroker:
         self._broker = broker
         try:
             texts = KvConfig(ConfigFile(files, "config/kvConfig.json", self._observe))
-            self._listener = self._new_listener(broker, texts)
+            permissions = Permissions.load(ConfigFile(files, ACCESS_FILE, self._observe), self._config)
+            self._listener = self._new_listener(broker, texts, permissions)
             self._listening = await self._listen(listen, self._listener)
         except BaseException:
             await broker.stop()
             raise
-        self.address = self._listening.address
+        self.address = self._announced(self._listening.address)
         await broker.start(self.address)
         return self.address
 
@@ -143,8 +147,9 @@ class EmbeddedBroker:
             self._broker.halves.on_committed = committed
 
     @staticmethod
-    def _new_listener(broker: Broker, texts: KvConfig) -> Listener:
-        dispatch = RequestDispatch(broker.table(), NameServer(broker).table(), texts.table())
+    def _new_listener(broker: Broker, texts: KvConfig, permissions: Permissions | None) -> Listener:
+        check = None if permissions is None else permissions.check
+        dispatch = RequestDispatch(broker.table(), NameServer(broker).table(), texts.table(), check=check)
         return Listener(
             serve=dispatch.serve,
             max_frame_bytes=MAX_FRAME_BYTES,
@@ -161,15 +166,11 @@ class EmbeddedBroker:
             except ValueError as error:
                 raise ConfigError("broker.listen", str(error)) from None
         if not isinstance(listen, MemoryNetwork) and not is_loopback(host):
-            raise ConfigError(
-                "broker.listen",
-                f"other machines reach {host}, and whoever reaches the port may read and write every message, "
-                "because this broker knows no access keys: listen on 127.0.0.1",
-            )
+            self._check_open(host)
         try:
             if isinstance(listen, MemoryNetwork):
                 return await listen.listen(host, port, listener.accept)
-            return await listen_tcp(host, port, listener.accept)
+            return await listen_tcp(host, port, listener.accept, server_tls_of(self._config))
         except OSError as error:
             problem = os.strerror(error.errno) if error.errno else str(error)
             raise ConfigError(
@@ -177,6 +178,23 @@ class EmbeddedBroker:
                 f"cannot serve on {join_address(host, port)} ({problem}): stop what serves there, "
                 "or choose another address (port 0 takes a free one)",
             ) from None
+
+    def _check_open(self, host: str) -> None:
+        """Raises ConfigError unless what other machines reach asks for keys and can be named to clients."""
+        if not self._config.authentication:
+            raise ConfigError(
+                "broker.listen",
+                f"other machines reach {host}, and whoever reaches the port may read and write every message: "
+                "set broker.authentication, or listen on 127.0.0.1",
+            )
+        if host in _EVERY_ADDRESS and not self._config.host:
+            problem = f"is empty, and {host} is no address that clients can reach: name this machine as they know it"
+            raise ConfigError("broker.host", problem)
+
+    def _announced(self, address: str) -> str:
+        """What clients are told."""
+        host, port = split_address(address)
+        return join_address(self._config.host, port) if self._config.host and not is_loopback(host) else address
 
 
 def _most_connections() -> int:

@@ -21,6 +21,7 @@ from rocketapp.transport.stream import (
     split_address,
 )
 from rocketapp.transport.tls import Tls, alert_problem, handshake_problem
+from rocketapp.transport.tls_server import ServerTls
 
 READ_BYTES = 131_072
 """Most bytes of one read. asyncio's own 256 KiB costs much more CPU per pulled message (2.0 instead of 1.25 us):
@@ -156,9 +157,11 @@ class TcpListening:
         self._server.close()
 
 
-async def listen_tcp(host: str, port: int, make_receiver: MakeReceiver) -> TcpListening:
-    """Accept streams; port 0 takes a free one. OSError when the address is taken."""
+async def listen_tcp(host: str, port: int, make_receiver: MakeReceiver, tls: ServerTls | None = None) -> TcpListening:
+    """Accept streams, with TLS where that is given; port 0 takes a free one. OSError when the address is taken."""
     loop = asyncio.get_running_loop()
+    if tls is not None:
+        make_receiver = tls.around(make_receiver)
     server = await loop.create_server(lambda: TcpStream(make_receiver), host, port, backlog=BACKLOG)
     return TcpListening(server)
 

@@ -47,27 +47,29 @@ def make_tls(
         except ssl.SSLError as error:
             raise ConfigError("client.ca_file", f"{ca_file} holds no certificate in PEM: {_words(error)}") from None
     if cert_file:
-        _load_own(context, cert_file, key_file, key_password)
+        load_own(context, cert_file, key_file, key_password)
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return Tls(context, server_name)
 
 
-def _load_own(context: ssl.SSLContext, cert_file: str, key_file: str, key_password: str) -> None:
-    _check_file("client.cert_file", cert_file)
+def load_own(context: ssl.SSLContext, cert_file: str, key_file: str, key_password: str, table: str = "client") -> None:
+    """Read the certificate that this process shows, and its key. Raises ConfigError in the words of that table."""
+    _check_file(f"{table}.cert_file", cert_file)
     if key_file:
-        _check_file("client.key_file", key_file)
+        _check_file(f"{table}.key_file", key_file)
     try:
         # A password is always given, for OpenSSL asks at the terminal when none is.
         context.load_cert_chain(cert_file, key_file or None, password=key_password)
     except ssl.SSLError as error:
         where = key_file or cert_file
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise ConfigError("client.key_file", f"{where} is not the key of the certificate in {cert_file}") from None
+            problem = f"{where} is not the key of the certificate in {cert_file}"
+            raise ConfigError(f"{table}.key_file", problem) from None
         problem = f"{cert_file} with the key in {where} cannot be used: {_words(error)}"
-        mend = "both must be PEM, and client.key_password must open the key"
-        raise ConfigError("client.cert_file", f"{problem}: {mend}") from None
+        mend = f"both must be PEM, and {table}.key_password must open the key"
+        raise ConfigError(f"{table}.cert_file", f"{problem}: {mend}") from None
 
 
 def _check_file(option: str, file: str) -> None:

@@ -31,8 +31,12 @@ class Keys:
         whole.pop(SIGNATURE, None)
         if self._security_token:
             whole[SECURITY_TOKEN] = self._security_token
-        mac = self._begun.copy()
-        mac.update("".join([whole[name] for name in sorted(whole)]).encode())
-        mac.update(body)
-        whole[SIGNATURE] = base64.b64encode(mac.digest()).decode()
+        whole[SIGNATURE] = self.signature(whole, body)
         return whole
+
+    def signature(self, fields: Mapping[str, str], body: bytes) -> str:
+        """The signature of these fields, of which one that is called so is left out, and this body."""
+        mac = self._begun.copy()
+        mac.update("".join([fields[name] for name in sorted(fields) if name != SIGNATURE]).encode())
+        mac.update(body)
+        return base64.b64encode(mac.digest()).decode()

@@ -207,11 +207,11 @@ class Embedded:
     name = "embedded"
 
     def __init__(
-        self, directory: Path, *, broker_name: str = "broker-a", options: Mapping[str, float] = MappingProxyType({})
+        self, directory: Path, *, broker_name: str = "broker-a", options: Mapping[str, object] = MappingProxyType({})
     ) -> None:
         """options: of the table `[broker]`."""
         self.directory, self.store, self.broker_name = directory, directory / "data", broker_name
-        self._environment = {f"ROCKETAPP_BROKER__{name.upper()}": f"{value:g}" for name, value in options.items()}
+        self._environment = {f"ROCKETAPP_BROKER__{name.upper()}": str(value) for name, value in options.items()}
         self._environment["ROCKETAPP_BROKER__NAME"] = broker_name
         self._process: subprocess.Popen[bytes] | None = None
         self.seconds_to_serve = 0.0

@@ -34,7 +34,7 @@ def command(directory: str | None, memory: bool, listen: str | None, http: str |
     said = _options_in(conf) if conf else {}
     settings = read_settings({"broker": {**said, **given}})
     names = names_of(settings, dir="--dir", listen="--listen", http="--http")
-    parse_listen(settings.broker.listen, names["listen"])
+    parse_listen(settings.broker.listen, names["listen"], has_keys=settings.broker.authentication)
     set_up_logging(settings.app)
     stop = ProcessStop(DRAIN_TIMEOUT)
 

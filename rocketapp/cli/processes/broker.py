@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import random
 import socket
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -104,14 +106,13 @@ def watched(settings: Settings, facts: BrokerFacts, address: str, *, memory: boo
     from tempfile import TemporaryDirectory
 
     from rocketapp.admin.cluster import AdminError
-    from rocketapp.app.settings import with_name_server
     from rocketapp.cli.cluster import run_on
     from rocketapp.cli.replays import replay_one
     from rocketapp.operate.broker_desk import BrokerDesk
     from rocketapp.operate.broker_requests import answering
     from rocketapp.operate.server import OperatorServer
 
-    own = with_name_server(settings, address)
+    own = _as_operator(settings, address)
 
     def asked(ask: Callable[[], T]) -> T:
         try:
@@ -145,12 +146,26 @@ def watched(settings: Settings, facts: BrokerFacts, address: str, *, memory: boo
             server.stop()
 
 
+def _as_operator(settings: Settings, address: str) -> Settings:
+    """The settings with which the page asks its own broker: in the name of the user that may do everything."""
+    from rocketapp.app.settings import with_name_server
+
+    own, broker = with_name_server(settings, address), settings.broker
+    client = own.client
+    if broker.authentication and broker.admin_user and not client.access_key:
+        user = json.loads(broker.admin_user)
+        client = replace(client, access_key=user["username"], secret_key=user["password"])
+    if broker.tls == "enforcing":  # it needs no proof of who it is
+        client = replace(client, tls=True, tls_verify=False)
+    return replace(own, client=client)
+
+
 async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, names: Names) -> tuple[EmbeddedBroker, str]:
     from rocketapp.clock import SystemClock
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.errors import ConfigError, RocketAppError
 
-    host, port = parse_listen(config.listen, names["listen"])
+    host, port = parse_listen(config.listen, names["listen"], has_keys=config.authentication)
     # Before the store is opened: its recovery may take longer than a user wants to wait for such an answer.
     problem = bind_problem(host, port)
     if problem is not None:
@@ -215,16 +230,19 @@ def bind_problem(host: str, port: int) -> str | None:
     return None
 
 
-def parse_listen(listen: str, name: str) -> Address:
-    """Host and port. Raises CommandError, with the option's `name`, for no address and for one that others reach."""
+def parse_listen(listen: str, name: str, *, has_keys: bool = False) -> Address:
+    """Host and port. Raises CommandError, with the option's `name`, for no address.
+
+    So it does for an address that others reach, unless what serves there asks for keys.
+    """
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdigit() or int(port) > 65535:
         raise CommandError(f"{name} {listen}: write host:port, for example 127.0.0.1:9876")
-    if not is_loopback(host):
+    if not (has_keys or is_loopback(host)):
         raise CommandError(
-            f"{name} {listen}: only loopback addresses are served, because it knows no access keys yet: "
-            "every process that reaches the port may read and write every message; use 127.0.0.1"
+            f"{name} {listen}: only loopback addresses are served, because it asks for no access keys: every process "
+            "that reaches the port may read and write every message; use 127.0.0.1"
         )
     return host, int(port)
 
@@ -244,7 +262,7 @@ class BrokerKeeper:
         # An address that the user chose is meant; the usual one is a suggestion.
         self._or_free_port = settings.source_of("broker", "listen") == "default"
         names = names_of(settings, dir="--embedded", listen="broker.listen", http="broker.http")
-        parse_listen(self._listen, names["listen"])
+        parse_listen(self._listen, names["listen"], has_keys=settings.broker.authentication)
         self._spec = {**spec, "role": "broker", "names": names, "presence": presence}
         self._timeout = settings.app.connect_timeout
         self._child: Child | None = None

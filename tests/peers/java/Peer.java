@@ -45,6 +45,7 @@ public class Peer {
         Map.entry("view", Inspecting::view),
         Map.entry("admin", Inspecting::admin),
         Map.entry("sign", Signing::sign),
+        Map.entry("signed_trip", Signing::trip),
         Map.entry("trace_encode", Tracing::encode),
         Map.entry("trace_decode", Tracing::decode));
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from rocketapp.config.broker import BrokerConfig
@@ -35,6 +37,9 @@ def test_a_file_of_apaches_sets_our_options() -> None:
     assert BrokerConfig(**found).flush == "sync"
     assert from_java("bindAddress=::1", "broker.conf") == {"listen": "[::1]:9876"}
     assert from_java("", "broker.conf") == {}
+    asked = 'authenticationEnabled=true\ninitAuthenticationUser={"username":"a"}\ntls.server.mode=enforcing'
+    keys = {"authentication": True, "admin_user": '{"username":"a"}', "tls": "enforcing"}
+    assert from_java(asked, "broker.conf") == keys
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,8 @@ def test_a_line_that_is_none_is_named(line: str, said: str) -> None:
 
 def test_what_is_shown_can_be_read_again() -> None:
     config = BrokerConfig(name="broker-b", listen="[::1]:9999", flush="sync", client_expiry=30.5)
+    secret = dataclasses.replace(config, admin_user="s3cret", cert_file="/s3cret", key_password="s3cret")
+    assert "s3cret" not in str(to_java(secret))
     shown = to_java(config)
     assert (shown["channelExpiredTimeout"], shown["fileReservedTime"]) == ("30500", "72")
     assert "storePathRootDir" not in shown

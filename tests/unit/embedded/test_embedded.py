@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -32,8 +34,10 @@ from tests.unit.broker.asking import Running, running
 from tests.unit.scripted import in_virtual_time
 
 
-def new(tmp_path: Path | None = None, **more: Any) -> EmbeddedBroker:
-    config = BrokerConfig(dir=str(tmp_path or "unused"), listen="127.0.0.1:0", segment_bytes=1 << 20)
+def new(
+    tmp_path: Path | None = None, *, options: Mapping[str, Any] = MappingProxyType({}), **more: Any
+) -> EmbeddedBroker:
+    config = BrokerConfig(dir=str(tmp_path or "unused"), listen="127.0.0.1:0", segment_bytes=1 << 20, **options)
     events: list[Event] = []
     return EmbeddedBroker(config=config, clock=SystemClock(), random=Random(1), observe=events.append, **more)
 
@@ -67,8 +71,22 @@ async def test_one_port_is_name_server_and_broker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1"])
 async def test_what_other_machines_reach_is_refused(tmp_path: Path, host: str) -> None:
-    with pytest.raises(ConfigError, match="knows no access keys: listen on"):
+    with pytest.raises(ConfigError, match=r"set broker\.authentication, or listen on 127\.0\.0\.1"):
         await new(tmp_path).start((host, 0))
+
+
+async def test_with_access_keys_it_serves_what_other_machines_reach(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"authentication": True, "admin_user": '{"username":"admin","password":"12345678"}'}
+    with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is no address that clients can reach"):
+        await new(tmp_path, options=keys).start(("0.0.0.0", 0))
+    broker = new(tmp_path, options={**keys, "host": "127.0.0.1"})
+    address = await broker.start(("0.0.0.0", 0))
+    try:
+        assert address.startswith("127.0.0.1:")
+        refused = await ask(address, Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER))
+        assert (refused.code, refused.remark) == (ResponseCode.NO_PERMISSION, "username cannot be null.")
+    finally:
+        await broker.stop()
 
 
 def test_in_memory_it_loses_the_oldest_messages_before_it_takes_more_than_it_may(

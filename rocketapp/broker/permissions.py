@@ -1,0 +1,217 @@
+"""Who may ask what: the users of a broker and their permissions, as access control of Apache RocketMQ 5 has them.
+
+Every request is signed with the keys of a user; the password is the secret key. A user of type Super may do
+everything, any other what an entry of its policies allows. Refusals have Apache's code and remarks.
+
+Users and policies are in `config/access.json`, in the words of Apache's admin tool:
+`{"users": [{"username", "password", "userType", "userStatus"}], "acls": [{"subject", "policies"}]}`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from collections.abc import Iterable, Mapping
+from typing import NoReturn
+
+import msgspec
+
+from rocketapp.broker.needs import FOR_EVERYBODY, Need, needs_of
+from rocketapp.broker.store.config_files import ConfigFile
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import BrokerError, ConfigError
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.stream import split_address
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.signing import ACCESS_KEY, SIGNATURE, Keys
+
+ACCESS_FILE = "config/access.json"
+_LITERAL, _PREFIXED, _ANY = range(3)
+_ACTIONS = frozenset({"All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List"})
+_KINDS = frozenset({"Topic", "Group", "Cluster"})
+
+
+class _User(msgspec.Struct, frozen=True, rename="camel"):
+    username: str
+    password: str
+    user_type: str = "Normal"
+    user_status: str = "enable"
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+    resource: str
+    actions: list[str]
+    source_ips: list[str] = []
+    decision: str = "Allow"
+
+
+class _Policy(msgspec.Struct, frozen=True, rename="camel"):
+    entries: list[_Entry]
+    policy_type: str = "Custom"
+
+
+class _Acl(msgspec.Struct, frozen=True):
+    subject: str
+    policies: list[_Policy]
+
+
+class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    users: list[_User] = []
+    acls: list[_Acl] = []
+
+
+class _Grant:
+    """One entry of a policy, ready to be compared."""
+
+    __slots__ = ("_actions", "_kind", "_name", "_networks", "_scope", "is_allowed")
+
+    def __init__(self, entry: _Entry) -> None:
+        kind, _, name = entry.resource.partition(":")
+        if (not name or kind not in _KINDS) and entry.resource != "*":
+            raise ValueError(f"{entry.resource!r} is no resource: write Topic:name, Group:name, Cluster:name or *")
+        unknown = set(entry.actions) - _ACTIONS
+        if unknown or not entry.actions:
+            raise ValueError(f"actions of {entry.resource} are some of {', '.join(sorted(_ACTIONS))}")
+        if entry.decision not in ("Allow", "Deny"):
+            raise ValueError(f"the decision about {entry.resource} is Allow or Deny, not {entry.decision!r}")
+        self._kind = kind
+        self._scope = _ANY if name in ("", "*") else _PREFIXED if name.endswith("*") else _LITERAL
+        self._name = name.removesuffix("*")
+        self._actions = frozenset(entry.actions)
+        self._networks = [ipaddress.ip_network(text, strict=False) for text in entry.source_ips]
+        self.is_allowed: bool = entry.decision == "Allow"
+
+    @property
+    def order(self) -> tuple[bool, int, int, bool]:
+        """The narrowest first; of two alike the one that allows, as in Apache RocketMQ."""
+        return self._kind == "*", self._scope, -len(self._name), not self.is_allowed
+
+    def matches(self, need: Need, ip: str) -> bool:
+        if self._kind not in ("*", need.kind):
+            return False
+        if self._scope == _LITERAL and need.name != self._name:
+            return False
+        if self._scope == _PREFIXED and not need.name.startswith(self._name):
+            return False
+        return ("All" in self._actions or not self._actions.isdisjoint(need.actions)) and self._covers(ip)
+
+    def _covers(self, ip: str) -> bool:
+        if not self._networks:
+            return True
+        try:
+            address = ipaddress.ip_address(ip.partition("%")[0])
+        except ValueError:
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return any((mapped or address) in network for network in self._networks)
+
+
+class _Account:
+    """A user with its keys and its permissions."""
+
+    def __init__(self, user: _User) -> None:
+        if not user.username or not user.password:
+            raise ValueError("a user has a username and a password")
+        if user.user_type not in ("Super", "Normal") or user.user_status not in ("enable", "disable"):
+            raise ValueError(f"{user.username} is Super or Normal, and enable or disable")
+        self.keys: Keys = Keys(user.username, user.password)
+        self.is_super: bool = user.user_type == "Super"
+        self.is_enabled: bool = user.user_status == "enable"
+        self.policies: dict[str, list[_Grant]] = {"Custom": [], "Default": []}
+
+    def first(self, need: Need, ip: str) -> _Grant | None:
+        """The entry that decides; None when none is about it."""
+        for grants in self.policies.values():
+            for grant in grants:
+                if grant.matches(need, ip):
+                    return grant
+        return None
+
+
+class Permissions:
+    """Checks each request before it is served."""
+
+    def __init__(self, accounts: Mapping[str, _Account], *, cluster: str, everything: bool) -> None:
+        self._accounts, self._cluster, self._everything = accounts, cluster, everything
+
+    def __repr__(self) -> str:
+        return f"<Permissions of {len(self._accounts)} users>"
+
+    @classmethod
+    def load(cls, file: ConfigFile, config: BrokerConfig) -> Permissions | None:
+        """None when the broker asks for no keys. Raises ConfigError for what it cannot understand."""
+        if not config.authentication:
+            if config.authorization:
+                raise ConfigError("broker.authorization", "needs users that are known: set broker.authentication too")
+            return None
+        place, content = file.place, file.load() or {}
+        try:
+            accounts = _accounts(msgspec.convert(content, _Saved))
+            if config.admin_user:
+                place = "broker.admin_user"
+                admin = msgspec.json.decode(config.admin_user, type=_User)
+                accounts.setdefault(admin.username, _Account(msgspec.structs.replace(admin, user_type="Super")))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ConfigError(place, str(error)) from None
+        if not accounts:
+            problem = f"there is no user: set broker.admin_user, or write {file.place}"
+            raise ConfigError("broker.authentication", problem)
+        return cls(accounts, cluster=config.cluster, everything=not config.authorization)
+
+    def check(self, connection: Connection, command: Command) -> None:
+        """Raises BrokerError 16 unless the request is signed by a user that may make it, or is one for everybody."""
+        if command.code in FOR_EVERYBODY:
+            return
+        account = self._signer(command)
+        if account.is_super or self._everything:
+            return
+        ip = split_address(connection.peer)[0]
+        for need in needs_of(command, self._cluster):
+            grant = account.first(need, ip)
+            if grant is None or not grant.is_allowed:
+                why = "no matched policies" if grant is None else "the decision is deny"
+                name = (command.fields or {})[ACCESS_KEY]
+                whom, what = f"User:{name}", f"{need.kind or 'Cluster'}:{need.name}"
+                _refuse(f"{whom} has no permission to access {what} from {ip}, {why}.")
+
+    def _signer(self, command: Command) -> _Account:
+        fields = command.fields or {}
+        name = fields.get(ACCESS_KEY)
+        if not name:
+            _refuse("username cannot be null.")
+        account = self._accounts.get(name)
+        if account is None:
+            _refuse(f"User:{name} is not found.")
+        if not account.is_enabled:
+            _refuse(f"User:{name} is disabled.")
+        given = fields.get(SIGNATURE, "").encode("utf-8", "replace")
+        if not hmac.compare_digest(account.keys.signature(fields, command.body).encode(), given):
+            _refuse("check signature failed.")
+        return account
+
+
+def _accounts(saved: _Saved) -> dict[str, _Account]:
+    accounts: dict[str, _Account] = {}
+    for user in saved.users:
+        if user.username in accounts:
+            raise ValueError(f"there are two users {user.username}")
+        accounts[user.username] = _Account(user)
+    for acl in saved.acls:
+        account = accounts.get(acl.subject.removeprefix("User:"))
+        if account is None:
+            raise ValueError(f"the subject {acl.subject} is not User: and the name of a user")
+        for policy in acl.policies:
+            if policy.policy_type not in account.policies:
+                raise ValueError(f"a policy of {acl.subject} is Custom or Default, not {policy.policy_type!r}")
+            account.policies[policy.policy_type] += _grants(policy.entries)
+            account.policies[policy.policy_type].sort(key=lambda grant: grant.order)
+    return accounts
+
+
+def _grants(entries: Iterable[_Entry]) -> list[_Grant]:
+    return [_Grant(entry) for entry in entries]
+
+
+def _refuse(remark: str) -> NoReturn:
+    raise BrokerError(ResponseCode.NO_PERMISSION, remark)

@@ -1,0 +1,242 @@
+"""Access keys: who is let in, what a user may do, and what is refused with Apache RocketMQ's remarks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from rocketapp.broker.needs import FOR_EVERYBODY, SERVED
+from rocketapp.broker.permissions import ACCESS_FILE
+from rocketapp.broker.store.config_files import encode
+from rocketapp.broker.store.files import MemoryFiles, write_new
+from rocketapp.errors import ConfigError
+from rocketapp.model.subscription import SubscriptionData, parse_tags
+from rocketapp.transport.access import Access
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
+from rocketapp.wire.requests.locks import LockBody
+from rocketapp.wire.requests.send import SendRequest
+from rocketapp.wire.signing import Keys
+from tests.unit.broker.asking import Running, running
+
+ADMIN, SECRET = "admin", "12345678"
+ON: dict[str, Any] = {
+    "authentication": True,
+    "authorization": True,
+    "admin_user": json.dumps({"username": ADMIN, "password": SECRET}),
+}
+CLOSED = {
+    Code.CHECK_TRANSACTION_STATE,
+    Code.NOTIFY_CONSUMER_IDS_CHANGED,
+    Code.REGISTER_BROKER,
+    Code.UPDATE_BROKER_CONFIG,
+    Code.RESET_CONSUMER_CLIENT_OFFSET,
+    Code.GET_CONSUMER_STATUS_FROM_CLIENT,
+    Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+    Code.PUSH_REPLY_MESSAGE_TO_CLIENT,
+}
+"""Codes that the embedded broker does not serve."""
+
+
+def files_with(*entries: dict[str, Any], user: dict[str, Any] | None = None, policy: str = "Custom") -> MemoryFiles:
+    """The store of a broker with the user `orders`, which has these entries."""
+    files = MemoryFiles()
+    orders = {"username": "orders", "password": "orders-secret", **(user or {})}
+    acl = {"subject": "User:orders", "policies": [{"policyType": policy, "entries": list(entries)}]}
+    save(files, {"users": [orders], "acls": [acl]})
+    return files
+
+
+def save(files: MemoryFiles, content: dict[str, Any]) -> None:
+    files.rename(write_new(files, ACCESS_FILE, encode(content)), ACCESS_FILE)
+
+
+class Asker:
+    """A connection that signs its requests, or does not."""
+
+    def __init__(self, broker: Running, keys: Keys | None) -> None:
+        self._broker = broker
+        self._connection = Connection(serve=None, max_frame_bytes=1 << 24, access=Access(keys=keys))
+
+    async def connect(self) -> Asker:
+        self._connection.attach(await self._broker.network.dial(self._broker.address, self._connection, 3.0))
+        return self
+
+    async def ask(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:
+        return await self._connection.start_request(Command(code, fields, body), timeout=30.0)
+
+    async def send(self, topic: str) -> Command:
+        return await self.ask(Code.SEND_MESSAGE_V2, SendRequest("makers", topic).to_fields(), b"x")
+
+
+async def asker(broker: Running, name: str = "orders", secret: str = "orders-secret") -> Asker:
+    return await Asker(broker, Keys(name, secret) if name else None).connect()
+
+
+def said(answer: Command) -> tuple[int, str | None]:
+    return answer.code, answer.remark
+
+
+async def test_who_shows_no_keys_or_wrong_ones_is_refused_whatever_is_asked() -> None:
+    async with running(files_with(user={"userStatus": "disable"}), **ON) as broker:
+        for name, secret, remark in [
+            ("", "", "username cannot be null."),
+            ("stranger", "x", "User:stranger is not found."),
+            (ADMIN, "wrong", "check signature failed."),
+            ("orders", "orders-secret", "User:orders is disabled."),
+        ]:
+            one = await asker(broker, name, secret)
+            for code in [*(set(Code) - FOR_EVERYBODY), 9999]:
+                answer = await one.ask(code, {"topic": "orders"})
+                assert said(answer) == (16, remark), (code, name)
+        assert "orders" not in str(await (await asker(broker, ADMIN, SECRET)).ask(Code.GET_ALL_TOPIC_CONFIG))
+
+
+async def test_a_refused_send_has_the_fields_that_the_java_client_reads() -> None:
+    async with running(**ON) as broker:
+        refused = await (await asker(broker, "")).send("orders")
+        assert (refused.code, (refused.fields or {})["MSG_REGION"]) == (16, "DefaultRegion")
+
+
+async def test_the_signature_covers_fields_and_body() -> None:
+    async with running(**ON) as broker:
+        plain = await asker(broker, "")
+        fields = Keys(ADMIN, SECRET).sign(SendRequest("makers", "orders").to_fields(), b"x")
+        assert (await plain.ask(Code.SEND_MESSAGE_V2, dict(fields), b"x")).code == 0
+        for changed, body in [({**fields, "b": "other"}, b"x"), (fields, b"y"), ({**fields, "Signature": "é"}, b"x")]:
+            answer = await plain.ask(Code.SEND_MESSAGE_V2, dict(changed), body)
+            assert said(answer) == (16, "check signature failed.")
+
+
+async def test_a_super_user_may_do_everything() -> None:
+    async with running(**ON) as broker:
+        admin = await asker(broker, ADMIN, SECRET)
+        assert (await admin.send("orders")).code == 0
+        assert (await admin.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})).code == 0
+        assert (await admin.ask(9999)).code == 3
+
+
+async def test_a_user_may_do_what_an_entry_allows() -> None:
+    files = files_with(
+        {"resource": "Topic:orders", "actions": ["Pub"]},
+        {"resource": "Topic:open*", "actions": ["Sub", "Get"]},
+        {"resource": "Group:billing", "actions": ["Sub"]},
+    )
+    async with running(files, **ON) as broker:
+        user = await asker(broker)
+        assert (await user.send("orders")).code == 0
+        remark = "User:orders has no permission to access Topic:open-house from 127.0.0.1, no matched policies."
+        assert said(await user.send("open-house")) == (16, remark)
+        assert (await user.ask(Code.GET_MAX_OFFSET, {"topic": "open-house", "queueId": "0"})).code != 16
+        assert (await user.ask(Code.GET_MAX_OFFSET, {"topic": "closed", "queueId": "0"})).code == 16
+        assert (await user.ask(Code.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})).code == 0
+        assert (await user.ask(Code.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})).code == 16
+        assert (await user.ask(Code.GET_ALL_TOPIC_CONFIG)).code == 0
+        assert (await user.ask(9999)).code == 16
+
+
+async def test_a_heartbeat_needs_all_that_it_subscribes_to() -> None:
+    files = files_with(
+        {"resource": "Topic:orders", "actions": ["Sub"]}, {"resource": "Group:billing", "actions": ["Sub"]}
+    )
+
+    async with running(files, **ON) as broker:
+        user = await asker(broker)
+
+        async def beat(group: str, *topics: str) -> int:
+            wanted = tuple(SubscriptionData(topic, "*", parse_tags("*"), 1) for topic in topics)
+            data = ConsumerData(group, subscriptions=wanted)
+            return (await user.ask(Code.HEART_BEAT, {}, Heartbeat("c", ("makers",), (data,)).encode())).code
+
+        assert await beat("billing", "orders", "%RETRY%billing") == 0
+        assert await beat("billing", "orders", "closed") == 16
+        assert await beat("other", "orders") == 16
+        assert (await user.ask(Code.LOCK_BATCH_MQ, {}, LockBody("billing", "c", []).encode())).code == 0
+        assert (await user.ask(Code.LOCK_BATCH_MQ, {}, LockBody("other", "c", []).encode())).code == 16
+        assert (await user.ask(Code.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": "other"})).code == 16
+        assert (await user.ask(Code.UNREGISTER_CLIENT, {"clientID": "c", "producerGroup": "makers"})).code == 0
+        retry = {"topic": "%RETRY%billing", "queueId": "0"}
+        assert (await user.ask(Code.QUERY_CONSUMER_OFFSET, {**retry, "consumerGroup": "billing"})).code != 16
+        assert (await user.send("%RETRY%other")).code == 16
+
+
+@pytest.mark.parametrize(
+    ("entries", "policy", "is_allowed"),
+    [
+        ([("Topic:*", "Allow"), ("Topic:orders", "Deny")], "Custom", False),
+        ([("Topic:*", "Deny"), ("Topic:ord*", "Allow")], "Custom", True),
+        ([("Topic:o*", "Allow"), ("Topic:ord*", "Deny")], "Custom", False),
+        ([("Topic:orders", "Deny"), ("Topic:orders", "Allow")], "Custom", True),
+        ([("*", "Allow"), ("Topic:*", "Deny")], "Custom", False),
+        ([("*", "Allow")], "Custom", True),
+        ([("*", "Allow")], "Default", True),
+        ([("Group:*", "Allow")], "Custom", False),
+    ],
+)
+async def test_the_narrowest_entry_decides(entries: list[tuple[str, str]], policy: str, is_allowed: bool) -> None:
+    given = [{"resource": resource, "actions": ["All"], "decision": decision} for resource, decision in entries]
+    async with running(files_with(*given, policy=policy), **ON) as broker:
+        answer = await (await asker(broker)).send("orders")
+        assert (answer.code == 0) is is_allowed, answer.remark
+        if not is_allowed and any("Topic" in resource for resource, _ in entries):
+            assert "the decision is deny" in str(answer.remark)
+
+
+@pytest.mark.parametrize(("ips", "is_allowed"), [(["10.0.0.0/8"], False), (["0.0.0.0/0", "::/0"], True)])
+async def test_an_entry_may_be_for_some_addresses(ips: list[str], is_allowed: bool) -> None:
+    files = files_with({"resource": "Topic:orders", "actions": ["Pub"], "sourceIps": ips})
+    async with running(files, **ON) as broker:
+        assert ((await (await asker(broker)).send("orders")).code == 0) is is_allowed
+
+
+async def test_without_authorization_every_user_may_do_everything() -> None:
+    async with running(files_with(), **{**ON, "authorization": False}) as broker:
+        assert (await (await asker(broker)).send("orders")).code == 0
+        assert (await (await asker(broker, "")).send("orders")).code == 16
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "problem"),
+    [
+        ({"users": [{"username": "a"}]}, {}, "missing required field `password`"),
+        ({"user": []}, {}, "unknown field `user`"),
+        ({"users": [{"username": "a", "password": "b", "userType": "Root"}]}, {}, "a is Super or Normal"),
+        ({"acls": [{"subject": "User:x", "policies": []}]}, {}, "User:x is not User: and the name of a user"),
+        (None, {"admin_user": ""}, "there is no user: set broker.admin_user"),
+        (None, {"admin_user": "admin"}, "malformed"),
+        (None, {"authentication": False}, "needs users that are known"),
+    ],
+)
+async def test_what_cannot_be_understood_ends_the_start(
+    content: dict[str, Any] | None, options: dict[str, Any], problem: str
+) -> None:
+    files = MemoryFiles()
+    if content is not None:
+        save(files, content)
+    with pytest.raises(ConfigError, match=problem):
+        async with running(files, **{**ON, **options}):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"resource": "Queue:x", "actions": ["Pub"]}, "'Queue:x' is no resource"),
+        ({"resource": "Topic:x", "actions": ["Any"]}, "actions of Topic:x are some of"),
+        ({"resource": "Topic:x", "actions": []}, "actions of Topic:x are some of"),
+        ({"resource": "Topic:x", "actions": ["Pub"], "decision": "Maybe"}, "is Allow or Deny"),
+        ({"resource": "Topic:x", "actions": ["Pub"], "sourceIps": ["here"]}, "does not appear to be"),
+    ],
+)
+async def test_an_entry_that_is_none_ends_the_start(entry: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        async with running(files_with(entry), **ON):
+            pass
+
+
+def test_each_code_that_is_served_says_what_it_needs() -> None:
+    assert {code for code in Code if code not in SERVED} == CLOSED
