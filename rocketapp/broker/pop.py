@@ -234,7 +234,8 @@ class Pops:
             if checkpoint is not None:
                 done.setdefault(checkpoint, set()).update(offsets)
         found = [(checkpoint, sorted(several.intersection(checkpoint.left()))) for checkpoint, several in done.items()]
-        log.append([log.ack_record(checkpoint, offsets, now_ms) for checkpoint, offsets in found if offsets])
+        records = [log.ack_record(checkpoint, offsets, now_ms) for checkpoint, offsets in found if offsets]
+        log.append(records, in_need=True)  # refused, what is done would come again, and need more room
         for checkpoint, offsets in found:
             log.open.ack(checkpoint.key, offsets)
 

@@ -80,9 +80,12 @@ class ReviveLog:
         for checkpoint, appended in zip(checkpoints, stored, strict=False):
             self.open.put(checkpoint, appended.queue_offset)
 
-    def append(self, records: Sequence[Record]) -> list[Stored]:
-        """Append records of this log, and perhaps others, with one write. Raises StoreError."""
-        stored = self._core.store.append_batch(records)
+    def append(self, records: Sequence[Record], *, in_need: bool = False) -> list[Stored]:
+        """Append records of this log, and perhaps others, with one write. Raises StoreError.
+
+        `in_need`: also while the disk is too full for messages.
+        """
+        stored = self._core.store.append_batch(records, in_need=in_need)
         self._end = self._core.store.end_position if records else self._end
         return stored
 

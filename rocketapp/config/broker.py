@@ -82,7 +82,7 @@ class BrokerConfig:
     )
     disk_full_percent: int = option(
         98,
-        "Percentage of the disk above which no message is taken. Reads go on.",
+        "Percentage of the disk above which no message is taken. Reads and acknowledgements go on.",
         java="diskSpaceWarningLevelRatio",
         least=1,
         most=100,

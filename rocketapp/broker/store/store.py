@@ -124,8 +124,11 @@ class MessageStore:
         self._dispatch((stored,))
         return stored
 
-    def append_batch(self, records: Sequence[Record]) -> list[Stored]:
-        """Store several messages, usually with one write: all of them or none. Raises StoreError."""
+    def append_batch(self, records: Sequence[Record], *, in_need: bool = False) -> list[Stored]:
+        """Store several messages, usually with one write: all of them or none. Raises StoreError.
+
+        `in_need`: also while no message is taken, for records that let others go.
+        """
         stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
         start = self._log.end
         offsets: dict[ConsumeQueue, int] = {}
@@ -133,7 +136,7 @@ class MessageStore:
         pending = bytearray()
         try:
             for record in records:
-                queue = self._queue_for(record)
+                queue = self._queue_for(record, in_need)
                 offset = offsets.get(queue, queue.max_offset) if is_queued(record.sys_flag) else 0
                 data, position = self._encode(record, offset, stored_ms, pending)
                 pending += data
@@ -161,10 +164,11 @@ class MessageStore:
         for follow in self.followers:
             follow(records)
 
-    def _queue_for(self, record: Record) -> ConsumeQueue:
+    def _queue_for(self, record: Record, in_need: bool = False) -> ConsumeQueue:
         """The queue of a record. Raises StoreError when the record may not be stored."""
-        if self._problem is not None or self.refusal is not None:
-            raise StoreError(self._problem or self.refusal or "")
+        problem = self._problem or (None if in_need else self.refusal)
+        if problem is not None:
+            raise StoreError(problem)
         if 0 in record.raw_properties:
             raise StoreError("a property holds a NUL character")
         queue = self._queues.get((record.topic, record.queue_id))

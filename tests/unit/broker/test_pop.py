@@ -10,6 +10,8 @@ import pytest
 
 from rocketapp.broker import timers
 from rocketapp.broker.pop_checkpoints import Key, PopCheckpoint, revive_topic
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -40,6 +42,15 @@ from tests.unit.broker.asking import Client, Running, running
 from tests.unit.scripted import in_virtual_time
 
 INVISIBLE = 10.0
+
+
+class FillingDisk(MemoryFiles):
+    """A disk of which this part is used."""
+
+    part = 0.1
+
+    def used(self) -> float:
+        return self.part
 
 
 class Member:
@@ -601,3 +612,36 @@ async def test_names_of_group_and_topic_may_be_as_long_as_each_may_be() -> None:
         (again,) = await one.pop(topic)
         assert again.message.reconsume_times == 1
         assert await one.ack(again, topic=topic) == 0
+
+
+@in_virtual_time
+async def test_what_was_popped_is_acknowledged_on_a_disk_that_is_too_full_for_messages() -> None:
+    files = FillingDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        member = Member(client)
+        await client.send("orders")
+        (one,) = await member.pop()
+        files.part = 0.99
+        await asyncio.sleep(20)
+        assert (await client.send("orders")).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert await member.ack(one) == ResponseCode.SUCCESS
+        files.part = 0.1
+        await asyncio.sleep(3 * INVISIBLE)
+        assert await member.pop() == []
+
+
+@in_virtual_time
+async def test_what_a_deleted_group_has_popped_is_stored_nowhere_again() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        member = Member(client)
+        await client.send("orders", b"1")
+        assert texts(await member.pop()) == ["1"]
+        deleted = {"groupName": "billing", "cleanOffset": "true"}
+        assert (await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, deleted)).code == ResponseCode.SUCCESS
+        await asyncio.sleep(3 * INVISIBLE)
+        topics = (await client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)).body
+        assert b"%RETRY%billing" not in topics
+        assert not [event for event in broker.events if isinstance(event, LoopFailed)]
+        assert texts(await member.pop()) == ["1"]  # a new group of that name begins anew
