@@ -346,10 +346,13 @@ class Committer:
         era = self._fencing.era
         try:
             await self._member.brokers.known_again(session.queue)
-            stored = await self._read(session.queue, _PATIENCE)
         except AnotherQueueError as other:
             self._give_up(session, other)
             return None
+        except RocketAppError:
+            pass  # it is asked again before anything is committed
+        try:
+            stored = await self._read(session.queue, _PATIENCE)
         except RocketAppError:
             return None
         return self._compare(session, stored, era, is_early=is_early)
