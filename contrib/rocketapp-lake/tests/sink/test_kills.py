@@ -43,7 +43,8 @@ def test_two_live_owners_of_the_same_queues_lose_and_double_nothing() -> None:
 
 @pytest.mark.slow
 def test_the_same_deaths_double_rows_where_a_handler_appends_its_batch() -> None:
-    assert run("--kills", "3", "--naive")["duplicates"] > 0
+    # Of eight, one at least falls between the rows and the offset: of three, all missed it once.
+    assert run("--kills", "8", "--naive")["duplicates"] > 0
 
 
 @pytest.mark.slow
