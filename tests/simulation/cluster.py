@@ -306,7 +306,9 @@ class Member(_Client):
     @contextlib.contextmanager
     def call(self, messages: Iterable[Message]) -> Iterator[None]:
         """Write down that a call with these messages begins, and how it ends; nothing when its process dies."""
-        loop, history = self.world.loop, self.world.history
+        loop = self.world.loop
+        # When a dead process is taken apart, its workers may go on to other messages.
+        history = [] if self.process.is_dead else self.world.history
         abouts = [(self.name, name_of(one.queue), one.offset, number_of(one.body), one.attempt) for one in messages]
         history.extend(facts.Started(loop.time(), *about) for about in abouts)
         self.running += 1

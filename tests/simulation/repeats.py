@@ -59,6 +59,9 @@ def repeats(
       handler's rate or breaker let it wait.
     - The queue is not orderly and changed hands, and an owner before has forwarded the message: who has taken it calls
       its handler, also after that, and nobody hears of the end.
+    - The queue changed hands, and a fault reached a member after it had started a message below this one that is not
+      committed: its owner has perhaps not heard of the end, so that the message waits, and holds up the committed
+      offset.
     - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
       is handled.
     """
@@ -71,6 +74,7 @@ def repeats(
     owners = defaultdict[str, list[str]](list)
     seen_in: dict[tuple[Place, int], int] = {}
     open_at_end: dict[str, int] = {}
+    started: defaultdict[str, dict[int, Started]] = defaultdict(dict)
     for event in history:
         faults.see(event)
         unanswered.see(event)
@@ -85,7 +89,12 @@ def repeats(
             owners[event.queue].append(event.member)
         elif isinstance(event, Stored):
             begun.setdefault(event.number, event.at)
+        elif isinstance(event, Committed):
+            for offset in [offset for offset in started[event.queue] if offset < event.offset]:
+                del started[event.queue][offset]
         elif isinstance(event, Started):
+            below = [one for offset, one in started[event.queue].items() if offset < event.offset]
+            started[event.queue].setdefault(event.offset, event)
             place = event.queue, event.offset
             attempt = place, event.attempt
             earlier, by = first.setdefault(attempt, event), whom[place]
@@ -108,6 +117,8 @@ def repeats(
                 is_handed_over = is_handed_over or waits
             if topic not in orderly:
                 is_handed_over |= any(forwards(owner, event.number) for owner in owners[event.queue][-8:-1])
+            if has_changed_hands:
+                is_handed_over |= any(faults.reached({one.member}, one.at) for one in below)
             since = earlier.at - REMEMBERED
             is_disturbed = faults.reached({*by, *owners[event.queue][-8:], broker_of(event.queue)}, since)
             if not is_disturbed and not unanswered.reached({event.queue}, since) and not is_handed_over:
