@@ -19,6 +19,8 @@ from tests.simulation.history import (
     topic_of,
 )
 
+LOCK_RENEWED = 20.0
+"""Seconds between two requests for a lock: the last one of a member that left may be so old."""
 HAND_OVER = 3.0
 """Seconds after which a member has heard that another one has its queue."""
 RECOVERY = 60.0
@@ -29,15 +31,17 @@ def overlaps(history: History, orderly: Collection[str], keyed: Collection[str] 
     """At most one handler at once per orderly queue, and per key of a keyed queue, in the whole group.
 
     What a crashed member had in flight ended with it; a handler that was frozen in the middle does not count: no
-    program can stop its lock from running out.
+    program can stop its lock from running out. Nor does a thread that a member has left behind when its drain was cut,
+    once the last lock that it asked for has run out.
     """
-    findings, active = [], dict[tuple[str, str], Started]()
+    findings, active, left = [], dict[tuple[str, str], Started](), dict[str, float]()
     keys = {event.number: event.key for event in history if isinstance(event, Sent)}
     for event in history:
         match event:
             case Started(queue=queue, number=number) if topic_of(queue) in {*orderly, *keyed}:
                 line = queue, keys.get(number, "") if topic_of(queue) in keyed else ""
-                if other := active.get(line):
+                other = active.get(line)
+                if other and event.at < left.get(other.member, event.at) + LOCK_LIFE - LOCK_RENEWED:
                     findings.append(
                         f"{queue}: {event.member} started #{event.offset} at {event.at:.3f} "
                         f"while {other.member} had #{other.offset} in flight"
@@ -48,6 +52,8 @@ def overlaps(history: History, orderly: Collection[str], keyed: Collection[str] 
                 other = active.get(line)
                 if other is not None and (other.member, other.offset) == (event.member, event.offset):
                     del active[line]
+            case Fault(kind="left", who=who):
+                left[who] = event.at
             case Fault(kind="crash" | "freeze", who=who):
                 active = {line: started for line, started in active.items() if started.member != who}
     return findings

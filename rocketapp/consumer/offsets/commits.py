@@ -75,6 +75,8 @@ class Session:
     """When the offset was read last."""
     prompted_for: float = inf
     """When it is committed between the regular rounds."""
+    prompted_offset: int = 0
+    """What has to be told by then."""
     is_fresh: bool = field(init=False)
     """Without a lease: nothing was committed since the session began."""
     confirmed: int | None = field(init=False)
@@ -261,19 +263,21 @@ class Committer:
     def prompt(self, session: Session) -> None:
         """Messages of an orderly queue were finished: commit soon, unless a pull takes the offset along."""
         process_queue = session.process_queue
-        unsent = process_queue.commit_offset - session.sent
-        if unsent <= 0:
+        offset = process_queue.commit_offset
+        if (unsent := offset - session.sent) <= 0:
             return
         wait = RUN_PATIENCE if len(process_queue) else IDLE_PATIENCE
         at = self._loop.time() + (PULL_PATIENCE if unsent >= BATCH else wait)
         if at < session.prompted_for:
-            session.prompted_for = at
+            session.prompted_for, session.prompted_offset = at, offset
             self._loop.call_at(at, self._prompted, session)
 
     def _prompted(self, session: Session) -> None:
         session.prompted_for = inf
-        if session.process_queue.commit_offset > session.sent:
+        if session.sent < session.prompted_offset:
             self.commit_soon(session)
+        else:
+            self.prompt(session)  # a pull has taken that along: what was finished since waits for the next one
 
     # The loop.
 

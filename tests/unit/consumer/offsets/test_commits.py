@@ -102,6 +102,25 @@ async def test_what_a_pull_took_along_is_not_committed_again() -> None:
 
 
 @in_virtual_time
+async def test_what_is_finished_after_a_pull_took_a_batch_along_waits_for_the_next_one() -> None:
+    """At full speed some of the next batch is always finished: a commit for it would follow every pull."""
+    store = Store()
+    commits, committer, session = begun(store)
+    for offset in range(BATCH):
+        session.process_queue.finish(message(offset))
+    commits.prompt(session.process_queue)
+    began = asyncio.get_running_loop().time()
+    assert committer.travelling(session.process_queue) == BATCH
+    session.process_queue.finish(message(BATCH))
+    commits.prompt(session.process_queue)
+    await asyncio.sleep(1)
+    assert [(round(at - began, 6), offset) for at, offset in store.written] == [
+        (PULL_PATIENCE + RUN_PATIENCE, BATCH + 1)
+    ]
+    await commits.stop()
+
+
+@in_virtual_time
 async def test_no_pull_takes_an_offset_along_while_a_commit_is_under_way() -> None:
     """A broker may carry out the later one first, and the earlier one would lower it."""
     store, may = Store(), asyncio.Event()
