@@ -9,8 +9,9 @@ Virtual time must not run away while a handler waits for something real: threads
 
 - while sync handlers or jobs of an executor run. Only when they do not end within a second of real time it goes on, in
   step with real time, so that timeouts and warnings come as they do in production;
-- for a few milliseconds before every jump, while handlers run and other libraries' sockets or threads could wake them.
-  The loop cannot know whether a handler waits for a database or for a timer; a database of a test answers at once.
+- for a quarter of a second before the first jump of a pause, and a millisecond before the next ones, while handlers run
+  and other libraries' sockets or threads could wake them. The loop cannot know whether a handler waits for a database or
+  for a timer; a database of a test answers soon, and may first have to accept a new connection on a busy machine.
 
 A thread that waits for the loop, as `publish_sync` does, does not make time stand still:
 the loop may need time to answer.
@@ -39,7 +40,7 @@ _PATIENCE = 1.0
 """Seconds of real time that a thread may take before virtual time goes on."""
 _ASKED_PATIENCE = 0.05
 """The same for a thread that asked the loop for something and may wait for the answer."""
-_FIRST_GRACE, _GRACE = 0.02, 0.001
+_FIRST_GRACE, _GRACE = 0.25, 0.001
 """Seconds of real time for an answer from outside: before the first jump of a pause, and before the next ones."""
 _CLOSE = 1e-9
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 import threading
@@ -361,6 +362,23 @@ async def test_a_test_may_break_off_what_it_waits_for() -> None:
                 await t.settle()
         await t.settle()
         assert len(t.handled) == 1
+
+
+def test_time_stands_still_while_a_server_takes_its_time_to_answer() -> None:
+    app = RocketApp("shop")
+    here, there = socket.socketpair()
+    here.setblocking(False)
+
+    @app.subscribe("orders")
+    async def take(message: Message) -> dict[str, str]:
+        answer = await asyncio.get_running_loop().sock_recv(here, 10)
+        return {"answer": answer.decode()}
+
+    answering = threading.Timer(0.1, there.sendall, (b"yes",))
+    with here, there, TestApp(app) as t:
+        answering.start()
+        assert t.request("orders", "1", timeout=3).json() == {"answer": "yes"}
+    answering.join()
 
 
 def test_time_stands_still_while_a_thread_works() -> None:
