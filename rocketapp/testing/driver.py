@@ -10,8 +10,8 @@ Virtual time must not run away while a handler waits for something real: threads
 - while sync handlers or jobs of an executor run. Only when they do not end within a second of real time it goes on, in
   step with real time, so that timeouts and warnings come as they do in production;
 - for a quarter of a second before the first jump of a pause, and a millisecond before the next ones, while handlers run
-  and other libraries' sockets or threads could wake them. The loop cannot know whether a handler waits for a database or
-  for a timer; a database of a test answers soon, and may first have to accept a new connection on a busy machine.
+  and other libraries' sockets or threads could wake them. The loop cannot know whether a handler waits for a database
+  or for a timer; a database of a test answers soon, and may have to accept a connection first on a busy machine.
 
 A thread that waits for the loop, as `publish_sync` does, does not make time stand still:
 the loop may need time to answer.

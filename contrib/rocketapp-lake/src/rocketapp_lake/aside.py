@@ -8,13 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rocketapp import Message, RocketAppError
+from rocketapp import Message, MessageQueue, RocketAppError
 from rocketapp.plugin import RESERVED_PROPERTIES, StoredRecords
 from rocketapp_lake.batches import Batch
-from rocketapp_lake.committer import Attempt
+from rocketapp_lake.committer import Attempt, rebase
 from rocketapp_lake.errors import TooManyBadRowsError
-from rocketapp_lake.lanes import Lane
-from rocketapp_lake.rebasing import rebase
 from rocketapp_lake.rows import BadRow, Rows, bad_table
 from rocketapp_lake.store import SetsAside, Store
 from rocketapp_lake.worker import Worker
@@ -38,32 +36,34 @@ class Guard:
     def __init__(self, most: float) -> None:
         """`most`: the share of bad rows that is borne, 0 to 1."""
         self._most = most
-        self._seen: dict[Lane, deque[tuple[int, int]]] = {}
+        self._seen: dict[MessageQueue, deque[tuple[int, int]]] = {}
         """Rows and bad rows of the newest batches that are in the table."""
 
     def check(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
-        """Raises TooManyBadRowsError with each lane of the batch whose last LEAST_ROWS rows, or more, are too bad."""
+        """Raises TooManyBadRowsError with each queue of the batch whose last LEAST_ROWS rows, or more, are too bad."""
         stopped = {}
-        for lane, *own in _counted(batch, bad):
-            rows, count = map(sum, zip(own, *self._seen.get(lane, ()), strict=True))
+        for queue, *own in _counted(batch, bad):
+            rows, count = map(sum, zip(own, *self._seen.get(queue, ()), strict=True))
             if rows >= LEAST_ROWS and count > self._most * rows:
-                first = next((one for one in bad if one.lane == lane), None)
-                stopped[lane] = self._said(lane, batch, rows, count, first)
+                first = next((one for one in bad if one.queue == queue), None)
+                stopped[queue] = self._said(queue, batch, rows, count, first)
         if stopped:
             raise TooManyBadRowsError(stopped)
 
     def published(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
         """The batch is in the table."""
-        for lane, rows, count in _counted(batch, bad):
-            seen = self._seen.setdefault(lane, deque())
+        for queue, rows, count in _counted(batch, bad):
+            seen = self._seen.setdefault(queue, deque())
             seen.append((rows, count))
             while sum(before for before, _ in seen) - seen[0][0] >= LEAST_ROWS:
                 seen.popleft()
 
-    def _said(self, lane: Lane, batch: Batch[StoredRecords], rows: int, count: int, first: BadRow | None) -> str:
+    def _said(
+        self, queue: MessageQueue, batch: Batch[StoredRecords], rows: int, count: int, first: BadRow | None
+    ) -> str:
         what = "" if first is None else f"; #{first.message.offset}: {first.problem}"
         return (
-            f"{lane} stops at #{batch.spans[lane].start}: {count} of its last {rows} rows are bad, more than "
+            f"{queue} stops at #{batch.spans[queue].start}: {count} of its last {rows} rows are bad, more than "
             f"bad_rows_max_ratio={self._most:g}{what}; mend the type or the producer and start the app again"
         )
 
@@ -83,7 +83,7 @@ class Outlet(Protocol):
         """The batch is in the table, or given up."""
         ...
 
-    def began_anew(self, to: Mapping[Lane, int]) -> None:
+    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
         """These queues are new ones, and are read from there. It blocks."""
         ...
 
@@ -96,7 +96,7 @@ class BadTable:
 
     async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
         def to_table(part: Batch[StoredRecords]) -> pa.Table | None:
-            held = [one for one in bad if one.lane in part.spans and one.message.offset >= part.spans[one.lane].start]
+            held = [one for one in bad if one.queue in part.spans and one.message.offset >= part.spans[one.queue].start]
             return bad_table(held) if held else None
 
         attempt = Attempt(self._store, self._sink, batch, to_table=to_table, now=self._now, is_sparse=True)
@@ -105,7 +105,7 @@ class BadTable:
     def forget(self) -> None:
         """The table knows where it stands."""
 
-    def began_anew(self, to: Mapping[Lane, int]) -> None:
+    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
         """It would take new rows for old ones."""
         rebase(self._store, self._sink, to, made_at=self._now(), kind="epoch")
 
@@ -122,7 +122,7 @@ class BadBeside:
     def forget(self) -> None:
         self._store.set_aside(None)
 
-    def began_anew(self, to: Mapping[Lane, int]) -> None:
+    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
         """The table has no positions."""
 
 
@@ -131,16 +131,16 @@ class BadTopic:
 
     def __init__(self, publish: Publish, topic: str, cluster: str | None, sink: str) -> None:
         self._publish, self._topic, self._cluster, self._sink = publish, topic, cluster, sink
-        self._stored: set[tuple[Lane, int]] = set()
+        self._stored: set[tuple[MessageQueue, int]] = set()
         """Of the batch that is on its way: it is not sent again when the table fails."""
 
     async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
-        left = [one for one in bad if (one.lane, one.message.offset) not in self._stored]
+        left = [one for one in bad if (one.queue, one.message.offset) not in self._stored]
         for start in range(0, len(left), AT_ONCE):
             some = left[start : start + AT_ONCE]
             answers = await asyncio.gather(*map(self._send, some), return_exceptions=True)
             self._stored |= {
-                (one.lane, one.message.offset)
+                (one.queue, one.message.offset)
                 for one, answer in zip(some, answers, strict=True)
                 if not isinstance(answer, BaseException)
             }
@@ -151,7 +151,7 @@ class BadTopic:
     def forget(self) -> None:
         self._stored.clear()
 
-    def began_anew(self, to: Mapping[Lane, int]) -> None:
+    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
         """A topic has no positions."""
 
     async def _send(self, row: BadRow) -> None:
@@ -190,7 +190,7 @@ class Aside:
         if self._last is not None:
             self._guard.published(*self._last)
 
-    def began_anew(self, to: Mapping[Lane, int]) -> None:
+    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
         """These queues are new ones, and are read from there. It blocks."""
         self._outlet.began_anew(to)
 
@@ -203,16 +203,16 @@ class Aside:
 
 def bad_properties(row: BadRow, sink: str) -> dict[str, str]:
     """The message's own properties, where it comes from, and why it is bad."""
-    message, lane = row.message, row.lane
+    message, queue = row.message, row.queue
     own = dict(message.properties) if len(message.raw_properties) <= MOST_PROPERTIES else {}
     problem = "".join(sign if sign.isprintable() else " " for sign in row.problem[:LONGEST_PROBLEM])
     return {
         **{name: value for name, value in own.items() if name not in RESERVED_PROPERTIES},
         "rocketapp.sink": sink,
         "rocketapp.reason": problem or "unknown",
-        "rocketapp.topic": lane.topic,
-        "rocketapp.broker": lane.broker,
-        "rocketapp.queue": str(lane.queue),
+        "rocketapp.topic": queue.topic,
+        "rocketapp.broker": queue.broker_name,
+        "rocketapp.queue": str(queue.queue_id),
         "rocketapp.offset": str(message.offset),
         "rocketapp.stored_ms": str(message.stored_ms),
     }
@@ -236,7 +236,7 @@ def _tag(message: Message) -> str | None:
     return tag if tag and "||" not in tag and tag == tag.strip() else None
 
 
-def _counted(batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> list[tuple[Lane, int, int]]:
-    """Rows and bad rows by lane."""
-    of_lane = Counter(one.lane for one in bad)
-    return [(lane, batch.count(lane), of_lane[lane]) for lane, held in batch.pieces.items() if held]
+def _counted(batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> list[tuple[MessageQueue, int, int]]:
+    """Rows and bad rows by queue."""
+    of_queue = Counter(one.queue for one in bad)
+    return [(queue, batch.count(queue), of_queue[queue]) for queue, held in batch.pieces.items() if held]

@@ -5,12 +5,13 @@ They come in pieces, as pulls brought them, of which each holds one message or s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Generic, Literal, Protocol, Self, TypeVar
 
-from rocketapp_lake.lanes import Lane, Marks, Span, Vector
+from rocketapp import MessageQueue
+from rocketapp_lake.positions import Marks, Span, Vector
 
 
 class Piece(Protocol):
@@ -53,54 +54,54 @@ DEFAULTS = Limits()
 class Batch(Generic[P]):
     """Messages that go into the table together."""
 
-    pieces: Mapping[Lane, Sequence[P]]
-    """In offset order. A lane may have none: its span is an answer without rows."""
-    spans: Mapping[Lane, Span]
+    pieces: Mapping[MessageQueue, Sequence[P]]
+    """In offset order. A queue may have none: its span is an answer without rows."""
+    spans: Mapping[MessageQueue, Span]
     reason: Reason = "rows"
     marks: Marks = field(default_factory=dict)
-    """The last record of each lane, as far as it is known."""
-    refused: Mapping[tuple[Lane, int], str] = field(default_factory=dict)
-    """Messages, by lane and offset, whose rows the table has refused, and why: they are bad rows."""
+    """The last record of each queue, as far as it is known."""
+    refused: Mapping[tuple[MessageQueue, int], str] = field(default_factory=dict)
+    """Messages, by queue and offset, whose rows the table has refused, and why: they are bad rows."""
 
     def __len__(self) -> int:
         return sum(map(self.count, self.pieces))
 
-    def count(self, lane: Lane) -> int:
-        """How many messages it has of this lane."""
-        return sum(map(len, self.pieces[lane]))
+    def count(self, queue: MessageQueue) -> int:
+        """How many messages it has of this queue."""
+        return sum(map(len, self.pieces[queue]))
 
     @property
     def size(self) -> int:
         return sum(piece.size for held in self.pieces.values() for piece in held)
 
     def trimmed(self, vector: Vector) -> Batch[P]:
-        """Without what lies below the vector. Lanes of which nothing is left are gone."""
+        """Without what lies below the vector. Queues of which nothing is left are gone."""
         pieces, spans = {}, {}
-        for lane, span in self.spans.items():
-            start = max(span.start, vector.get(lane, span.start))
+        for queue, span in self.spans.items():
+            start = max(span.start, vector.get(queue, span.start))
             if start < span.end:
-                spans[lane] = Span(start, span.end)
-                pieces[lane] = [left for piece in self.pieces[lane] if (left := piece.since(start)) is not None]
-        marks = {lane: mark for lane, mark in self.marks.items() if lane in spans}
+                spans[queue] = Span(start, span.end)
+                pieces[queue] = [left for piece in self.pieces[queue] if (left := piece.since(start)) is not None]
+        marks = {queue: mark for queue, mark in self.marks.items() if queue in spans}
         return replace(self, pieces=pieces, spans=spans, marks=marks)
 
-    def beside(self, spans: Mapping[Lane, Span]) -> Batch[P]:
-        """The same with spans without rows, of lanes that it does not have."""
+    def beside(self, spans: Mapping[MessageQueue, Span]) -> Batch[P]:
+        """The same with spans without rows, of queues that it does not have."""
         return replace(self, pieces={**self.pieces, **dict.fromkeys(spans, ())}, spans={**self.spans, **spans})
 
-    def without(self, lanes: Iterable[Lane]) -> Batch[P]:
-        """The same without these lanes."""
-        gone = set(lanes)
+    def without(self, queues: Iterable[MessageQueue]) -> Batch[P]:
+        """The same without these queues."""
+        gone = set(queues)
         return replace(
             self,
-            pieces={lane: held for lane, held in self.pieces.items() if lane not in gone},
-            spans={lane: span for lane, span in self.spans.items() if lane not in gone},
-            marks={lane: mark for lane, mark in self.marks.items() if lane not in gone},
+            pieces={queue: held for queue, held in self.pieces.items() if queue not in gone},
+            spans={queue: span for queue, span in self.spans.items() if queue not in gone},
+            marks={queue: mark for queue, mark in self.marks.items() if queue not in gone},
         )
 
 
 @dataclass(slots=True)
-class _Lane(Generic[P]):
+class _Held(Generic[P]):
     start: int
     end: int
     pieces: list[P] = field(default_factory=list)
@@ -110,28 +111,28 @@ class Filling(Generic[P]):
     """The batch that is being gathered."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Lane, _Lane[P]] = {}
+        self._queues: dict[MessageQueue, _Held[P]] = {}
         self.rows, self.bytes = 0, 0
         self._since: float | None = None
 
     def __repr__(self) -> str:
-        return f"<Filling {self.rows} rows, {self.bytes} bytes, {len(self._lanes)} lanes>"
+        return f"<Filling {self.rows} rows, {self.bytes} bytes, {len(self._queues)} queues>"
 
-    def __contains__(self, lane: Lane) -> bool:
-        return lane in self._lanes
+    def __contains__(self, queue: MessageQueue) -> bool:
+        return queue in self._queues
 
-    def add(self, lane: Lane, start: int, pieces: Sequence[P], now: float) -> None:
-        """Pieces of a lane in offset order. `start`: where its span begins, if it has none yet.
+    def add(self, queue: MessageQueue, start: int, pieces: Sequence[P], now: float) -> None:
+        """Pieces of a queue in offset order. `start`: where its span begins, if it has none yet.
 
         Raises ValueError for pieces that do not lie behind those before.
         """
-        held = self._lanes.get(lane)
+        held = self._queues.get(queue)
         if held is None:
-            held = self._lanes[lane] = _Lane(start, start)
+            held = self._queues[queue] = _Held(start, start)
         if not pieces:
             return
         if pieces[0].offset < held.end:
-            raise ValueError(f"{lane}: #{pieces[0].offset} comes behind #{held.end - 1}")
+            raise ValueError(f"{queue}: #{pieces[0].offset} comes behind #{held.end - 1}")
         held.pieces += pieces
         held.end = pieces[-1].end
         self.rows += sum(map(len, pieces))
@@ -139,9 +140,9 @@ class Filling(Generic[P]):
         if self._since is None:
             self._since = now
 
-    def drop(self, lane: Lane) -> None:
-        """This lane is another owner's: forget its rows."""
-        held = self._lanes.pop(lane, None)
+    def drop(self, queue: MessageQueue) -> None:
+        """This queue is another owner's: forget its rows."""
+        held = self._queues.pop(queue, None)
         if held is not None:
             self.rows -= sum(map(len, held.pieces))
             self.bytes -= sum(map(_size, held.pieces))
@@ -164,11 +165,45 @@ class Filling(Generic[P]):
 
     def cut(self, reason: Reason) -> Batch[P]:
         """Everything that was gathered; it is empty then."""
-        lanes = {lane: held for lane, held in self._lanes.items() if held.end > held.start}
+        queues = {queue: held for queue, held in self._queues.items() if held.end > held.start}
         batch = Batch(
-            {lane: held.pieces for lane, held in lanes.items()},
-            {lane: Span(held.start, held.end) for lane, held in lanes.items()},
+            {queue: held.pieces for queue, held in queues.items()},
+            {queue: Span(held.start, held.end) for queue, held in queues.items()},
             reason,
         )
-        self._lanes, self.rows, self.bytes, self._since = {}, 0, 0, None
+        self._queues, self.rows, self.bytes, self._since = {}, 0, 0, None
         return batch
+
+
+class Buffer:
+    """Bytes that a sink holds: gathered, or on their way into the table. They say when its pulls have to wait."""
+
+    def __init__(self, limit: int, now: Callable[[], float]) -> None:
+        """`limit`: bytes at which pulls stop; `now`: seconds of a clock that only runs forward."""
+        self.limit, self.held = limit, 0
+        self._now = now
+        self._paused = 0.0
+        self._full_since: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Buffer {self.held} of {self.limit} bytes>"
+
+    def holds(self, size: int) -> None:
+        """It has this many bytes now."""
+        self.held = size
+        if size >= self.limit and self._full_since is None:
+            self._full_since = self._now()
+        elif size < self.limit and self._full_since is not None:
+            self._paused += self._now() - self._full_since
+            self._full_since = None
+
+    @property
+    def paused(self) -> float:
+        """Seconds in which it was full."""
+        return self._paused if self._full_since is None else self._paused + self._now() - self._full_since
+
+    def is_full(self, share: float) -> str | None:
+        """Why a queue that holds something has to wait, at this share of the limit; None when it need not."""
+        if self.held < self.limit * share:
+            return None
+        return f"the sink holds {self.held} bytes, limit {self.limit}: half of consumer.cache_max_bytes"

@@ -1,4 +1,4 @@
-"""One batch into the table, exactly once: commit under a fence, and read back.
+"""One batch into the table, exactly once: commit under a fence, and read back. Or positions that are set by hand.
 
 Any error leaves open whether the batch is in the table, and the next attempt finds out. It blocks, and belongs into a
 worker thread.
@@ -7,17 +7,18 @@ worker thread.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic
 
+from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch, P
 from rocketapp_lake.errors import FencedError, GapError, RefusedRowsError, SinkError
 from rocketapp_lake.evolution import grown
-from rocketapp_lake.lanes import Fit, advanced, fit
 from rocketapp_lake.options import Evolution
-from rocketapp_lake.records import Commit, Head
+from rocketapp_lake.positions import Fit, advanced, fit
+from rocketapp_lake.records import Commit, Head, Kind
 from rocketapp_lake.store import Growing, Store
 
 if TYPE_CHECKING:
@@ -157,8 +158,8 @@ class Attempt(Generic[P]):
 
     def _trim(self, head: Head) -> None:
         found = fit(self.batch.spans, head.vector)
-        for lane, has in found.gaps.items() if not self._is_sparse else ():
-            raise GapError(str(lane), has, self.batch.spans[lane].start)
+        for queue, has in found.gaps.items() if not self._is_sparse else ():
+            raise GapError(str(queue), has, self.batch.spans[queue].start)
         if found.trims:
             self.batch, self._made = self.batch.trimmed(head.vector), None
 
@@ -184,3 +185,36 @@ class Attempt(Generic[P]):
         _, name, rows = self._committed
         count, size = (0, 0) if rows is None else (rows.num_rows, rows.nbytes)
         return Done(head, name, count, size, self._size - len(self.batch), fenced, (self._seconds, seconds))
+
+
+def rebase(store: Store, sink: str, to: Mapping[MessageQueue, int], *, made_at: float, kind: Kind = "rebase") -> Head:
+    """Set where these queues stand, by a commit without rows; the others stay. It blocks. Where the sink stands then.
+
+    What was last read of them is forgotten: the queue that they have now is the right one, whatever its records are.
+    Owners that publish meanwhile lose the race, and read where the table stands. Positions that are there already need
+    no commit, unless the newest commit is not in the table any more. Raises what the store raises.
+    """
+    head = store.load()
+    for _ in range(MOST_FENCES):
+        vector = {**head.vector, **to}
+        marks = {queue: mark for queue, mark in head.marks.items() if queue not in to}
+        if head.batch and vector == dict(head.vector) and marks == dict(head.marks):
+            return head
+        commit = Commit(
+            sink=sink,
+            sequence=head.sequence + 1,
+            batch=uuid.uuid4().hex,
+            spans={},
+            vector=vector,
+            marks=marks,
+            schema=head.schema,
+            made_at=made_at,
+            kind=kind,
+        )
+        try:
+            store.commit(commit, None)
+        except FencedError:
+            head = store.load()
+            continue
+        head = store.load()
+    raise SinkError(f"sink {sink}: {MOST_FENCES} races lost in a row: too many publish to it")

@@ -21,14 +21,15 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
+from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.evolution import fingerprint
-from rocketapp_lake.lanes import Lane, Span, advanced
+from rocketapp_lake.positions import Span, advanced
 from rocketapp_lake.records import Commit, Head, Kind
 from rocketapp_lake.store import Growing, Store
 
-LANE, OTHER = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
+QUEUE, OTHER = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 
 
 class Table(Protocol):
@@ -43,7 +44,9 @@ def rows_of(*numbers: int) -> pa.Table:
     return pa.table({"id": pa.array(numbers, pa.int64()), "text": pa.array([f"row {number}" for number in numbers])})
 
 
-def commit_of(head: Head, batch: str, spans: Mapping[Lane, Span], *, sink: str = "one", rows: int = 0) -> Commit:
+def commit_of(
+    head: Head, batch: str, spans: Mapping[MessageQueue, Span], *, sink: str = "one", rows: int = 0
+) -> Commit:
     return Commit(
         sink=sink,
         sequence=head.sequence + 1,
@@ -56,10 +59,10 @@ def commit_of(head: Head, batch: str, spans: Mapping[Lane, Span], *, sink: str =
     )
 
 
-def put(store: Store, batch: str, *numbers: int, lane: Lane = LANE, sink: str = "one") -> Commit:
+def put(store: Store, batch: str, *numbers: int, queue: MessageQueue = QUEUE, sink: str = "one") -> Commit:
     """Rows whose offsets are their numbers, in one commit on top of what is there."""
     span = Span(min(numbers), max(numbers) + 1) if numbers else Span(0, 1)
-    commit = commit_of(store.load(), batch, {lane: span}, sink=sink, rows=len(numbers))
+    commit = commit_of(store.load(), batch, {queue: span}, sink=sink, rows=len(numbers))
     store.commit(commit, rows_of(*numbers) if numbers else None)
     return commit
 
@@ -79,7 +82,7 @@ class StoreSuite:
         commit = put(table.store("one"), "a", 0, 1)
         assert self.seen(table) == [0, 1]
         head = table.store("one").load()
-        assert (head.sequence, head.batch, dict(head.vector)) == (1, "a", {LANE: 2})
+        assert (head.sequence, head.batch, dict(head.vector)) == (1, "a", {QUEUE: 2})
         assert head.schema == commit.schema
         assert table.store("one").who_committed(1) == "a"
 
@@ -91,20 +94,20 @@ class StoreSuite:
     def test_commits_add_up(self, table: Table) -> None:
         store = table.store("one")
         put(store, "a", 0, 1)
-        put(store, "b", 5, lane=OTHER)
+        put(store, "b", 5, queue=OTHER)
         put(table.store("one"), "c", 2)
         assert self.seen(table) == [0, 1, 2, 5]
-        assert dict(table.store("one").load().vector) == {LANE: 3, OTHER: 6}
+        assert dict(table.store("one").load().vector) == {QUEUE: 3, OTHER: 6}
 
     def test_the_last_records_that_were_read_are_kept_with_the_positions(self, table: Table) -> None:
-        store, marks = table.store("one"), {LANE: Landmark(1, 1_700_000_000_000, "0A")}
-        store.commit(replace(commit_of(store.load(), "a", {LANE: Span(0, 2)}, rows=2), marks=marks), rows_of(0, 1))
+        store, marks = table.store("one"), {QUEUE: Landmark(1, 1_700_000_000_000, "0A")}
+        store.commit(replace(commit_of(store.load(), "a", {QUEUE: Span(0, 2)}, rows=2), marks=marks), rows_of(0, 1))
         assert dict(table.store("one").load().marks) == marks
 
     def test_a_commit_without_rows_moves_the_positions(self, table: Table) -> None:
         put(table.store("one"), "a")
         assert self.seen(table) == []
-        assert dict(table.store("one").load().vector) == {LANE: 1}
+        assert dict(table.store("one").load().vector) == {QUEUE: 1}
 
     @pytest.mark.parametrize("has_rows", [True, False])
     @pytest.mark.parametrize("first_has_rows", [True, False])
@@ -114,7 +117,7 @@ class StoreSuite:
         put(table.store("one"), "z", 0)
         first, second = table.store("one"), table.store("one")
         head = second.load()
-        spans = {LANE: Span(1, 2)}
+        spans = {QUEUE: Span(1, 2)}
         first.commit(commit_of(head, "a", spans), rows_of(1) if first_has_rows else None)
         with pytest.raises(FencedError):
             second.commit(commit_of(head, "b", spans), rows_of(2) if has_rows else None)
@@ -134,7 +137,7 @@ class StoreSuite:
         store = table.store("one")
         put(store, "a", 0)
         with pytest.raises(FencedError):
-            store.commit(commit_of(Head(sequence=5), "b", {LANE: Span(1, 2)}, rows=1), rows_of(1))
+            store.commit(commit_of(Head(sequence=5), "b", {QUEUE: Span(1, 2)}, rows=1), rows_of(1))
         assert self.seen(table) == [0]
 
     def test_of_many_owners_at_once_one_wins_each_number(self, table: Table) -> None:
@@ -147,7 +150,7 @@ class StoreSuite:
 
     def _commit_first(self, store: Store, number: int) -> bool:
         try:
-            store.commit(commit_of(Head(), f"batch{number}", {LANE: Span(0, 9)}, rows=1), rows_of(number))
+            store.commit(commit_of(Head(), f"batch{number}", {QUEUE: Span(0, 9)}, rows=1), rows_of(number))
         except FencedError:
             return False
         return True
@@ -161,15 +164,15 @@ class StoreSuite:
     @pytest.mark.parametrize("kind", ["rebase", "epoch"])
     def test_positions_can_be_set_back_by_a_commit_without_rows(self, table: Table, kind: Kind) -> None:
         put(table.store("one"), "a", 0, 1)
-        put(table.store("one"), "b", 5, lane=OTHER)
+        put(table.store("one"), "b", 5, queue=OTHER)
         head = table.store("one").load()
-        commit = replace(commit_of(head, "c", {}), vector={LANE: 0, OTHER: 9}, kind=kind)
+        commit = replace(commit_of(head, "c", {}), vector={QUEUE: 0, OTHER: 9}, kind=kind)
         table.store("one").commit(commit, None)
-        assert dict(table.store("one").load().vector) == {LANE: 0, OTHER: 9}
+        assert dict(table.store("one").load().vector) == {QUEUE: 0, OTHER: 9}
         assert table.store("one").who_committed(3) == "c"
         put(table.store("one"), "d", 0, 1)
         assert self.seen(table) == [0, 0, 1, 1, 5]
-        assert dict(table.store("one").load().vector) == {LANE: 2, OTHER: 9}
+        assert dict(table.store("one").load().vector) == {QUEUE: 2, OTHER: 9}
 
     def test_rows_behind_a_commit_without_any_that_was_the_first(self, table: Table) -> None:
         put(table.store("one"), "a")
@@ -215,7 +218,7 @@ class GrowingSuite:
     def test_a_column_that_is_there_with_another_type_is_refused(self, table: Table) -> None:
         store = table.store("two")
         rows = rows_of(0).append_column("note", pa.array([5], pa.int64()))
-        commit = commit_of(store.load(), "a", {LANE: Span(0, 1)}, sink="two", rows=1)
+        commit = commit_of(store.load(), "a", {QUEUE: Span(0, 1)}, sink="two", rows=1)
         store.commit(replace(commit, schema=fingerprint(rows.schema)), rows)
         with pytest.raises(SinkError):
             self.add(table.store("one"))
@@ -227,5 +230,5 @@ class GrowingSuite:
 
     def put_more(self, store: Store, batch: str, number: int) -> None:
         rows = rows_of(number).append_column("note", pa.array([f"note {number}"]))
-        commit = commit_of(store.load(), batch, {LANE: Span(number, number + 1)}, rows=1)
+        commit = commit_of(store.load(), batch, {QUEUE: Span(number, number + 1)}, rows=1)
         store.commit(commit, rows)

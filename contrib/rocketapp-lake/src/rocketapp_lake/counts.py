@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from rocketapp import MessageQueue
 from rocketapp.plugin import AppSnapshot, Metric, StoredRecords
-from rocketapp_lake.batches import Batch
-from rocketapp_lake.buffer import Buffer
+from rocketapp_lake.batches import Batch, Buffer
 from rocketapp_lake.committer import Done
-from rocketapp_lake.lanes import Lane, lane_of
 
 log = logging.getLogger("rocketapp.lake")
 
@@ -39,7 +38,7 @@ class Counts:
     """Batches that were staged, never published, and removed."""
     compacted: int = 0
     """Small files that were put together."""
-    positions: dict[Lane, int] = field(default_factory=dict)
+    positions: dict[MessageQueue, int] = field(default_factory=dict)
     """Where the table stands in the queues that this process has."""
 
     def committed(self, name: str, batch: Batch[StoredRecords], done: Done, seconds: float, bad: int) -> None:
@@ -53,7 +52,7 @@ class Counts:
         self.fenced += done.fenced
         self.trimmed += done.trimmed
         vector = done.head.vector
-        self.positions |= {lane: vector[lane] for lane in self.positions if lane in vector}
+        self.positions |= {queue: vector[queue] for queue in self.positions if queue in vector}
         _tell(name, batch, done, seconds)
 
 
@@ -122,18 +121,18 @@ def _metric(name: str, kind: str, unit: str, meaning: str, samples: Samples) -> 
 
 
 def _lags(sink: Watched, now: AppSnapshot) -> Samples:
-    ends = {lane_of(one.queue): one.end for group in now.groups for one in group.queues}
+    ends = {one.queue: one.end for group in now.groups for one in group.queues}
     return tuple(
         (
             {
                 "rocketapp.sink": sink.name,
-                "messaging.destination.name": lane.topic,
-                "messaging.destination.partition.id": f"{lane.broker}:{lane.queue}",
+                "messaging.destination.name": queue.topic,
+                "messaging.destination.partition.id": f"{queue.broker_name}:{queue.queue_id}",
             },
             max(0, end - position),
         )
-        for lane, position in sorted(sink.counts.positions.items())
-        if (end := ends.get(lane)) is not None
+        for queue, position in sorted(sink.counts.positions.items())
+        if (end := ends.get(queue)) is not None
     )
 
 
@@ -162,6 +161,6 @@ def _tell(name: str, batch: Batch[StoredRecords], done: Done, seconds: float) ->
             "reason": batch.reason,
             "trimmed": done.trimmed,
             "fenced": done.fenced,
-            "spans": {str(lane): list(span) for lane, span in batch.spans.items()},
+            "spans": {str(queue): list(span) for queue, span in batch.spans.items()},
         },
     )

@@ -37,9 +37,9 @@ from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchEr
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
+from rocketapp import MessageQueue
 from rocketapp_lake.columns import COORDINATES
 from rocketapp_lake.errors import FencedError, SinkError
-from rocketapp_lake.lanes import Lane
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.staging import sync
 from rocketapp_lake.store import Compacted
@@ -51,7 +51,7 @@ RETRIES = 15
 """Commits of others that the library goes behind by itself, without writing the files again."""
 EXPIRY = "delta.setTransactionRetentionDuration"
 NONE = -1
-"""The version of a lane that the sink does not have any more."""
+"""The version of a queue that the sink does not have any more."""
 RECORD = "rocketapp"
 """In the user metadata: the commit of a sink."""
 MEND = "go on with `rocketapp sink rebase`, from where the rows in the table end"
@@ -325,15 +325,15 @@ class DeltaStore:
             return head.batch if head.sequence == sequence else None
         return next((one.batch for one in self._own(table.history()) if one.sequence == sequence), None)
 
-    def _kept(self, table: DeltaTable, sequence: int) -> dict[Lane, int]:
+    def _kept(self, table: DeltaTable, sequence: int) -> dict[MessageQueue, int]:
         """Where the sink stands when its newest commit is older than the log: by the identifiers of its queues."""
-        if table.transaction_version(_lanes_of(self.sink)) != sequence:
+        if table.transaction_version(_queues_of(self.sink)) != sequence:
             return self._ends(table)  # not every writer of Delta can write several identifiers
         found = {}
         for name in self._identifiers(table):
-            lane, position = lane_of(self.sink, name), table.transaction_version(name)
-            if lane is not None and position not in (None, NONE):
-                found[lane] = position
+            queue, position = queue_of(self.sink, name), table.transaction_version(name)
+            if queue is not None and position not in (None, NONE):
+                found[queue] = position
         return found
 
     def _identifiers(self, table: DeltaTable) -> list[str]:
@@ -353,18 +353,20 @@ class DeltaStore:
             )
         return [row["appId"] for one in tables for row in one["txn"].drop_null().to_pylist()]
 
-    def _ends(self, table: DeltaTable) -> dict[Lane, int]:
+    def _ends(self, table: DeltaTable) -> dict[MessageQueue, int]:
         """Where the rows of the table end. What lies behind them had no rows, and is read again."""
         names = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset"]
         if not {*names} <= {field.name for field in table.schema().fields}:
             raise SinkError(
                 f"{self.place}: its log is younger than the sink, and its rows do not say where they come from: {MEND}"
             )
-        lanes = ", ".join(names[:3])
-        sql = f"SELECT {lanes}, max(_rmq_offset) FROM t WHERE _rmq_offset IS NOT NULL GROUP BY {lanes}"
+        queues = ", ".join(names[:3])
+        sql = f"SELECT {queues}, max(_rmq_offset) FROM t WHERE _rmq_offset IS NOT NULL GROUP BY {queues}"
         found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
         columns = (column.to_pylist() for column in found.columns)
-        return {Lane(topic, broker, queue): last + 1 for topic, broker, queue, last in zip(*columns, strict=True)}
+        return {
+            MessageQueue(topic, broker, queue): last + 1 for topic, broker, queue, last in zip(*columns, strict=True)
+        }
 
     # Rows.
 
@@ -435,12 +437,12 @@ class DeltaStore:
     def _transactions(self, table: DeltaTable, commit: Commit) -> list[Transaction]:
         positions = dict(commit.vector)
         if commit.kind != "append":
-            gone = {lane for one in self._own(table.history()) for lane in one.vector} - positions.keys()
+            gone = {queue for one in self._own(table.history()) for queue in one.vector} - positions.keys()
             positions |= dict.fromkeys(gone, NONE)
         return [
             Transaction(transaction_of(self.sink), commit.sequence),
-            Transaction(_lanes_of(self.sink), commit.sequence),
-            *(Transaction(transaction_of(self.sink, lane), offset) for lane, offset in positions.items()),
+            Transaction(_queues_of(self.sink), commit.sequence),
+            *(Transaction(transaction_of(self.sink, queue), offset) for queue, offset in positions.items()),
         ]
 
     def _differs(self, name: str, has: object, rows: object) -> SinkError:
@@ -475,22 +477,22 @@ class DeltaStore:
         self._forced = version
 
 
-def transaction_of(sink: str, lane: Lane | None = None) -> str:
-    """The identifier whose version is the number of its newest commit; of a lane, whose version is its next offset."""
-    return "/".join([RECORD, quote(sink, safe=""), *(quote(str(part), safe="") for part in lane or ())])
+def transaction_of(sink: str, queue: MessageQueue | None = None) -> str:
+    """The identifier whose version is the number of its newest commit; of a queue, whose version is its next offset."""
+    return "/".join([RECORD, quote(sink, safe=""), *(quote(str(part), safe="") for part in queue or ())])
 
 
-def lane_of(sink: str, identifier: str) -> Lane | None:
-    """The reverse, for a lane of this sink."""
+def queue_of(sink: str, identifier: str) -> MessageQueue | None:
+    """The reverse, for a queue of this sink."""
     parts = [unquote(part) for part in identifier.split("/")]
     if parts[:2] != [RECORD, sink] or len(parts) != 5:
         return None
-    return Lane(parts[2], parts[3], int(parts[4]))
+    return MessageQueue(parts[2], parts[3], int(parts[4]))
 
 
-def _lanes_of(sink: str) -> str:
-    """The identifier whose version is the newest commit that has written those of its lanes."""
-    return f"{transaction_of(sink)}/lanes"
+def _queues_of(sink: str) -> str:
+    """The identifier whose version is the newest commit that has written those of its queues."""
+    return f"{transaction_of(sink)}/queues"
 
 
 def commit_of(entry: Mapping[str, Any]) -> Commit | None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketapp import RocketAppError
-from rocketapp_lake.lanes import Lane
+from rocketapp import MessageQueue, RocketAppError
 
 
 class SinkError(RocketAppError):
@@ -19,22 +18,24 @@ class FencedError(RocketAppError):
 class RefusedRowsError(SinkError):
     """The table refuses rows of these messages; nothing of their batch is in it."""
 
-    def __init__(self, places: Mapping[tuple[Lane, int], str]) -> None:
-        """`places`: the lane and the offset of each, with the reason."""
-        (lane, offset), reason = next(iter(places.items()))
-        super().__init__(f"{lane} #{offset} is refused by the table: {reason}")
+    def __init__(self, places: Mapping[tuple[MessageQueue, int], str]) -> None:
+        """`places`: the queue and the offset of each, with the reason."""
+        (queue, offset), reason = next(iter(places.items()))
+        super().__init__(f"{queue} #{offset} is refused by the table: {reason}")
         self.places = places
 
-    def __reduce__(self) -> tuple[type[RefusedRowsError], tuple[Mapping[tuple[Lane, int], str]]]:
+    def __reduce__(self) -> tuple[type[RefusedRowsError], tuple[Mapping[tuple[MessageQueue, int], str]]]:
         return RefusedRowsError, (self.places,)
 
 
 class GapError(SinkError):
     """The table lacks what lies below these rows: it was set back, and its queues have to be read again from there."""
 
-    def __init__(self, lane: str, has: int, start: int) -> None:
-        super().__init__(f"{lane}: the table ends before #{has}, and these rows begin at #{start}: they are read again")
-        self.lane = lane
+    def __init__(self, queue: str, has: int, start: int) -> None:
+        super().__init__(
+            f"{queue}: the table ends before #{has}, and these rows begin at #{start}: they are read again"
+        )
+        self.queue = queue
 
 
 class TransformError(RocketAppError):
@@ -44,7 +45,7 @@ class TransformError(RocketAppError):
 class TooManyBadRowsError(SinkError):
     """Too much of some queues cannot be rows: they stop, and the others go on."""
 
-    def __init__(self, lanes: Mapping[Lane, str]) -> None:
-        """`lanes`: those that stop, each with the reason."""
-        super().__init__("; ".join(lanes.values()))
-        self.lanes = lanes
+    def __init__(self, queues: Mapping[MessageQueue, str]) -> None:
+        """`queues`: those that stop, each with the reason."""
+        super().__init__("; ".join(queues.values()))
+        self.queues = queues

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
-from rocketapp_lake.lanes import Lane, Marks, Span, Vector
+from rocketapp_lake.positions import Marks, Span, Vector
 
 FORMAT = 1
 Kind = Literal["append", "rebase", "epoch"]
@@ -24,12 +25,12 @@ class Commit:
     """1 for the first one of the sink, and one more each time."""
     batch: str
     """A random name of the batch, by which its owner knows its own commit again."""
-    spans: Mapping[Lane, Span]
+    spans: Mapping[MessageQueue, Span]
     """What it adds."""
     vector: Vector
     """Where the sink stands with it."""
     marks: Marks = field(default_factory=dict)
-    """Of the lanes of the vector, as far as they are known."""
+    """Of the queues of the vector, as far as they are known."""
     schema: str = ""
     """The columns of the rows; empty for a commit without rows."""
     rows: int = 0
@@ -71,9 +72,9 @@ def encode(commit: Commit) -> dict[str, Any]:
         "sink": commit.sink,
         "sequence": commit.sequence,
         "batch": commit.batch,
-        "spans": _nested({lane: list(span) for lane, span in commit.spans.items()}),
+        "spans": _nested({queue: list(span) for queue, span in commit.spans.items()}),
         "vector": _nested(commit.vector),
-        "marks": _nested({lane: list(mark) for lane, mark in commit.marks.items()}),
+        "marks": _nested({queue: list(mark) for queue, mark in commit.marks.items()}),
         "schema": commit.schema,
         "rows": commit.rows,
         "made_at": commit.made_at,
@@ -90,9 +91,9 @@ def decode(values: Mapping[str, Any]) -> Commit:
             sink=values["sink"],
             sequence=values["sequence"],
             batch=values["batch"],
-            spans={lane: Span(*span) for lane, span in _flat(values["spans"]).items()},
+            spans={queue: Span(*span) for queue, span in _flat(values["spans"]).items()},
             vector=_flat(values["vector"]),
-            marks={lane: Landmark(*mark) for lane, mark in _flat(values["marks"]).items()},
+            marks={queue: Landmark(*mark) for queue, mark in _flat(values["marks"]).items()},
             schema=values["schema"],
             rows=values["rows"],
             made_at=values["made_at"],
@@ -107,16 +108,16 @@ def to_json(values: Mapping[str, Any]) -> bytes:
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _nested(by_lane: Mapping[Lane, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+def _nested(by_queue: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[str, Any]]]:
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for lane, value in by_lane.items():
-        found.setdefault(lane.topic, {}).setdefault(lane.broker, {})[str(lane.queue)] = value
+    for queue, value in by_queue.items():
+        found.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = value
     return found
 
 
-def _flat(nested: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[Lane, Any]:
+def _flat(nested: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[MessageQueue, Any]:
     return {
-        Lane(topic, broker, int(queue)): value
+        MessageQueue(topic, broker, int(queue)): value
         for topic, brokers in nested.items()
         for broker, queues in brokers.items()
         for queue, value in queues.items()

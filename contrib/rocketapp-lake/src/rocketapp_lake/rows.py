@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rocketapp import Message, RocketAppError
+from rocketapp import Message, MessageQueue, RocketAppError
 from rocketapp.plugin import StoredRecords
 from rocketapp.wire.properties import KEYS, TAGS, keys_of
 from rocketapp_lake.batches import Batch
 from rocketapp_lake.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
 from rocketapp_lake.errors import SinkError, TransformError
-from rocketapp_lake.lanes import Lane
 from rocketapp_lake.options import BadRows, Transform
 from rocketapp_lake.raw_records import QUEUE_OFFSET, STORED, Entries, Records, texts
 
@@ -39,7 +38,7 @@ _NO_ARRAY = (pa.ArrowException, ValueError, TypeError, OverflowError)
 class BadRow(NamedTuple):
     """A message that cannot be a row."""
 
-    lane: Lane
+    queue: MessageQueue
     message: Message
     problem: str
 
@@ -51,7 +50,7 @@ class Decoded:
     table: pa.Table
     """The rows of the table, before the user's function."""
     aside: Sequence[BadRow]
-    """The bad rows that are not in it, in offset order by lane."""
+    """The bad rows that are not in it, in offset order by queue."""
 
 
 class Rows:
@@ -106,8 +105,8 @@ class Rows:
             self.bad_count = 0
             return Decoded(table, ())
         parts = [
-            self._few(lane, messages, refused)
-            for lane, held in batch.pieces.items()
+            self._few(queue, messages, refused)
+            for queue, held in batch.pieces.items()
             for messages in _portions_of_messages(held)
         ]
         self.bad_count = sum(len(bad) for _, bad in parts)
@@ -115,23 +114,23 @@ class Rows:
         return Decoded(table, [] if self._bad_rows == "column" else [one for _, bad in parts for one in bad])
 
     def _few(
-        self, lane: Lane, messages: Sequence[Message], refused: Mapping[tuple[Lane, int], str]
+        self, queue: MessageQueue, messages: Sequence[Message], refused: Mapping[tuple[MessageQueue, int], str]
     ) -> tuple[pa.Table, Sequence[BadRow]]:
         """The rows of some messages, and the bad ones. `refused`: what the table says of rows that it has refused."""
         problems = {
-            number: refused[lane, message.offset]
+            number: refused[queue, message.offset]
             for number, message in enumerate(messages if refused else ())
-            if (lane, message.offset) in refused
+            if (queue, message.offset) in refused
         }
         arrays = self._arrays(self._values(messages, problems), problems)
-        bad = [BadRow(lane, messages[number], problems[number]) for number in sorted(problems)]
+        bad = [BadRow(queue, messages[number], problems[number]) for number in sorted(problems)]
         if bad and self._bad_rows == "fail":
-            raise SinkError(f"{lane} #{bad[0].message.offset} cannot be decoded: {bad[0].problem}")
+            raise SinkError(f"{queue} #{bad[0].message.offset} cannot be decoded: {bad[0].problem}")
         if self._bad_rows == "column":
             said = [problems.get(number) for number in range(len(messages))]
             raw = [body_of(message) if number in problems else None for number, message in enumerate(messages)]
             arrays += [pa.array(said, pa.string()), pa.array(raw, pa.binary())]
-        table = pa.Table.from_arrays([*arrays, *_places([(lane, len(messages))], messages)], schema=self.schema)
+        table = pa.Table.from_arrays([*arrays, *_places([(queue, len(messages))], messages)], schema=self.schema)
         if self._bad_rows == "column" or not bad:
             return table, bad
         return table.filter(pa.array(number not in problems for number in range(len(messages)))), bad
@@ -141,22 +140,22 @@ class Rows:
         if self._columns is not None or any(piece.are_decoded for held in batch.pieces.values() for piece in held):
             return None
         parts = []
-        for lane, held in batch.pieces.items():
+        for queue, held in batch.pieces.items():
             for pieces in _portions(held):
-                part = self._part(lane, _joined(pieces))
+                part = self._part(queue, _joined(pieces))
                 if part is None:
                     return None
                 parts.append(part)
         return pa.Table.from_batches(parts, self.schema)
 
-    def _part(self, lane: Lane, records: Records) -> pa.RecordBatch | None:
+    def _part(self, queue: MessageQueue, records: Records) -> pa.RecordBatch | None:
         entries = Entries(records.properties())
         tags, keys = (texts(entries.values(name)) for name in (TAGS, KEYS))
         arrays = [records.bodies(), tags, keys.fill_null("")]
         if self._bad_rows == "column":
             arrays += [pa.nulls(len(records), field.type) for field in PROBLEM]
         offsets, stored = (pa.array(records.field(field)) for field in (QUEUE_OFFSET, STORED))
-        places = coordinates([(lane, len(records))], offsets, stored)
+        places = coordinates([(queue, len(records))], offsets, stored)
         return pa.RecordBatch.from_arrays([*arrays, *places], schema=self.schema)
 
     def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
@@ -210,8 +209,8 @@ def bad_table(bad: Sequence[BadRow]) -> pa.Table:
     """Rows for a table of bad rows: the reason, the body, and where it comes from."""
     problems = pa.array([one.problem for one in bad], pa.string())
     bodies = pa.array([body_of(one.message) for one in bad], pa.binary())
-    lanes = [(one.lane, 1) for one in bad]
-    return pa.Table.from_arrays([problems, bodies, *_places(lanes, [one.message for one in bad])], schema=BAD)
+    queues = [(one.queue, 1) for one in bad]
+    return pa.Table.from_arrays([problems, bodies, *_places(queues, [one.message for one in bad])], schema=BAD)
 
 
 BAD = pa.schema([*PROBLEM, *COORDINATES])
@@ -258,20 +257,20 @@ def _joined(pieces: Sequence[StoredRecords]) -> Records:
     return Records(b"".join([piece.data for piece in pieces]), np.concatenate([np.empty(0, np.int64), *starts]))
 
 
-def _places(lanes: Sequence[tuple[Lane, int]], messages: Sequence[Message]) -> list[pa.Array]:
+def _places(queues: Sequence[tuple[MessageQueue, int]], messages: Sequence[Message]) -> list[pa.Array]:
     offsets = pa.array([message.offset for message in messages], pa.int64())
-    return coordinates(lanes, offsets, pa.array([message.stored_ms for message in messages], pa.int64()))
+    return coordinates(queues, offsets, pa.array([message.stored_ms for message in messages], pa.int64()))
 
 
-def coordinates(lanes: Sequence[tuple[Lane, int]], offsets: pa.Array, stored: pa.Array) -> list[pa.Array]:
-    """Where each row comes from. `lanes`: each with the number of its messages, in their order.
+def coordinates(queues: Sequence[tuple[MessageQueue, int]], offsets: pa.Array, stored: pa.Array) -> list[pa.Array]:
+    """Where each row comes from. `queues`: each with the number of its messages, in their order.
 
     `stored`: when brokers stored them, in milliseconds since 1970.
     """
     return [
-        _repeated([(lane.topic, count) for lane, count in lanes], pa.string()),
-        _repeated([(lane.broker, count) for lane, count in lanes], pa.string()),
-        _repeated([(lane.queue, count) for lane, count in lanes], pa.int32()),
+        _repeated([(queue.topic, count) for queue, count in queues], pa.string()),
+        _repeated([(queue.broker_name, count) for queue, count in queues], pa.string()),
+        _repeated([(queue.queue_id, count) for queue, count in queues], pa.int32()),
         offsets,
         pc.multiply(stored, 1000).cast(TIMESTAMP),
     ]

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from rocketapp import RocketAppError
+from rocketapp import MessageQueue, RocketAppError
 from rocketapp_lake.columns import COORDINATES
 from rocketapp_lake.declared import LONGEST_NAME
 from rocketapp_lake.errors import FencedError, RefusedRowsError, SinkError
-from rocketapp_lake.lanes import Lane
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.sql_loading import Database, column_of, halved, loading_of
 
@@ -218,7 +217,7 @@ def _log_in(schema: str | None) -> sa.Table:
 def _since(bad: pa.Table, commit: Commit) -> pa.Table:
     """The bad rows that lie in the spans of the commit: others are in the table already."""
     places = zip(*(bad[name].to_pylist() for name in PLACE), strict=True)
-    spans = [(commit.spans.get(Lane(*lane)), offset) for *lane, offset in places]
+    spans = [(commit.spans.get(MessageQueue(*queue)), offset) for *queue, offset in places]
     return bad.take([number for number, (span, offset) in enumerate(spans) if span and offset >= span.start])
 
 
@@ -228,7 +227,7 @@ def _refused(rows: pa.Table, found: dict[int, str]) -> SinkError:
         return SinkError(f"{next(iter(found.values()))}; the function of the sink has dropped where the row comes from")
     held = rows.select(list(PLACE)).take(list(found)).to_pylist()
     places = [
-        ((Lane(row[PLACE[0]], row[PLACE[1]], row[PLACE[2]]), row[PLACE[3]]), found[number])
+        ((MessageQueue(row[PLACE[0]], row[PLACE[1]], row[PLACE[2]]), row[PLACE[3]]), found[number])
         for number, row in zip(found, held, strict=True)
     ]
     return RefusedRowsError(dict(places))

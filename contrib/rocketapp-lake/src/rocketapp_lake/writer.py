@@ -13,19 +13,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rocketapp import RocketAppError
+from rocketapp import MessageQueue, RocketAppError
 from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
 from rocketapp.state.queue_identity import Identity, Landmark
 from rocketapp_lake.aside import Aside
-from rocketapp_lake.batches import Batch, Filling, Limits, Reason
-from rocketapp_lake.buffer import Buffer
-from rocketapp_lake.committer import Attempt, Done
+from rocketapp_lake.batches import Batch, Buffer, Filling, Limits, Reason
+from rocketapp_lake.committer import Attempt, Done, rebase
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import GapError, RefusedRowsError, SinkError, TooManyBadRowsError
-from rocketapp_lake.lanes import Lane, Marks, Span, identified, lane_of, last_of, lost
 from rocketapp_lake.options import Evolution, OnOffsetReset
-from rocketapp_lake.rebasing import rebase
+from rocketapp_lake.positions import Marks, Span, identified, last_of, lost
 from rocketapp_lake.records import Head
 from rocketapp_lake.store import Store, Sweeps
 from rocketapp_lake.worker import Worker
@@ -76,18 +74,18 @@ class Writer:
         self._limits, self._bad_rows = limits, bad_rows
         self._store, self._to_table, self._evolution = store, to_table, evolution
         self._on_offset_reset, self._until_now = on_offset_reset, until_now
-        self._ends: dict[Lane, int] = {}
+        self._ends: dict[MessageQueue, int] = {}
         """Of a bounded sink: what is taken of a queue ends here, or a pull behind it."""
         self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
         self._aside = None if aside is None else aside(self._worker)
         self._filling: Filling[StoredRecords] = Filling()
-        self._queues: dict[Lane, SinkQueue] = {}
-        self._starts: dict[Lane, int] = {}
-        self._draining: set[Lane] = set()
-        self._writing: Mapping[Lane, SinkQueue] | None = None
-        """The lanes of the batch that is being written."""
+        self._sessions: dict[MessageQueue, SinkQueue] = {}
+        self._starts: dict[MessageQueue, int] = {}
+        self._draining: set[MessageQueue] = set()
+        self._writing: Mapping[MessageQueue, SinkQueue] | None = None
+        """The queues of the batch that is being written."""
         self._writing_bytes = 0
         self._head: Head | None = None
         self._is_stuck = False
@@ -101,85 +99,85 @@ class Writer:
 
     async def begin(self, start: QueueStart) -> int | None:
         """Where the table stands. Raises SinkError when that does not go with what the broker has."""
-        lane = lane_of(start.queue)
+        queue = start.queue
         if self._until_now:
-            self._ends.setdefault(lane, start.max_offset)
+            self._ends.setdefault(queue, start.max_offset)
         head = await self._reader.run(self._store.load)
-        position = head.vector.get(lane)
+        position = head.vector.get(queue)
         if position is None:
-            self._starts[lane] = self.counts.positions[lane] = start.offset
+            self._starts[queue] = self.counts.positions[queue] = start.offset
             if start.offset > start.min_offset:
                 # A new name or a new table may be meant to have everything.
                 log.warning(
                     "sink %s: the table has no position of %s: it begins at #%d, where the group or start= says; "
                     "the broker has it from #%d on",
                     self.name,
-                    lane,
+                    queue,
                     start.offset,
                     start.min_offset,
                 )
             return None
-        problem = lost(lane, position, start)
-        if not problem and (known := head.marks.get(lane)) is not None:
-            problem = await self._another(lane, known, start)
+        problem = lost(queue, position, start)
+        if not problem and (known := head.marks.get(queue)) is not None:
+            problem = await self._another(queue, known, start)
         if problem and self._on_offset_reset == "fail":
             raise SinkError(f"{problem} To go on with what the broker has: on_offset_reset='new_epoch'")
         if problem:
             position = start.min_offset
-            await self._reader.run(partial(self._new_epoch, {lane: position}))
+            await self._reader.run(partial(self._new_epoch, {queue: position}))
             log.warning("sink %s: %s It begins anew at #%d", self.name, problem, position)
-        self._starts[lane] = self.counts.positions[lane] = position
+        self._starts[queue] = self.counts.positions[queue] = position
         return position
 
-    async def _another(self, lane: Lane, known: Landmark, start: QueueStart) -> str:
+    async def _another(self, queue: MessageQueue, known: Landmark, start: QueueStart) -> str:
         """Why the queue is not the one that was read; empty when it is."""
         found = await identified(known, start)
         if found is Identity.GONE:
             log.warning(
                 "sink %s: %s: #%d, the last message that was read, has expired; what follows was stored later",
                 self.name,
-                lane,
+                queue,
                 known.offset,
             )
         if found is not Identity.OTHER:
             return ""
         return (
-            f"{lane} is another queue than the one that was read up to #{known.offset}: the broker has another message "
+            f"{queue} is another queue than the one that was read up to #{known.offset}: the broker has another one "
             f"there. The topic was created anew, or its broker was replaced."
         )
 
-    def new_queue(self, session: QueueSession) -> SinkQueue:
-        lane = lane_of(session.queue)
-        queue = self._queues[lane] = SinkQueue(self, lane, session, self._starts[lane])
+    def new_queue(self, owner: QueueSession) -> SinkQueue:
+        queue = owner.queue
+        session = self._sessions[queue] = SinkQueue(self, queue, owner, self._starts[queue])
         self._look()
-        return queue
+        return session
 
-    def take(self, queue: SinkQueue, records: Sequence[StoredRecords]) -> None:
+    def take(self, session: SinkQueue, records: Sequence[StoredRecords]) -> None:
         """Records of a queue, in offset order."""
-        if queue.is_stopped or queue.next >= self._ends.get(queue.lane, queue.next + 1):
+        if session.is_stopped or session.next >= self._ends.get(session.queue, session.next + 1):
             return
-        self._filling.add(queue.lane, queue.next, records, self._loop.time())
-        queue.next = records[-1].end
+        self._filling.add(session.queue, session.next, records, self._loop.time())
+        session.next = records[-1].end
         self._look()
         self._weigh()
 
-    async def drained(self, queue: SinkQueue) -> None:
+    async def drained(self, session: SinkQueue) -> None:
         """Returns when the table has everything that was taken of this queue, or waiting will not help."""
-        while queue.is_alive and (queue.lane in self._filling or self._is_writing(queue)):
+        while session.is_alive and (session.queue in self._filling or self._is_writing(session)):
             if self._is_stuck:
                 raise TimeoutError
-            self._draining.add(queue.lane)
+            self._draining.add(session.queue)
             self._look()
             self._changed.clear()
             await self._changed.wait()
 
-    def forget(self, queue: SinkQueue) -> None:
+    def forget(self, session: SinkQueue) -> None:
         """Its session is over: what is not being written is read again by the next owner."""
-        if self._queues.get(queue.lane) is queue:
-            del self._queues[queue.lane]
-            self._draining.discard(queue.lane)
-            self._filling.drop(queue.lane)
-            self.counts.positions.pop(queue.lane, None)
+        if self._sessions.get(session.queue) is session:
+            del self._sessions[session.queue]
+            self._draining.discard(session.queue)
+            self._filling.drop(session.queue)
+            self.counts.positions.pop(session.queue, None)
             self._weigh()
         self._changed.set()
 
@@ -195,7 +193,7 @@ class Writer:
 
     # Inside.
 
-    def _new_epoch(self, to: Mapping[Lane, int]) -> None:
+    def _new_epoch(self, to: Mapping[MessageQueue, int]) -> None:
         """In the reader thread. The table of bad rows first: it would take new ones for old ones."""
         if self._aside is not None:
             self._aside.began_anew(to)
@@ -204,14 +202,14 @@ class Writer:
     def _weigh(self) -> None:
         self.buffer.holds(self._filling.bytes + self._writing_bytes)
 
-    def _is_writing(self, queue: SinkQueue) -> bool:
-        return self._writing is not None and self._writing.get(queue.lane) is queue
+    def _is_writing(self, session: SinkQueue) -> bool:
+        return self._writing is not None and self._writing.get(session.queue) is session
 
     def _look(self) -> None:
         """Cut a batch if that is due, and nothing is being written."""
         if self._writing is not None:
             return
-        reason: Reason | None = "drain" if any(lane in self._filling for lane in self._draining) else None
+        reason: Reason | None = "drain" if any(queue in self._filling for queue in self._draining) else None
         reason = reason or self._filling.reason(self._limits, self._loop.time())
         if reason is not None:
             self._disarm()
@@ -222,7 +220,7 @@ class Writer:
                 self._timer = self._loop.call_at(due, self._came_due)
         else:
             self._disarm()
-            if self._queues:
+            if self._sessions:
                 self._timer = self._loop.call_later(IDLE, self._move_on)
 
     def _came_due(self) -> None:
@@ -234,17 +232,17 @@ class Writer:
         passed = self._passed()
         self._writing_bytes = self._filling.bytes
         batch = self._filling.cut(reason).beside(passed)
-        for lane, span in passed.items():
-            self._queues[lane].next = span.end
-        self._writing = {lane: self._queues[lane] for lane in batch.spans}
+        for queue, span in passed.items():
+            self._sessions[queue].next = span.end
+        self._writing = {queue: self._sessions[queue] for queue in batch.spans}
         self._tasks.start(self._write(batch, self._writing), f"sink {self.name} writes")
 
-    def _passed(self) -> dict[Lane, Span]:
+    def _passed(self) -> dict[MessageQueue, Span]:
         """What was read of queues without a row: of other tags, so that the table stands where the queue does."""
         return {
-            lane: Span(queue.next, queue.session.position)
-            for lane, queue in self._queues.items()
-            if queue.is_alive and lane not in self._filling and queue.session.position > queue.next
+            queue: Span(session.next, session.owner.position)
+            for queue, session in self._sessions.items()
+            if session.is_alive and queue not in self._filling and session.owner.position > session.next
         }
 
     def _move_on(self) -> None:
@@ -260,19 +258,19 @@ class Writer:
             self._timer.cancel()
             self._timer = None
 
-    async def _write(self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]) -> None:
+    async def _write(self, batch: Batch[StoredRecords], sessions: Mapping[MessageQueue, SinkQueue]) -> None:
         try:
-            batch = replace(batch, marks=await self._marks(batch, queues))
-            found = await self._until_published(batch, queues)
+            batch = replace(batch, marks=await self._marks(batch, sessions))
+            found = await self._until_published(batch, sessions)
             if found is None:
                 return
             done, seconds = found
             if self._aside is not None:
                 self._aside.published()
-            for lane, queue in queues.items():
-                if queue.is_alive:
-                    queue.session.moving()
-                    queue.session.done(batch.pieces[lane])
+            for queue, session in sessions.items():
+                if session.is_alive:
+                    session.owner.moving()
+                    session.owner.done(batch.pieces[queue])
             if done.rows and self._compaction is not None:
                 self._compaction.rows_came()
             self.counts.committed(self.name, batch, done, seconds, self._bad_rows())
@@ -287,24 +285,24 @@ class Writer:
         if self._sweeping is not None:
             await self._sweeping.committed()
 
-    async def _marks(self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]) -> Marks:
-        """Of lanes that have no row in the batch, what was read last is asked for: it was left out by a filter."""
+    async def _marks(self, batch: Batch[StoredRecords], sessions: Mapping[MessageQueue, SinkQueue]) -> Marks:
+        """Of queues that have no row in the batch, what was read last is asked for: it was left out by a filter."""
         found = {}
-        for lane, pieces in batch.pieces.items():
+        for queue, pieces in batch.pieces.items():
             if pieces:
-                found[lane] = last_of(pieces[-1])
+                found[queue] = last_of(pieces[-1])
                 continue
             try:
-                mark = await queues[lane].session.record_at(batch.spans[lane].end - 1)
+                mark = await sessions[queue].owner.record_at(batch.spans[queue].end - 1)
             except RocketAppError as error:
-                log.debug("sink %s: %s: its last message cannot be read: %s", self.name, lane, error)
+                log.debug("sink %s: %s: its last message cannot be read: %s", self.name, queue, error)
                 continue  # an older one will do
             if mark is not None:
-                found[lane] = Landmark(*mark)
+                found[queue] = Landmark(*mark)
         return found
 
     async def _until_published(
-        self, batch: Batch[StoredRecords], queues: Mapping[Lane, SinkQueue]
+        self, batch: Batch[StoredRecords], sessions: Mapping[MessageQueue, SinkQueue]
     ) -> tuple[Done, float] | None:
         """Try until the table has it, and how long that attempt took; None when its queues were given up before."""
         attempt = Attempt(
@@ -312,8 +310,8 @@ class Writer:
         )
         pause, failures = FIRST_PAUSE, 0
         while True:
-            over = [lane for lane, queue in queues.items() if not queue.is_alive]
-            if len(over) == len(queues):
+            over = [queue for queue, session in sessions.items() if not session.is_alive]
+            if len(over) == len(sessions):
                 return None
             attempt.drop(attempt.batch.without(over))
             began = self._loop.time()
@@ -324,11 +322,11 @@ class Writer:
                     await self._aside.put(attempt.batch)
                 done = await self._worker.run(partial(attempt.run, self._head))
             except TooManyBadRowsError as error:
-                self._stop_lanes(queues, error)
+                self._stop_queues(sessions, error)
                 continue
             except GapError as error:
                 self._head = None
-                self._break_off(queues, error)
+                self._break_off(sessions, error)
                 continue
             except Exception as error:
                 self._head = None
@@ -337,13 +335,13 @@ class Writer:
                 self._is_stuck = isinstance(error, SinkError)
                 self._changed.set()
                 text = f"sink {self.name} cannot write its batch: {type(error).__name__}: {error}"
-                for queue in queues.values():
-                    queue.session.blocked(text)
+                for session in sessions.values():
+                    session.owner.blocked(text)
                 log.debug("sink %s: batch of %d messages failed", self.name, len(batch), exc_info=error)
                 self.counts.failures += 1
                 failures += 1
                 if failures >= MOST_ATTEMPTS:
-                    self._give_up(queues, failures, text)
+                    self._give_up(sessions, failures, text)
                     return None
                 await asyncio.sleep(pause)
                 pause = min(LONGEST_PAUSE, 2 * pause)
@@ -351,36 +349,36 @@ class Writer:
             self._head = done.head
             return done, self._loop.time() - began
 
-    def _give_up(self, queues: Mapping[Lane, SinkQueue], failures: int, text: str) -> None:
+    def _give_up(self, sessions: Mapping[MessageQueue, SinkQueue], failures: int, text: str) -> None:
         """Its queues are read again from where the table stands, and what was staged is not used."""
         text = f"{text}; after {failures} attempts its queues are read again from the table"
         log.error("%s", text)
-        for queue in queues.values():
-            if queue.is_alive:
-                queue.is_over = True
-                queue.session.broken(SinkError(text))
+        for session in sessions.values():
+            if session.is_alive:
+                session.is_over = True
+                session.owner.broken(SinkError(text))
 
-    def _stop_lanes(self, queues: Mapping[Lane, SinkQueue], error: TooManyBadRowsError) -> None:
+    def _stop_queues(self, sessions: Mapping[MessageQueue, SinkQueue], error: TooManyBadRowsError) -> None:
         """These queues are held where they stand, for as long as they are ours."""
-        for lane, reason in error.lanes.items():
-            queues[lane].is_stopped = True
-            queues[lane].session.blocked(f"sink {self.name}: {reason}")
-            self._filling.drop(lane)
+        for queue, reason in error.queues.items():
+            sessions[queue].is_stopped = True
+            sessions[queue].owner.blocked(f"sink {self.name}: {reason}")
+            self._filling.drop(queue)
             log.error("sink %s: %s", self.name, reason)
         self._changed.set()
 
-    def _break_off(self, queues: Mapping[Lane, SinkQueue], error: GapError) -> None:
-        for lane, queue in queues.items():
-            if str(lane) == error.lane:
-                queue.is_over = True
-                queue.session.broken(error)
+    def _break_off(self, sessions: Mapping[MessageQueue, SinkQueue], error: GapError) -> None:
+        for queue, session in sessions.items():
+            if str(queue) == error.queue:
+                session.is_over = True
+                session.owner.broken(error)
 
 
 class SinkQueue:
     """One session of one queue (rocketapp.plugin.QueueWriter)."""
 
-    def __init__(self, writer: Writer, lane: Lane, session: QueueSession, start: int) -> None:
-        self._writer, self.lane, self.session = writer, lane, session
+    def __init__(self, writer: Writer, queue: MessageQueue, owner: QueueSession, start: int) -> None:
+        self._writer, self.queue, self.owner = writer, queue, owner
         self.next = start
         """Everything below was taken, or is in the table."""
         self.is_over = False
@@ -406,7 +404,7 @@ class SinkQueue:
                 await self._writer.drained(self)
         except TimeoutError:
             log.warning(
-                "sink %s: %s is given back before its batch is written: it comes again", self._writer.name, self.lane
+                "sink %s: %s is given back before its batch is written: it comes again", self._writer.name, self.queue
             )
 
     def discard(self) -> None:

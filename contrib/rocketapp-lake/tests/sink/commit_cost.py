@@ -24,10 +24,11 @@ import pyarrow as pa
 from kills import JARS
 from targets import SINK, target
 
+from rocketapp import MessageQueue
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.formats import known
-from rocketapp_lake.lanes import Lane, Span
 from rocketapp_lake.options import TARGET_FILE_SIZE
+from rocketapp_lake.positions import Span
 from rocketapp_lake.records import Commit
 from rocketapp_lake.settings import LakeConfig
 from rocketapp_pyspark.session import Spark
@@ -38,25 +39,25 @@ SEEN = 50
 """Commits at the hundredth one, and at the end, whose CPU is told: the median of them."""
 
 
-def rows_from(lane: Lane, start: int) -> pa.Table:
+def rows_from(queue: MessageQueue, start: int) -> pa.Table:
     return pa.table(
         {
             "body": pa.array([b"x" * 256] * ROWS),
-            "_rmq_topic": [lane.topic] * ROWS,
-            "_rmq_broker": [lane.broker] * ROWS,
-            "_rmq_queue": pa.array([lane.queue] * ROWS, pa.int32()),
+            "_rmq_topic": [queue.topic] * ROWS,
+            "_rmq_broker": [queue.broker_name] * ROWS,
+            "_rmq_queue": pa.array([queue.queue_id] * ROWS, pa.int32()),
             "_rmq_offset": range(start, start + ROWS),
         }
     )
 
 
-def commit_once(store: Any, number: int, vector: dict[Lane, int]) -> dict[str, float]:
+def commit_once(store: Any, number: int, vector: dict[MessageQueue, int]) -> dict[str, float]:
     """To the queues in turn; all positions are in each commit."""
-    lane = list(vector)[number % len(vector)]
-    batch, start = uuid.uuid4().hex, vector[lane]
-    rows, used, began = rows_from(lane, start), time.process_time(), time.perf_counter()
-    vector[lane] = end = start + ROWS
-    spans = {lane: Span(start, end)}
+    queue = list(vector)[number % len(vector)]
+    batch, start = uuid.uuid4().hex, vector[queue]
+    rows, used, began = rows_from(queue, start), time.process_time(), time.perf_counter()
+    vector[queue] = end = start + ROWS
+    spans = {queue: Span(start, end)}
     commit = Commit(sink=SINK, sequence=number + 1, batch=batch, spans=spans, vector=dict(vector), rows=ROWS)
     store.commit(commit, rows)
     committed = time.perf_counter()
@@ -85,7 +86,7 @@ def main() -> int:
         keywords = {**table.options(), **({"written_by": given.written_by} if given.written_by else {})}
         sink = Sink.of("shop", "orders", {**keywords, "format": given.format, "name": SINK}, "here")
         store = known()[given.format].new_store(sink, LakeConfig(), writer)
-        vector = {Lane("orders", "broker-a", queue): 0 for queue in range(given.queues)}
+        vector = {MessageQueue("orders", "broker-a", queue): 0 for queue in range(given.queues)}
         costs, compacted = [], 0.0
         for number in range(given.commits):
             costs.append(commit_once(store, number, vector))

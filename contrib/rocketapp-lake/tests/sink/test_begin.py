@@ -12,9 +12,8 @@ import pytest
 from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
 from rocketapp_lake.aside import Aside, BadTable, Guard
-from rocketapp_lake.batches import Limits
-from rocketapp_lake.buffer import Buffer
-from rocketapp_lake.conformance import LANE, put
+from rocketapp_lake.batches import Buffer, Limits
+from rocketapp_lake.conformance import put
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.options import OnOffsetReset
@@ -112,7 +111,7 @@ async def test_a_queue_that_began_anew_is_read_from_its_first_message_where_that
 ) -> None:
     assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset, nothing_at)) == min_offset
     for store in stores(tmp_path):
-        assert dict(store.load().vector) == {LANE: min_offset}
+        assert dict(store.load().vector) == {QUEUE: min_offset}
     newest = list(ParquetStore.log_of(tmp_path / "one", "one"))[-1]
     assert (newest.sequence, newest.kind, newest.rows) == (2, "epoch", 0)
     # It is one epoch until the table has rows of it.

@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 
 import rocketapp_lake.rows
-from rocketapp import Message
-from rocketapp.model.message_queue import MessageQueue
+from rocketapp import Message, MessageQueue
 from rocketapp.wire import properties
 from rocketapp.wire.record import Record, decode_records, encode_record
 from rocketapp.wire.stored_records import StoredRecords, stored_records
 from rocketapp_lake.batches import Batch
-from rocketapp_lake.lanes import Lane, Span
+from rocketapp_lake.positions import Span
 from rocketapp_lake.rows import BadRows, Rows
 from rocketapp_lake.typed_columns import typed_columns
 
@@ -24,20 +23,20 @@ class Size(TypedDict):
     size: int
 
 
-LANES = [Lane("orders", "broker-a", 0), Lane("orders", "broker-b", 2)]
+QUEUES = [MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 2)]
 
 
-def pull(lane: Lane, first: int, count: int) -> bytes:
-    queue = {"queue_id": lane.queue, "born_ms": 1, "born_port": 1, "store_port": 1}
+def pull(queue: MessageQueue, first: int, count: int) -> bytes:
+    place = {"queue_id": queue.queue_id, "born_ms": 1, "born_port": 1, "store_port": 1}
     return b"".join(
         encode_record(
             Record(
-                topic=lane.topic,
+                topic=queue.topic,
                 body=b"x" * (at % 50),
                 raw_properties=properties.encode({"KEYS": f"k{at} j", **({"TAGS": "t"} if at % 3 else {})}),
                 queue_offset=at,
                 stored_ms=1_800_000_000_000 + at,
-                **queue,
+                **place,
             )
         )
         for at in range(first, first + count)
@@ -46,12 +45,11 @@ def pull(lane: Lane, first: int, count: int) -> bytes:
 
 def batch(decoded: bool) -> Batch[StoredRecords]:
     pieces = {}
-    for lane, first in zip(LANES, (0, 700), strict=True):
-        queue = MessageQueue(lane.topic, lane.broker, lane.queue)
-        pulls = [pull(lane, first + 32 * number, 32) for number in range(20)]
+    for queue, first in zip(QUEUES, (0, 700), strict=True):
+        pulls = [pull(queue, first + 32 * number, 32) for number in range(20)]
         made: list[Any] = [stored_records(data, queue) for data in pulls]
-        pieces[lane] = [StoredRecords.of(decode_records(data, queue), queue) for data in pulls] if decoded else made
-    return Batch(pieces, {lane: Span(held[0].offset, held[-1].end) for lane, held in pieces.items()})
+        pieces[queue] = [StoredRecords.of(decode_records(data, queue), queue) for data in pulls] if decoded else made
+    return Batch(pieces, {queue: Span(held[0].offset, held[-1].end) for queue, held in pieces.items()})
 
 
 @pytest.mark.parametrize("bad_rows", ["fail", "column"])
@@ -67,7 +65,7 @@ def test_columns_of_records_are_those_of_their_messages(
 
 
 def test_a_batch_of_which_a_part_is_in_the_table_gives_the_rest() -> None:
-    rows = Rows(None, None, "fail", lambda: None).table(batch(False).trimmed({LANES[0]: 33, LANES[1]: 1339}))
+    rows = Rows(None, None, "fail", lambda: None).table(batch(False).trimmed({QUEUES[0]: 33, QUEUES[1]: 1339}))
     assert rows is not None
     assert rows["_rmq_offset"].to_pylist() == [*range(33, 640), 1339]
 
@@ -82,17 +80,17 @@ def test_bad_rows_are_the_same_however_many_are_made_at_once(portion: int, monke
         return {"size": len(message.body)}
 
     columns = typed_columns(Size)
-    refused = {(LANES[1], 1000): "refused"}
+    refused = {(QUEUES[1], 1000): "refused"}
     rows = Rows(columns, read, "table", lambda: None)
     decoded = rows.decoded(replace(batch(False), refused=refused))
-    bad = [(one.lane, one.message.offset, one.problem) for one in decoded.aside]
-    first = [(LANES[0], at, f"bad {at}") for at in range(7, 640, 100)]
-    second = [(LANES[1], at, f"bad {at}") for at in range(707, 1340, 100)]
-    assert bad == sorted([*first, *second, (LANES[1], 1000, "refused")])
+    bad = [(one.queue, one.message.offset, one.problem) for one in decoded.aside]
+    first = [(QUEUES[0], at, f"bad {at}") for at in range(7, 640, 100)]
+    second = [(QUEUES[1], at, f"bad {at}") for at in range(707, 1340, 100)]
+    assert bad == sorted([*first, *second, (QUEUES[1], 1000, "refused")])
     assert rows.bad_count == len(bad)
     assert decoded.table["_rmq_offset"].to_pylist() == [
         at
-        for lane, start in zip(LANES, (0, 700), strict=True)
+        for queue, start in zip(QUEUES, (0, 700), strict=True)
         for at in range(start, start + 640)
-        if (lane, at) not in {(lane, offset) for lane, offset, _ in bad}
+        if (queue, at) not in {(queue, offset) for queue, offset, _ in bad}
     ]

@@ -25,7 +25,7 @@ def write(rows: pa.Table, directory: Path) -> None:
 def table(tmp_path: Path) -> Path:
     store = ParquetStore(tmp_path, "shop/orders", write=write)
     put(store, "a", 0, 1, sink="shop/orders")
-    put(store, "b", 7, lane=OTHER, sink="shop/orders")
+    put(store, "b", 7, queue=OTHER, sink="shop/orders")
     (tmp_path / STAGING / "c").mkdir(parents=True)
     return tmp_path
 

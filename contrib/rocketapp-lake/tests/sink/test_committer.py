@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pieces import Item, halves, items
 
+from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch
 from rocketapp_lake.committer import Attempt, Done
 from rocketapp_lake.errors import FencedError, GapError, SinkError
 from rocketapp_lake.evolution import Evolution
-from rocketapp_lake.lanes import Lane, Span
+from rocketapp_lake.positions import Span
 from rocketapp_lake.records import Commit, Head
 
-A, B = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
+A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 
 
 @dataclass
@@ -59,12 +60,12 @@ class MemoryTable:
 
 
 def to_table(batch: Batch[Item]) -> pa.Table:
-    rows = [(lane.queue, at) for lane, held in batch.pieces.items() for item in held for at in item.offsets]
+    rows = [(queue.queue_id, at) for queue, held in batch.pieces.items() for item in held for at in item.offsets]
     return pa.table({"queue": [queue for queue, _ in rows], "at": [at for _, at in rows]})
 
 
-def batch_of(lane: Lane, start: int, end: int) -> Batch[Item]:
-    return Batch({lane: halves(*range(start, end))}, {lane: Span(start, end)})
+def batch_of(queue: MessageQueue, start: int, end: int) -> Batch[Item]:
+    return Batch({queue: halves(*range(start, end))}, {queue: Span(start, end)})
 
 
 @dataclass
@@ -228,7 +229,7 @@ def test_rows_that_the_table_cannot_take_stop_the_sink_before_anything_is_publis
     assert (len(table.commits), table.added) == (1, [])
 
 
-def test_what_remains_after_a_lane_was_given_up_is_committed() -> None:
+def test_what_remains_after_a_queue_was_given_up_is_committed() -> None:
     table = MemoryTable(faults=["before"])
     both = Batch({A: items(0), B: items(0)}, {A: Span(0, 1), B: Span(0, 1)})
     one = attempt(table, both)
@@ -249,7 +250,7 @@ class Owner:
     def begin(self) -> None:
         """Death, or a queue that comes back: everything but the table is forgotten."""
         self.head = self.table.load()
-        self.next = {lane: self.head.vector.get(lane, 0) for lane in (A, B)}
+        self.next = {queue: self.head.vector.get(queue, 0) for queue in (A, B)}
         self.attempt: Attempt[Item] | None = None
 
     def step(self, random: Random) -> None:
@@ -257,15 +258,15 @@ class Owner:
             self.begin()
         if self.attempt is None:
             spans = {}
-            for lane in (A, B):
-                end = min(self.ends[lane.queue], self.next[lane] + random.randint(0, 3))
-                if end > self.next[lane]:
-                    spans[lane] = Span(self.next[lane], end)
+            for queue in (A, B):
+                end = min(self.ends[queue.queue_id], self.next[queue] + random.randint(0, 3))
+                if end > self.next[queue]:
+                    spans[queue] = Span(self.next[queue], end)
             if not spans:
                 return
-            pieces = {lane: halves(*range(*span)) for lane, span in spans.items()}
+            pieces = {queue: halves(*range(*span)) for queue, span in spans.items()}
             self.attempt = attempt(self.table, Batch(pieces, spans))
-            self.next |= {lane: span.end for lane, span in spans.items()}
+            self.next |= {queue: span.end for queue, span in spans.items()}
         try:
             self.head = self.attempt.run(random.choice([self.head, None])).head
         except ConnectionError:
@@ -289,4 +290,4 @@ def test_many_owners_of_the_same_queues_that_fail_and_die_lose_and_double_nothin
     last = Owner(table, ends)
     for _ in range(60):
         last.step(random)
-    assert sorted(table.rows()) == [(lane, at) for lane, end in enumerate(ends) for at in range(end)]
+    assert sorted(table.rows()) == [(queue, at) for queue, end in enumerate(ends) for at in range(end)]

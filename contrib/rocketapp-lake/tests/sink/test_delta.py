@@ -22,7 +22,7 @@ from rocketapp import RocketApp
 from rocketapp_lake import sink
 from rocketapp_lake.columns import TIMESTAMP
 from rocketapp_lake.commands import command
-from rocketapp_lake.conformance import LANE, OTHER, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.conformance import OTHER, QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.delta import DeltaStore, transaction_of
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Head
@@ -133,7 +133,7 @@ def test_commits_of_others_between_look_and_commit_lose_nothing(
     assert [number for number in table.ids() if number < 100] == [0, 1, 2, 3]
     assert (100 in table.ids()) == (other == "append")
     assert between.attempts == (2 if other == "property" else 1)  # the library goes behind the others by itself
-    assert dict(table.store("one").load().vector) == {LANE: 4}
+    assert dict(table.store("one").load().vector) == {QUEUE: 4}
 
 
 def test_of_two_publishers_of_one_number_the_later_one_is_fenced(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +142,7 @@ def test_of_two_publishers_of_one_number_the_later_one_is_fenced(table: Lake, mo
     head = second.load()
     Between(monkeypatch, lambda: put(first, "c", 1))
     with pytest.raises(FencedError, match="sink one is at commit 2"):
-        second.commit(commit_of(head, "b", {LANE: Span(1, 2)}, rows=1), rows_of(1))
+        second.commit(commit_of(head, "b", {QUEUE: Span(1, 2)}, rows=1), rows_of(1))
     assert table.ids() == [0, 1]
     assert table.store("one").who_committed(2) == "c"
     second.commit(commit_of(second.load(), "b", {OTHER: Span(1, 2)}, rows=1), rows_of(1))
@@ -152,10 +152,10 @@ def test_of_two_publishers_of_one_number_the_later_one_is_fenced(table: Lake, mo
 @pytest.mark.parametrize("other", OTHERS)
 def test_positions_outlive_what_others_do(table: Lake, other: str) -> None:
     put(table.store("one"), "a", 0, 1)
-    put(table.store("one"), "b", 7, lane=OTHER)
+    put(table.store("one"), "b", 7, queue=OTHER)
     OTHERS[other](table)
     head = table.store("one").load()
-    assert (head.sequence, dict(head.vector)) == (2, {LANE: 2, OTHER: 8})
+    assert (head.sequence, dict(head.vector)) == (2, {QUEUE: 2, OTHER: 8})
     assert table.store("one").who_committed(1) == "a"
 
 
@@ -187,7 +187,7 @@ def test_an_owner_that_is_alone_reads_the_log_once_for_many_commits(
     monkeypatch.setattr("rocketapp_lake.delta.DeltaTable", Counted)
     store, head = table.store("one"), table.store("one").load()
     for number in range(1, 21):
-        commit = commit_of(replace(head, sequence=number - 1), f"batch{number}", {LANE: Span(number, number + 1)})
+        commit = commit_of(replace(head, sequence=number - 1), f"batch{number}", {QUEUE: Span(number, number + 1)})
         store.commit(commit, rows_of(number))
         assert store.who_committed(number) == f"batch{number}"
     assert len(opened) < 6
@@ -205,7 +205,7 @@ def test_another_table_in_the_place_of_the_one_that_an_owner_knows_is_not_taken_
     shutil.rmtree(table.path)
     for _ in range(versions):
         table.append(100)
-    late = commit_of(head, "late", {LANE: Span(3, 4)}, rows=1)
+    late = commit_of(head, "late", {QUEUE: Span(3, 4)}, rows=1)
     with pytest.raises((FencedError, DeltaError)):  # the library may miss the log that it knows
         store.commit(late, rows_of(3))
     with pytest.raises(FencedError, match="sink one is at commit 0"):
@@ -215,13 +215,13 @@ def test_another_table_in_the_place_of_the_one_that_an_owner_knows_is_not_taken_
 
 def test_positions_outlive_the_log(table: Lake) -> None:
     put(table.store("shop/one"), "a", 0, 1, sink="shop/one")
-    put(table.store("shop/one"), "b", 7, lane=OTHER, sink="shop/one")
+    put(table.store("shop/one"), "b", 7, queue=OTHER, sink="shop/one")
     table.forget_log()
     head = table.store("shop/one").load()
-    assert (head.sequence, dict(head.vector)) == (2, {LANE: 2, OTHER: 8})
+    assert (head.sequence, dict(head.vector)) == (2, {QUEUE: 2, OTHER: 8})
     put(table.store("shop/one"), "c", 2, sink="shop/one")
     assert table.ids() == [0, 1, 2, 7, 1000]
-    assert dict(table.store("shop/one").load().vector) == {LANE: 3, OTHER: 8}
+    assert dict(table.store("shop/one").load().vector) == {QUEUE: 3, OTHER: 8}
 
 
 def test_a_table_that_was_set_back_stops_its_sink_with_the_mend(table: Lake) -> None:
@@ -236,24 +236,24 @@ def test_a_table_that_was_set_back_stops_its_sink_with_the_mend(table: Lake) -> 
     with pytest.raises(SinkError, match=mend):
         table.store("one").who_committed(3)
     with pytest.raises(SinkError, match=mend):
-        late.commit(commit_of(head, "d", {LANE: Span(3, 4)}, rows=1), rows_of(3))
+        late.commit(commit_of(head, "d", {QUEUE: Span(3, 4)}, rows=1), rows_of(3))
     assert table.ids() == [0, 1]
     table.delta().restore(newest)
-    late.commit(commit_of(late.load(), "d", {LANE: Span(3, 4)}, rows=1), rows_of(3))
+    late.commit(commit_of(late.load(), "d", {QUEUE: Span(3, 4)}, rows=1), rows_of(3))
     assert table.ids() == [0, 1, 2, 3]
 
 
 def test_a_sink_goes_on_behind_the_rows_of_a_table_that_was_set_back(table: Lake) -> None:
-    for number, lane in enumerate((LANE, LANE, OTHER)):
-        put(table.store("one"), f"batch{number}", number, lane=lane)
+    for number, queue in enumerate((QUEUE, QUEUE, OTHER)):
+        put(table.store("one"), f"batch{number}", number, queue=queue)
     table.delta().restore(table.delta().version() - 2)
-    arguments = ["rebase", str(table.path), "--to", f"{LANE}=1"]
-    assert f"{LANE}  #1 -> #1" in CliRunner().invoke(command, arguments).output
-    assert (table.store("one").load().sequence, dict(table.store("one").load().vector)) == (4, {LANE: 1})
+    arguments = ["rebase", str(table.path), "--to", f"{QUEUE}=1"]
+    assert f"{QUEUE}  #1 -> #1" in CliRunner().invoke(command, arguments).output
+    assert (table.store("one").load().sequence, dict(table.store("one").load().vector)) == (4, {QUEUE: 1})
     put(table.store("one"), "d", 1)
     assert table.ids() == [0, 1]
     table.forget_log()
-    assert dict(table.store("one").load().vector) == {LANE: 2}
+    assert dict(table.store("one").load().vector) == {QUEUE: 2}
 
 
 def test_a_table_that_is_set_back_between_look_and_commit_is_noticed(
@@ -296,7 +296,7 @@ def test_files_that_do_not_fit_the_table_are_refused(table: Lake, columns: dict[
     with pytest.raises(SinkError, match=problem):
         store.check(pa.table(columns))
     with pytest.raises(SinkError, match=problem):
-        store.commit(commit_of(store.load(), "a", {LANE: Span(0, 1)}, rows=1), pa.table(columns))
+        store.commit(commit_of(store.load(), "a", {QUEUE: Span(0, 1)}, rows=1), pa.table(columns))
     assert table.ids() == [100]
 
 
@@ -321,20 +321,20 @@ def test_each_queue_is_a_transaction_that_any_reader_of_delta_can_ask_for(table:
     put(table.store("shop/one"), "a", 0, 1, sink="shop/one")
     delta = table.delta()
     assert delta.transaction_version("rocketapp/shop%2Fone") == 1
-    assert delta.transaction_version(transaction_of("shop/one", LANE)) == 2
+    assert delta.transaction_version(transaction_of("shop/one", QUEUE)) == 2
 
 
 def test_the_first_commit_may_be_without_rows(table: Lake) -> None:
     put(table.store("one"), "a")
     assert {field.name for field in table.delta().schema().fields} >= {"_rmq_topic", "_rmq_offset"}
-    assert (table.rows(), dict(table.store("one").load().vector)) == ([], {LANE: 1})
+    assert (table.rows(), dict(table.store("one").load().vector)) == ([], {QUEUE: 1})
 
 
 def test_a_day_is_a_partition(tmp_path: Path) -> None:
     times = pa.array([datetime(2026, 11, day, tzinfo=UTC) for day in (21, 22)], TIMESTAMP)
     rows = rows_of(0, 1).append_column("_rmq_store_ts", times)
     store = DeltaStore(tmp_path, "one", partition_by=["day"])
-    store.commit(commit_of(store.load(), "a", {LANE: Span(0, 2)}, rows=2), rows)
+    store.commit(commit_of(store.load(), "a", {QUEUE: Span(0, 2)}, rows=2), rows)
     table = DeltaTable(tmp_path)
     assert table.metadata().partition_columns == ["rmq_day"]
     found = table.to_pyarrow_table(filters=[("rmq_day", "=", "2026-11-22")]).to_pylist()
@@ -349,7 +349,7 @@ def test_a_table_has_partitions_by_its_own_columns_also_if_its_first_commit_had_
     put(store, "a")
     stored = pa.array([datetime(2026, 11, 22, 23, 59, tzinfo=UTC)] * 2, TIMESTAMP)
     rows = rows_of(7, 8).append_column("_rmq_store_ts", stored)
-    store.commit(commit_of(store.load(), "b", {LANE: Span(1, 3)}, rows=2), rows)
+    store.commit(commit_of(store.load(), "b", {QUEUE: Span(1, 3)}, rows=2), rows)
     table = DeltaTable(tmp_path)
     assert table.metadata().partition_columns == ["id", "rmq_day"]
     assert table.to_pyarrow_table(filters=[("id", "=", 7)])["text"].to_pylist() == ["row 7"]
@@ -364,23 +364,23 @@ def test_small_files_are_put_together_and_positions_stay(table: Lake) -> None:
     assert "one: 4 files are 1 now" in done.output
     assert len(table.delta().file_uris()) == 1
     assert table.ids() == [0, 1, 2, 3]
-    assert dict(table.store("one").load().vector) == {LANE: 4}
+    assert dict(table.store("one").load().vector) == {QUEUE: 4}
     assert "one: nothing to put together" in CliRunner().invoke(command, ["compact", str(table.path)]).output
 
 
 def test_show_reads_a_delta_table(table: Lake) -> None:
     put(table.store("shop/one"), "a", 0, 1, sink="shop/one")
-    put(table.store("shop/one"), "b", 7, lane=OTHER, sink="shop/one")
+    put(table.store("shop/one"), "b", 7, queue=OTHER, sink="shop/one")
     table.append(100)
 
     def shown(*more: str) -> list[str]:
         return CliRunner().invoke(command, ["show", str(table.path), *more]).output.splitlines()
 
-    lanes = ["  orders@broker-a:0  next #2", "  orders@broker-a:1  next #8", "staged and not published: 0 batches"]
-    assert shown() == ["shop/one: commit 2 at 1970-01-01T00:00:01+00:00, 3 rows", *lanes]
+    queues = ["  orders@broker-a:0  next #2", "  orders@broker-a:1  next #8", "staged and not published: 0 batches"]
+    assert shown() == ["shop/one: commit 2 at 1970-01-01T00:00:01+00:00, 3 rows", *queues]
     table.forget_log()
     assert "is not the table of a sink" in shown()[-1]
-    assert shown("--name", "shop/one") == ["shop/one: commit 2, older than the log of the table", *lanes]
+    assert shown("--name", "shop/one") == ["shop/one: commit 2, older than the log of the table", *queues]
 
 
 def test_columns_of_the_table_that_rows_lack_are_empty_unless_they_may_not_be(table: Lake) -> None:
@@ -445,11 +445,11 @@ def test_what_a_table_forbids_is_refused_and_nothing_is_written(table: Lake) -> 
     for id in (-7, None):
         store, rows = table.store("one"), pa.table({"id": pa.array([id], pa.int64()), "text": ["x"]})
         with pytest.raises(SinkError, match="refuses rows.*-7" if id else "column id may not be null"):
-            store.commit(commit_of(store.load(), "b", {LANE: Span(2, 3)}, rows=1), rows)
+            store.commit(commit_of(store.load(), "b", {QUEUE: Span(2, 3)}, rows=1), rows)
     with pytest.raises(SinkError, match="column id may not be null, and the rows do not have it"):
         table.store("one").check(pa.table({"text": ["x"]}))
     assert table.ids() == [1]
-    assert dict(table.store("one").load().vector) == {LANE: 2}
+    assert dict(table.store("one").load().vector) == {QUEUE: 2}
     put(table.store("one"), "c", 2)
     assert table.ids() == [1, 2]
 
@@ -461,7 +461,7 @@ def test_a_stale_owner_is_fenced_in_a_table_that_it_did_not_create(table: Lake, 
     head = stale.load()
     put(table.store("one"), "a", 0)
     with pytest.raises(FencedError):
-        stale.commit(commit_of(head, "b", {LANE: Span(0, 1)}), rows_of(0) if has_rows else None)
+        stale.commit(commit_of(head, "b", {QUEUE: Span(0, 1)}), rows_of(0) if has_rows else None)
     assert table.ids() == [0, 100]
 
 
@@ -474,7 +474,7 @@ def test_an_owner_that_looked_before_another_committed_does_not_land_behind_it(
     late, head = table.store("one"), table.store("one").load()
     Between(monkeypatch, lambda: put(table.store("one"), "a", 1))
     with pytest.raises(FencedError):
-        late.commit(commit_of(head, "b", {LANE: Span(1, 2)}), rows_of(1) if has_rows else None)
+        late.commit(commit_of(head, "b", {QUEUE: Span(1, 2)}), rows_of(1) if has_rows else None)
     assert table.ids() == [0, 1, 100]
 
 
@@ -515,7 +515,7 @@ def test_no_row_is_lost_in_silence_when_a_table_is_restored(table: Lake, seed: i
         return
     with pytest.raises(SinkError, match=f"restored to commit {len(has)} of sink one, which has made {count}"):
         put(table.store("one"), "more", count)
-    arguments = ["rebase", str(table.path), "--to", f"{LANE}={len(has)}"]
+    arguments = ["rebase", str(table.path), "--to", f"{QUEUE}={len(has)}"]
     assert "commit" in CliRunner().invoke(command, arguments).output
     for number in range(len(has), count):
         put(table.store("one"), f"again{number}", number)
@@ -531,7 +531,7 @@ def test_a_restore_behind_which_a_commit_of_the_sink_came_is_noticed(table: Lake
     newest = table.delta().version()
     table.delta().restore(newest - 1)
     late = DeltaStore(table.path, "one", is_set_back=True)
-    commit = commit_of(Head(sequence=3, vector={LANE: 3}), "late", {LANE: Span(3, 4)}, rows=1)
+    commit = commit_of(Head(sequence=3, vector={QUEUE: 3}), "late", {QUEUE: Span(3, 4)}, rows=1)
     late.commit(commit, rows_of(3))
     for store in (watching, table.store("one")):
         with pytest.raises(SinkError, match="restored to commit 2 of sink one, which has made 4"):

@@ -15,7 +15,7 @@ from sink_shop import Shop, until
 
 from rocketapp.plugin import AppSnapshot
 from rocketapp.plugins.prometheus import exposition
-from rocketapp_lake.buffer import Buffer
+from rocketapp_lake.batches import Buffer
 from rocketapp_lake.counts import metrics_of
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG

@@ -24,10 +24,10 @@ from sink_shop import Order, lake_plugin, until
 from rocketapp import RocketApp
 from rocketapp_lake import iceberg, sink
 from rocketapp_lake.commands import command
-from rocketapp_lake.conformance import LANE, OTHER, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.committer import rebase
+from rocketapp_lake.conformance import OTHER, QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.iceberg import IcebergStore, partition_of
-from rocketapp_lake.rebasing import rebase
 from rocketapp_lake.records import Head
 
 
@@ -92,11 +92,11 @@ class Lake:
 
 
 def commit_rows(store: IcebergStore, rows: pa.Table | None, batch: str = "a") -> None:
-    """Each row is a message of LANE."""
+    """Each row is a message of QUEUE."""
     head = store.load()
-    start = head.vector.get(LANE, 0)
+    start = head.vector.get(QUEUE, 0)
     count = 1 if rows is None else rows.num_rows
-    store.commit(commit_of(head, batch, {LANE: Span(start, start + count)}, rows=count), rows)
+    store.commit(commit_of(head, batch, {QUEUE: Span(start, start + count)}, rows=count), rows)
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_commits_of_others_between_look_and_commit_lose_nothing(
     put(table.store("one"), "c", 3)
     assert [number for number in table.ids() if number < 100] == [0, 1, 2, 3]
     assert (100 in table.ids()) == (other == "append")
-    assert dict(table.store("one").load().vector) == {LANE: 4}
+    assert dict(table.store("one").load().vector) == {QUEUE: 4}
     assert other != "property" or table.table().properties["owner"] == "shop"
 
 
@@ -174,7 +174,7 @@ def test_of_two_publishers_of_one_number_the_later_one_is_fenced(table: Lake, mo
     head = second.load()
     Between(monkeypatch, lambda: put(first, "c", 1))
     with pytest.raises(FencedError, match="sink one is at commit 2"):
-        second.commit(commit_of(head, "b", {LANE: Span(1, 2)}, rows=1), rows_of(3))
+        second.commit(commit_of(head, "b", {QUEUE: Span(1, 2)}, rows=1), rows_of(3))
     assert table.ids() == [0, 1]
     assert table.store("one").who_committed(2) == "c"
     files = list(table.path.rglob("*.parquet"))
@@ -190,7 +190,7 @@ def test_a_commit_without_rows_is_fenced_as_well(table: Lake, monkeypatch: pytes
     Between(monkeypatch, lambda: put(first, "c", 1))
     with pytest.raises(FencedError):
         second.commit(commit_of(head, "b", {OTHER: Span(0, 5)}), None)
-    assert dict(table.store("one").load().vector) == {LANE: 2}
+    assert dict(table.store("one").load().vector) == {QUEUE: 2}
 
 
 def test_a_commit_that_its_catalog_calls_failed_and_has_made_is_published(
@@ -219,7 +219,7 @@ def test_a_stale_owner_does_not_land_in_a_table_of_somebody_else(table: Lake, ro
     commit_rows(first, rows_of(1))
     table.append(100)
     with pytest.raises(FencedError):
-        second.commit(commit_of(head, "b", {LANE: Span(1, 2)}), rows)
+        second.commit(commit_of(head, "b", {QUEUE: Span(1, 2)}), rows)
     assert table.ids() == [0, 1, 100]
     assert {name for name in table.table().properties if not name.startswith("rocketapp.sink.")} <= {
         "write.parquet.compression-codec"
@@ -343,21 +343,21 @@ def test_snapshots_of_somebody_elses_table_stay(table: Lake, monkeypatch: pytest
 
 def test_positions_outlive_what_others_do(table: Lake) -> None:
     put(table.store("one"), "a", 0, 1)
-    put(table.store("one"), "b", 7, lane=OTHER)
+    put(table.store("one"), "b", 7, queue=OTHER)
     for other in OTHERS.values():
         other(table)
     head = table.store("one").load()
-    assert (head.sequence, dict(head.vector)) == (2, {LANE: 2, OTHER: 8})
+    assert (head.sequence, dict(head.vector)) == (2, {QUEUE: 2, OTHER: 8})
     assert table.store("one").who_committed(1) == "a"
 
 
 def test_positions_outlive_their_snapshots(table: Lake) -> None:
     put(table.store("one"), "a", 0, 1)
-    put(table.store("one"), "b", 7, lane=OTHER)
+    put(table.store("one"), "b", 7, queue=OTHER)
     table.expire()
     assert len(table.table().snapshots()) == 1
     head = table.store("one").load()
-    assert (head.sequence, head.batch, dict(head.vector)) == (2, "b", {LANE: 2, OTHER: 8})
+    assert (head.sequence, head.batch, dict(head.vector)) == (2, "b", {QUEUE: 2, OTHER: 8})
     assert table.store("one").who_committed(2) == "b"
     put(table.store("one"), "c", 2)
     assert table.ids() == [0, 1, 2, 7, 1000]
@@ -376,25 +376,25 @@ def test_a_table_that_was_rolled_back_stops_its_sink_with_the_mend(table: Lake) 
         with pytest.raises(SinkError, match=mend):
             table.store("one").who_committed(3)
         with pytest.raises(SinkError, match=mend):
-            late.commit(commit_of(head, "d", {LANE: Span(3, 4)}, rows=1), rows_of(3))
+            late.commit(commit_of(head, "d", {QUEUE: Span(3, 4)}, rows=1), rows_of(3))
         table.append(100)  # nor does it go unseen behind what others add
     assert table.ids() == [0, 1, 100, 100]
     assert newest is not None
     table.table().manage_snapshots().set_current_snapshot(newest.snapshot_id).commit()
-    late.commit(commit_of(late.load(), "d", {LANE: Span(3, 4)}, rows=1), rows_of(3))
+    late.commit(commit_of(late.load(), "d", {QUEUE: Span(3, 4)}, rows=1), rows_of(3))
     assert table.ids() == [0, 1, 2, 3]
 
 
 def test_a_sink_goes_on_behind_the_rows_of_a_table_that_was_rolled_back(
     table: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number, lane in enumerate((LANE, LANE, OTHER)):
-        put(table.store("one"), f"batch{number}", number, lane=lane)
+    for number, queue in enumerate((QUEUE, QUEUE, OTHER)):
+        put(table.store("one"), f"batch{number}", number, queue=queue)
     table.roll_back(2)
     monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda name: table.catalog())
-    arguments = ["rebase", "lake.shop.orders", "--to", f"{LANE}=1"]
-    assert f"{LANE}  #1 -> #1" in CliRunner().invoke(command, arguments).output
-    assert (table.store("one").load().sequence, dict(table.store("one").load().vector)) == (4, {LANE: 1})
+    arguments = ["rebase", "lake.shop.orders", "--to", f"{QUEUE}=1"]
+    assert f"{QUEUE}  #1 -> #1" in CliRunner().invoke(command, arguments).output
+    assert (table.store("one").load().sequence, dict(table.store("one").load().vector)) == (4, {QUEUE: 1})
     put(table.store("one"), "d", 1)
     assert table.ids() == [0, 1]
 
@@ -405,7 +405,7 @@ def test_of_twenty_rollbacks_none_loses_in_silence(table: Lake) -> None:
     for turn in range(20):
         before = store.load().sequence
         for number in range(3):
-            offset = store.load().vector.get(LANE, 0)
+            offset = store.load().vector.get(QUEUE, 0)
             commit_rows(store, rows_of(offset), f"batch{turn}-{number}")
         commits = chance.randint(1, 3) if turn else chance.randint(1, 2)
         table.roll_back(commits)
@@ -415,11 +415,11 @@ def test_of_twenty_rollbacks_none_loses_in_silence(table: Lake) -> None:
         with pytest.raises(SinkError, match=said):
             store.load()
         with pytest.raises(SinkError, match=said):
-            store.commit(commit_of(Head(sequence=before + 3), "late", {LANE: Span(0, 1)}, rows=1), rows_of(5000))
+            store.commit(commit_of(Head(sequence=before + 3), "late", {QUEUE: Span(0, 1)}, rows=1), rows_of(5000))
         mended = table.store("one", is_set_back=True)
-        rebase(mended, "one", {LANE: mended.load().vector[LANE]}, made_at=1.0)
+        rebase(mended, "one", {QUEUE: mended.load().vector[QUEUE]}, made_at=1.0)
     ids = [number for number in table.ids() if number < 1000]
-    assert ids == list(range(store.load().vector[LANE]))
+    assert ids == list(range(store.load().vector[QUEUE]))
 
 
 def test_a_table_that_was_rolled_back_to_before_its_first_commit_is_noticed(table: Lake) -> None:
@@ -448,7 +448,7 @@ def test_files_that_do_not_fit_the_table_are_refused(table: Lake, columns: dict[
 def test_the_first_commit_may_be_without_rows(table: Lake) -> None:
     put(table.store("one"), "a")
     assert {"_rmq_topic", "_rmq_offset"} <= set(table.table().schema().column_names)
-    assert (table.rows(), dict(table.store("one").load().vector)) == ([], {LANE: 1})
+    assert (table.rows(), dict(table.store("one").load().vector)) == ([], {QUEUE: 1})
 
 
 @pytest.mark.parametrize("place", ["lake/orders", "file://lake/orders"])
@@ -463,16 +463,16 @@ def test_a_place_that_depends_on_where_a_program_runs_is_refused(
 
 def test_show_reads_an_iceberg_table(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     put(table.store("shop/one"), "a", 0, 1, sink="shop/one")
-    put(table.store("shop/one"), "b", 7, lane=OTHER, sink="shop/one")
+    put(table.store("shop/one"), "b", 7, queue=OTHER, sink="shop/one")
     monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda name: table.catalog())
 
     def shown() -> list[str]:
         return CliRunner().invoke(command, ["show", "lake.shop.orders"]).output.splitlines()
 
-    lanes = ["  orders@broker-a:0  next #2", "  orders@broker-a:1  next #8"]
-    assert shown() == ["shop/one: commit 2 at 1970-01-01T00:00:01+00:00, 3 rows", *lanes]
+    queues = ["  orders@broker-a:0  next #2", "  orders@broker-a:1  next #8"]
+    assert shown() == ["shop/one: commit 2 at 1970-01-01T00:00:01+00:00, 3 rows", *queues]
     table.expire()
-    assert shown() == ["shop/one: commit 2 at 1970-01-01T00:00:01+00:00, 1 rows since commit 2", *lanes]
+    assert shown() == ["shop/one: commit 2 at 1970-01-01T00:00:01+00:00, 1 rows since commit 2", *queues]
 
 
 def test_show_says_in_one_line_that_a_table_is_not_there(table: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

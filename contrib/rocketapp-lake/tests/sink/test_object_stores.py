@@ -14,7 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from sink_shop import Shop, until
 
 from rocketapp import ConfigError, SetupError
-from rocketapp_lake.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.errors import FencedError
 from rocketapp_lake.settings import LakeConfig, storage_of
@@ -69,7 +69,7 @@ def test_a_stale_owner_is_fenced(table: Place, has_rows: bool) -> None:
     head = stale.load()
     put(table.store("one"), "b", 1)
     with pytest.raises(FencedError):
-        stale.commit(commit_of(head, "c", {LANE: Span(1, 2)}), rows_of(1) if has_rows else None)
+        stale.commit(commit_of(head, "c", {QUEUE: Span(1, 2)}), rows_of(1) if has_rows else None)
     assert sorted(row["id"] for row in table.rows()) == [0, 1]
 
 
@@ -80,7 +80,7 @@ def test_positions_outlive_the_log(table: Place) -> None:
         delta.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
     delta.create_checkpoint()
     delta.cleanup_metadata()
-    assert dict(table.store("one").load().vector) == {LANE: 2}
+    assert dict(table.store("one").load().vector) == {QUEUE: 2}
 
 
 async def test_a_topic_lands_in_a_bucket_and_no_secret_is_told(

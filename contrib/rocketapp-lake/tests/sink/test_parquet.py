@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from sink_shop import all_rows, by_halves
 
-from rocketapp_lake.conformance import LANE, GrowingSuite, Span, StoreSuite, put
+from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, put
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
@@ -65,7 +65,7 @@ def test_an_owner_that_dies_while_it_moves_files_has_committed(
     assert len(table.rows()) == moves
     monkeypatch.undo()
     head = table.store("one").load()
-    assert dict(head.vector) == {LANE: 2}
+    assert dict(head.vector) == {QUEUE: 2}
     assert sorted(row["id"] for row in table.rows()) == [0, 1]
 
 
@@ -119,8 +119,8 @@ def test_the_log_says_what_each_commit_added(table: Directory) -> None:
     assert [
         (commit.sequence, commit.rows, dict(commit.spans)) for commit in ParquetStore.log_of(table.path, "one")
     ] == [
-        (1, 2, {LANE: Span(0, 2)}),
-        (2, 1, {LANE: Span(2, 3)}),
+        (1, 2, {QUEUE: Span(0, 2)}),
+        (2, 1, {QUEUE: Span(2, 3)}),
     ]
 
 
@@ -182,7 +182,7 @@ def test_a_sweep_leaves_the_files_of_a_commit_of_another_sink(
         patch.setattr(Path, "replace", dying)
         put(table.store("two"), "other", 100, sink="two")
     assert table.store("one").sweep(0.0) == 0
-    assert dict(table.store("two").load().vector) == {LANE: 101}
+    assert dict(table.store("two").load().vector) == {QUEUE: 101}
     assert sorted(row["id"] for row in table.rows()) == [0, 100]
 
 
@@ -233,7 +233,7 @@ def test_an_owner_goes_on_in_a_directory_that_was_restored_to_an_older_state(tab
     put(store, "d", 1)
     put(store, "e", 2)
     assert sorted(row["id"] for row in table.rows()) == [0, 1, 2]
-    assert dict(store.load().vector) == {LANE: 3}
+    assert dict(store.load().vector) == {QUEUE: 3}
 
 
 def test_a_commit_of_another_owner_lasts_before_its_files_are_moved(

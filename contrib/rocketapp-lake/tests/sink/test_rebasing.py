@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner, Result
 from pieces import Item, halves
 
+from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch
-from rocketapp_lake.commands import command
-from rocketapp_lake.committer import Attempt
-from rocketapp_lake.conformance import LANE, OTHER, put
+from rocketapp_lake.commands import command, queue_from
+from rocketapp_lake.committer import Attempt, rebase
+from rocketapp_lake.conformance import OTHER, QUEUE, put
 from rocketapp_lake.errors import GapError
-from rocketapp_lake.lanes import Lane, Span
 from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.rebasing import lane_from, rebase
+from rocketapp_lake.positions import Span
 
 
 def write(rows: pa.Table, directory: Path) -> None:
@@ -35,21 +35,21 @@ def table(tmp_path: Path) -> Path:
     """Two queues, at #3 and #8."""
     found = tmp_path / "orders"
     put(store(found), "a", 0, 1, 2)
-    put(store(found), "b", 7, lane=OTHER)
+    put(store(found), "b", 7, queue=OTHER)
     return found
 
 
 def test_one_queue_is_set_and_the_others_stay(table: Path) -> None:
     before = store(table).load()
-    head = rebase(store(table), "one", {LANE: 1}, made_at=5.0)
-    assert (head.sequence, dict(head.vector)) == (3, {LANE: 1, OTHER: 8})
+    head = rebase(store(table), "one", {QUEUE: 1}, made_at=5.0)
+    assert (head.sequence, dict(head.vector)) == (3, {QUEUE: 1, OTHER: 8})
     assert store(table).load() == head
     newest = list(ParquetStore.log_of(table, "one"))[-1]
     assert (newest.kind, newest.made_at, newest.schema) == ("rebase", 5.0, before.schema)
 
 
 def test_positions_that_are_there_already_need_no_commit(table: Path) -> None:
-    assert rebase(store(table), "one", {LANE: 3}, made_at=5.0).sequence == 2
+    assert rebase(store(table), "one", {QUEUE: 3}, made_at=5.0).sequence == 2
 
 
 def test_a_race_that_is_lost_is_run_again(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,25 +58,25 @@ def test_a_race_that_is_lost_is_run_again(table: Path, monkeypatch: pytest.Monke
     def slow(one: ParquetStore) -> object:
         head = load(one)
         if left and left.pop():
-            put(store(table), "c", 8, lane=OTHER)
+            put(store(table), "c", 8, queue=OTHER)
         return head
 
     monkeypatch.setattr(ParquetStore, "load", slow)
-    head = rebase(store(table), "one", {LANE: 1}, made_at=5.0)
-    assert (head.sequence, dict(head.vector)) == (4, {LANE: 1, OTHER: 9})
+    head = rebase(store(table), "one", {QUEUE: 1}, made_at=5.0)
+    assert (head.sequence, dict(head.vector)) == (4, {QUEUE: 1, OTHER: 9})
 
 
 def attempt(table: Path, start: int, end: int) -> Attempt[Item]:
     def to_table(batch: Batch[Item]) -> pa.Table:
-        return pa.table({"id": pa.array(range(*batch.spans[LANE]), pa.int64()), "text": ["x"] * (end - start)})
+        return pa.table({"id": pa.array(range(*batch.spans[QUEUE]), pa.int64()), "text": ["x"] * (end - start)})
 
-    batch = Batch({LANE: halves(*range(start, end))}, {LANE: Span(start, end)})
+    batch = Batch({QUEUE: halves(*range(start, end))}, {QUEUE: Span(start, end)})
     return Attempt(store(table), "one", batch, to_table=to_table, now=lambda: 1.0)
 
 
 def test_a_live_owner_reads_again_from_where_the_queue_was_set_back_to(table: Path) -> None:
     before = store(table).load()
-    rebase(store(table), "one", {LANE: 1}, made_at=5.0)
+    rebase(store(table), "one", {QUEUE: 1}, made_at=5.0)
     with pytest.raises(GapError, match="the table ends before #1, and these rows begin at #3"):
         attempt(table, 3, 5).run(before)
     assert attempt(table, 1, 5).run(before).rows == 4
@@ -86,9 +86,9 @@ def test_a_live_owner_reads_again_from_where_the_queue_was_set_back_to(table: Pa
 
 def test_a_live_owner_leaves_out_what_lies_below_where_the_queue_was_set_to(table: Path) -> None:
     before = store(table).load()
-    rebase(store(table), "one", {LANE: 100}, made_at=5.0)
+    rebase(store(table), "one", {QUEUE: 100}, made_at=5.0)
     assert attempt(table, 3, 5).run(before).batch == ""
-    assert dict(store(table).load().vector) == {LANE: 100, OTHER: 8}
+    assert dict(store(table).load().vector) == {QUEUE: 100, OTHER: 8}
 
 
 def run(*arguments: str) -> Result:
@@ -103,7 +103,7 @@ def test_the_command_shows_what_it_does(table: Path) -> None:
         "  orders@broker-a:5  not known -> #40",
         "  commit 3",
     ]
-    assert dict(store(table).load().vector) == {LANE: 1, OTHER: 8, Lane("orders", "broker-a", 5): 40}
+    assert dict(store(table).load().vector) == {QUEUE: 1, OTHER: 8, MessageQueue("orders", "broker-a", 5): 40}
     shown = CliRunner().invoke(command, ["show", str(table), "--commits", "1"]).output
     assert "positions were set" in shown
 
@@ -122,7 +122,7 @@ def test_the_table_of_bad_rows_is_set_too(table: Path) -> None:
     bad = table.with_name("orders_bad")
     put(store(bad, "one/bad"), "a", 2, sink="one/bad")
     assert run(str(table), "--to", "orders@broker-a:0=1").exit_code == 0
-    assert dict(store(bad, "one/bad").load().vector) == {LANE: 1}
+    assert dict(store(bad, "one/bad").load().vector) == {QUEUE: 1}
 
 
 @pytest.mark.parametrize(
@@ -150,5 +150,5 @@ def test_of_several_sinks_one_has_to_be_named(table: Path) -> None:
 
 
 def test_a_queue_is_written_as_it_is_shown() -> None:
-    odd = Lane("a@b:c", "broker-a", 7)
-    assert lane_from(str(odd)) == odd
+    odd = MessageQueue("a@b:c", "broker-a", 7)
+    assert queue_from(str(odd)) == odd

@@ -24,7 +24,7 @@ from rocketapp import Message, RocketApp, SetupError
 from rocketapp_lake.batches import Batch
 from rocketapp_lake.commands import command
 from rocketapp_lake.committer import Attempt
-from rocketapp_lake.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.errors import FencedError, RefusedRowsError, SinkError
 from rocketapp_lake.records import Commit, Head
 from rocketapp_lake.sql import DatabaseError, SqlStore
@@ -100,7 +100,7 @@ class TestSql(StoreSuite, GrowingSuite):
 def test_a_transaction_that_is_cut_off_leaves_nothing(shop: Shop, server: postgres.Server) -> None:
     put(shop.store(), "a", 0)
     store = shop.store()
-    commit = commit_of(store.load(), "b", {LANE: Span(1, 2)}, rows=1)
+    commit = commit_of(store.load(), "b", {QUEUE: Span(1, 2)}, rows=1)
     waiting = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
     name = shop.engine.url.database
     assert name is not None
@@ -115,7 +115,7 @@ def test_a_transaction_that_is_cut_off_leaves_nothing(shop: Shop, server: postgr
         with pytest.raises(DatabaseError):
             committing.result()
     assert store.who_committed(2) is None
-    assert dict(store.load().vector) == {LANE: 1}
+    assert dict(store.load().vector) == {QUEUE: 1}
     assert shop.ids() == [0]
     store.commit(commit, rows_of(1))
     assert shop.ids() == [0, 1]
@@ -131,7 +131,7 @@ class Forgetful(SqlStore):
 
 def test_a_commit_whose_answer_was_lost_is_found_again(table: Shop) -> None:
     store = Forgetful("orders", "one", Database(table.url))
-    batch = Batch({LANE: items(0, 1)}, {LANE: Span(0, 2)})
+    batch = Batch({QUEUE: items(0, 1)}, {QUEUE: Span(0, 2)})
     attempt = Attempt(store, "one", batch, to_table=lambda batch: rows_of(0, 1), now=lambda: 1.0)
     with pytest.raises(ConnectionError):
         attempt.run()
@@ -147,10 +147,10 @@ def test_an_owner_that_is_behind_is_fenced_before_its_rows_meet_those_of_the_oth
     head = second.load()
     put(first, "a", 0)
     with pytest.raises(FencedError):
-        second.commit(commit_of(head, "b", {LANE: Span(0, 1)}, rows=1), rows_of(0))
+        second.commit(commit_of(head, "b", {QUEUE: Span(0, 1)}, rows=1), rows_of(0))
     put(first, "c", 1)
     with pytest.raises(FencedError):
-        second.commit(commit_of(Head(sequence=1), "d", {LANE: Span(1, 2)}, rows=1), rows_of(1))
+        second.commit(commit_of(Head(sequence=1), "d", {QUEUE: Span(1, 2)}, rows=1), rows_of(1))
     assert table.ids() == [0, 1]
 
 
@@ -169,10 +169,10 @@ def test_old_commits_are_forgotten_and_the_newest_one_stays(table: Shop, monkeyp
 
 
 def test_commits_of_many_queues_are_kept_whole(table: Shop) -> None:
-    lanes = {LANE._replace(queue=n, broker=f"broker-{'x' * 50}-{n}"): Span(0, n + 1) for n in range(90)}
-    table.store().commit(commit_of(Head(), "a", lanes), None)
-    assert dict(table.store().load().vector) == {lane: span.end for lane, span in lanes.items()}
-    assert next(table.store().commits()).spans == lanes
+    queues = {QUEUE._replace(queue_id=n, broker_name=f"broker-{'x' * 50}-{n}"): Span(0, n + 1) for n in range(90)}
+    table.store().commit(commit_of(Head(), "a", queues), None)
+    assert dict(table.store().load().vector) == {queue: span.end for queue, span in queues.items()}
+    assert next(table.store().commits()).spans == queues
 
 
 # What the database refuses.
@@ -183,9 +183,9 @@ def placed(*numbers: int, **columns: Any) -> pa.Table:
     count = len(numbers)
     own = {"id": pa.array(numbers, pa.int64()), "text": [f"row {number}" for number in numbers], **columns}
     place = {
-        "_rmq_topic": [LANE.topic] * count,
-        "_rmq_broker": [LANE.broker] * count,
-        "_rmq_queue": pa.array([LANE.queue] * count, pa.int32()),
+        "_rmq_topic": [QUEUE.topic] * count,
+        "_rmq_broker": [QUEUE.broker_name] * count,
+        "_rmq_queue": pa.array([QUEUE.queue_id] * count, pa.int32()),
         "_rmq_offset": pa.array(numbers, pa.int64()),
     }
     return pa.table({**own, **place})
@@ -214,9 +214,9 @@ def test_rows_that_the_database_refuses_are_named_and_nothing_of_their_batch_is_
         ids[30] = 7
     rows = rows.set_column(0, "id", pa.array(ids, pa.int64())).set_column(1, "text", pa.array(texts, pa.string()))
     with pytest.raises(RefusedRowsError) as refused:
-        table.store().commit(commit_of(Head(), "a", {LANE: Span(0, 40)}, rows=40), rows)
+        table.store().commit(commit_of(Head(), "a", {QUEUE: Span(0, 40)}, rows=40), rows)
     assert {place[1] for place in refused.value.places} == {7, 30}
-    assert {place[0] for place in refused.value.places} == {LANE}
+    assert {place[0] for place in refused.value.places} == {QUEUE}
     assert (table.rows(), table.store().load()) == ([], Head())
 
 
@@ -224,14 +224,14 @@ def test_of_a_flood_of_refused_rows_the_first_ones_are_named(table: Shop, monkey
     monkeypatch.setattr("rocketapp_lake.sql_loading.MOST_REFUSED", 5)
     table.run("CREATE TABLE orders (id BIGINT, text VARCHAR(20), missing BIGINT NOT NULL)")
     with pytest.raises(RefusedRowsError) as refused:
-        table.store().commit(commit_of(Head(), "a", {LANE: Span(0, 500)}, rows=500), placed(*range(500)))
+        table.store().commit(commit_of(Head(), "a", {QUEUE: Span(0, 500)}, rows=500), placed(*range(500)))
     assert [offset for _, offset in refused.value.places] == [0, 1, 2, 3, 4]
 
 
 def test_a_refused_row_whose_place_was_dropped_stops_the_sink(table: Shop) -> None:
     table.run("CREATE TABLE orders (id BIGINT CHECK (id <> 7), text VARCHAR(20))")
     with pytest.raises(SinkError, match="the function of the sink has dropped where the row comes from"):
-        table.store().commit(commit_of(Head(), "a", {LANE: Span(7, 8)}, rows=1), rows_of(7))
+        table.store().commit(commit_of(Head(), "a", {QUEUE: Span(7, 8)}, rows=1), rows_of(7))
 
 
 @dataclass
@@ -336,7 +336,7 @@ def test_a_row_replaces_the_one_with_the_same_keys(table: Shop) -> None:
     store = table.store(merge_on=["id"])
     put(store, "a", 0, 1)
     rows = pa.table({"id": pa.array([1, 2, 1], pa.int64()), "text": ["first", "second", "third"]})
-    store.commit(commit_of(store.load(), "b", {LANE: Span(2, 5)}, rows=3), rows)
+    store.commit(commit_of(store.load(), "b", {QUEUE: Span(2, 5)}, rows=3), rows)
     assert {row["id"]: row["text"] for row in table.rows()} == {0: "row 0", 1: "third", 2: "second"}
 
 
@@ -344,14 +344,14 @@ def test_keys_may_be_texts_and_several(table: Shop) -> None:
     store = table.store(merge_on=["shop", "id"])
     for sequence, count in enumerate([1, 2]):
         rows = pa.table({"shop": ["a", "b"], "id": pa.array([1, 1], pa.int64()), "count": pa.array([count] * 2)})
-        store.commit(commit_of(store.load(), f"{sequence}", {LANE: Span(sequence, sequence + 1)}, rows=2), rows)
+        store.commit(commit_of(store.load(), f"{sequence}", {QUEUE: Span(sequence, sequence + 1)}, rows=2), rows)
     assert sorted((row["shop"], row["count"]) for row in table.rows()) == [("a", 2), ("b", 2)]
 
 
 def test_a_refused_row_is_found_while_others_are_merged(table: Shop) -> None:
     table.run("CREATE TABLE orders (id BIGINT PRIMARY KEY, text VARCHAR(20) CHECK (text <> 'row 7'))")
     with pytest.raises(RefusedRowsError) as refused:
-        table.store(merge_on=["id"]).commit(commit_of(Head(), "a", {LANE: Span(0, 9)}, rows=9), placed(*range(9)))
+        table.store(merge_on=["id"]).commit(commit_of(Head(), "a", {QUEUE: Span(0, 9)}, rows=9), placed(*range(9)))
     assert [offset for _, offset in refused.value.places] == [7]
 
 
@@ -390,7 +390,7 @@ KINDS = {
 def test_every_kind_of_column_is_stored_as_it_was(table: Shop) -> None:
     rows = pa.table({name: pa.array(values, kind) for name, (values, kind) in KINDS.items()})
     store = table.store(table="kinds")
-    store.commit(commit_of(Head(), "a", {LANE: Span(0, 3)}, rows=3), rows)
+    store.commit(commit_of(Head(), "a", {QUEUE: Span(0, 3)}, rows=3), rows)
     found = [dict(row) for row in _typed(table, "kinds")]
     for row in found:
         row["at"] = row["at"] and row["at"].replace(tzinfo=UTC)
@@ -429,7 +429,7 @@ def test_a_table_that_was_mended_is_taken_without_a_restart(table: Shop) -> None
 
 def test_a_table_of_others_may_have_more_columns_and_lack_those_of_the_sink(table: Shop) -> None:
     table.run("CREATE TABLE orders (text VARCHAR(9), note VARCHAR(9) DEFAULT 'none', id BIGINT PRIMARY KEY)")
-    table.store().commit(commit_of(Head(), "a", {LANE: Span(5, 7)}, rows=2), placed(5, 6))
+    table.store().commit(commit_of(Head(), "a", {QUEUE: Span(5, 7)}, rows=2), placed(5, 6))
     rows = sorted(table.rows(), key=lambda row: row["id"])
     assert rows == [{"text": f"row {n}", "note": "none", "id": n} for n in (5, 6)]
 
@@ -438,8 +438,8 @@ def test_a_table_may_be_in_a_schema_and_its_positions_are_too(shop: Shop) -> Non
     shop.run("CREATE SCHEMA lake", "CREATE TABLE lake.orders (id BIGINT, text TEXT, tags TEXT[])")
     rows = rows_of(5).append_column("tags", pa.array([["a", "b"]]))
     store = shop.store(table="lake.orders")
-    store.commit(commit_of(Head(), "a", {LANE: Span(5, 6)}, rows=1), rows)
-    assert dict(shop.store(table="lake.orders").load().vector) == {LANE: 6}
+    store.commit(commit_of(Head(), "a", {QUEUE: Span(5, 6)}, rows=1), rows)
+    assert dict(shop.store(table="lake.orders").load().vector) == {QUEUE: 6}
     assert shop.rows("rmq_commits") == []
     with shop.engine.connect() as connection:
         assert connection.exec_driver_sql("SELECT tags FROM lake.orders").scalar() == ["a", "b"]
@@ -448,7 +448,7 @@ def test_a_table_may_be_in_a_schema_and_its_positions_are_too(shop: Shop) -> Non
 def test_a_table_grows_by_a_column_when_its_first_rows_come(table: Shop) -> None:
     with_note = rows_of(1).append_column("note", pa.array(["note 1"]))
     for number, rows in enumerate([rows_of(0), with_note, rows_of(2)]):
-        batch = Batch({LANE: items(number)}, {LANE: Span(number, number + 1)})
+        batch = Batch({QUEUE: items(number)}, {QUEUE: Span(number, number + 1)})
         Attempt(table.store(), "one", batch, to_table=lambda _, rows=rows: rows, now=lambda: 1.0, evolution="add").run()
     assert {row["id"]: row["note"] for row in table.rows()} == {0: None, 1: "note 1", 2: None}
 
@@ -456,7 +456,7 @@ def test_a_table_grows_by_a_column_when_its_first_rows_come(table: Shop) -> None
 def test_columns_that_databases_do_not_have_are_refused_by_name(table: Shop) -> None:
     rows = pa.table({"took": pa.array([1], pa.duration("us"))})
     with pytest.raises(SinkError, match=r"column took is duration\[us\], for which databases have no type"):
-        table.store().commit(commit_of(Head(), "a", {LANE: Span(0, 1)}, rows=1), rows)
+        table.store().commit(commit_of(Head(), "a", {QUEUE: Span(0, 1)}, rows=1), rows)
 
 
 if databases.HAS_MARIADB:
@@ -495,7 +495,7 @@ def test_the_command_sets_positions(table: Shop) -> None:
     assert table.store("shop/orders").load().sequence == 1
     done = CliRunner().invoke(command, arguments)
     assert done.output.splitlines() == ["shop/orders:", "  orders@broker-a:0  #2 -> #1", "  commit 2"]
-    assert dict(table.store("shop/orders").load().vector) == {LANE: 1}
+    assert dict(table.store("shop/orders").load().vector) == {QUEUE: 1}
 
 
 # Secrets.

@@ -7,11 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pieces import Item, halves, items, one
 
+from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch, Filling, Limits
-from rocketapp_lake.lanes import Lane, Span, advanced, fit
+from rocketapp_lake.positions import Span, advanced, fit
 from rocketapp_lake.records import Commit, decode, encode, to_json
 
-A, B = Lane("orders", "broker-a", 0), Lane("orders", "broker-b", 0)
+A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 0)
 
 
 LIMITS = Limits(rows=4, bytes=1000, seconds=30.0)
@@ -42,7 +43,7 @@ def test_the_age_is_that_of_the_oldest_row_and_ends_with_the_cut() -> None:
     assert filling.due_at(LIMITS) is None
 
 
-def test_a_span_begins_where_the_lane_begins_and_ends_behind_its_last_row() -> None:
+def test_a_span_begins_where_the_queue_begins_and_ends_behind_its_last_row() -> None:
     filling: Filling[Item] = Filling()
     filling.add(A, 3, [Item((5, 6)), Item((8, 9))], 0.0)
     filling.add(B, 0, [], 0.0)
@@ -56,7 +57,7 @@ def test_a_row_that_does_not_lie_behind_the_others_is_refused() -> None:
         filling.add(A, 0, items(1), 0.0)
 
 
-def test_a_dropped_lane_leaves_the_others_as_they_are() -> None:
+def test_a_dropped_queue_leaves_the_others_as_they_are() -> None:
     filling: Filling[Item] = Filling()
     filling.add(A, 0, items(0), 0.0)
     filling.add(B, 0, halves(0, 1, 2), 0.0)
@@ -73,7 +74,7 @@ def test_what_the_table_has_is_trimmed_and_what_it_lacks_is_a_gap() -> None:
     assert (found.trims, found.gaps) == ({A: 3}, {B: 6})
 
 
-def test_a_lane_that_is_trimmed_to_nothing_is_gone() -> None:
+def test_a_queue_that_is_trimmed_to_nothing_is_gone() -> None:
     batch = Batch({A: items(0, 1), B: items(4)}, {A: Span(0, 2), B: Span(4, 5)})
     trimmed = batch.trimmed({A: 2, B: 3})
     assert (trimmed.pieces, trimmed.spans) == ({B: items(4)}, {B: Span(4, 5)})
@@ -86,14 +87,14 @@ vectors = st.dictionaries(st.sampled_from([A, B]), offsets)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from([A, B]), st.lists(offsets, unique=True, min_size=1).map(sorted)), vectors)
 def test_trimming_leaves_each_row_that_the_vector_does_not_cover_and_no_other(
-    rows: dict[Lane, list[int]], vector: dict[Lane, int]
+    rows: dict[MessageQueue, list[int]], vector: dict[MessageQueue, int]
 ) -> None:
     filling: Filling[Item] = Filling()
-    for lane, numbers in rows.items():
-        filling.add(lane, numbers[0], halves(*numbers), 0.0)
+    for queue, numbers in rows.items():
+        filling.add(queue, numbers[0], halves(*numbers), 0.0)
     batch = filling.cut("age").trimmed(vector)
-    left = {(lane, at) for lane, held in batch.pieces.items() for piece in held for at in piece.offsets}
-    assert left == {(lane, at) for lane, numbers in rows.items() for at in numbers if at >= vector.get(lane, 0)}
+    left = {(queue, at) for queue, held in batch.pieces.items() for piece in held for at in piece.offsets}
+    assert left == {(queue, at) for queue, numbers in rows.items() for at in numbers if at >= vector.get(queue, 0)}
     assert fit(batch.spans, vector).trims == {}
 
 
@@ -101,10 +102,10 @@ def test_trimming_leaves_each_row_that_the_vector_does_not_cover_and_no_other(
 @given(
     vectors, st.dictionaries(st.sampled_from([A, B]), st.tuples(offsets, offsets).map(lambda both: Span(*sorted(both))))
 )
-def test_a_vector_never_steps_back(vector: dict[Lane, int], spans: dict[Lane, Span]) -> None:
+def test_a_vector_never_steps_back(vector: dict[MessageQueue, int], spans: dict[MessageQueue, Span]) -> None:
     after = advanced(vector, spans)
-    assert all(after[lane] >= at for lane, at in vector.items())
-    assert all(after[lane] >= span.end for lane, span in spans.items())
+    assert all(after[queue] >= at for queue, at in vector.items())
+    assert all(after[queue] >= span.end for queue, span in spans.items())
 
 
 def test_a_commit_survives_json_in_one_canonical_form() -> None:

@@ -17,10 +17,8 @@ from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
 from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.stored_records import StoredRecords, stored_records
-from rocketapp_lake.batches import Limits
-from rocketapp_lake.buffer import Buffer
+from rocketapp_lake.batches import Buffer, Limits
 from rocketapp_lake.counts import Counts
-from rocketapp_lake.lanes import lane_of
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.rows import Rows
 from rocketapp_lake.writer import SinkQueue, Writer
@@ -148,7 +146,7 @@ async def test_a_queue_behind_a_gap_is_not_acknowledged_with_the_others(tmp_path
         await bench.until(lambda: second.acknowledged == [0, 1])
         assert first.acknowledged == [0]
         assert "the table ends before #1, and these rows begin at #15" in str(first.error)
-        assert dict(bench.store.load().vector) == {lane_of(QUEUES[0]): 1, lane_of(QUEUES[1]): 2}
+        assert dict(bench.store.load().vector) == {QUEUES[0]: 1, QUEUES[1]: 2}
     finally:
         bench.writer.close()
 

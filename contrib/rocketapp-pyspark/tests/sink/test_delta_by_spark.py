@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from rocketapp_lake.conformance import LANE, OTHER, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
+from rocketapp_lake.conformance import OTHER, QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_pyspark.session import Spark
@@ -50,7 +50,7 @@ def test_a_table_may_change_its_writer_at_each_commit(table: Lake) -> None:
     for number in range(6):
         put(table.store("one", by_spark=number % 2 == 0), f"batch{number}", number)
         head = table.store("one", by_spark=number % 2 == 1).load()
-        assert (head.sequence, dict(head.vector)) == (number + 1, {LANE: number + 1})
+        assert (head.sequence, dict(head.vector)) == (number + 1, {QUEUE: number + 1})
     engines = [entry["engineInfo"] for entry in DeltaTable(table.path).history() if entry["operation"] == "WRITE"]
     assert [engine.startswith("Apache-Spark") for engine in engines] == [False, True] * 3
     assert sorted(row["id"] for row in table.rows()) == list(range(6))
@@ -71,7 +71,7 @@ def test_an_owner_that_looked_before_another_committed_does_not_land_behind_it(
 
     late._append = slow
     with pytest.raises(FencedError):
-        late.commit(commit_of(late.load(), "c", {LANE: Span(1, 3)}, rows=2), rows_of(1, 2))
+        late.commit(commit_of(late.load(), "c", {QUEUE: Span(1, 3)}, rows=2), rows_of(1, 2))
     assert sorted(row["id"] for row in table.rows()) == [0, 1]
     assert table.store("one").who_committed(2) == "b"
 

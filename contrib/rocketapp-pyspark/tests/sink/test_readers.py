@@ -93,7 +93,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession) -
     made: Delta | Iceberg = request.param(tmp_path)
     store = made.store()
     put(store, "a", 0, 1)
-    put(store, "b", 5, lane=OTHER)
+    put(store, "b", 5, queue=OTHER)
     made.rewrite()
     put(store, "c", 2)
     yield made

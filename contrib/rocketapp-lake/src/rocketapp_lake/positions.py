@@ -11,32 +11,17 @@ from rocketapp.plugin import QueueStart, StoredRecords
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
 
 
-class Lane(NamedTuple):
-    """One queue, as the table knows it."""
-
-    topic: str
-    broker: str
-    queue: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}@{self.broker}:{self.queue}"
-
-
-def lane_of(queue: MessageQueue) -> Lane:
-    return Lane(queue.topic, queue.broker_name, queue.queue_id)
-
-
 class Span(NamedTuple):
-    """Offsets of one lane: from `start` up to `end`, without it. Offsets without a row are in it as well."""
+    """Offsets of one queue: from `start` up to `end`, without it. Offsets without a row are in it as well."""
 
     start: int
     end: int
 
 
-Vector = Mapping[Lane, int]
-"""The next offset of each lane: everything below is in the table."""
-Marks = Mapping[Lane, Landmark]
-"""The last record that was read of a lane, with a row or without: by it the queue is known again."""
+Vector = Mapping[MessageQueue, int]
+"""The next offset of each queue: everything below is in the table."""
+Marks = Mapping[MessageQueue, Landmark]
+"""The last record that was read of a queue, with a row or without: by it the queue is known again."""
 
 
 def last_of(records: StoredRecords) -> Landmark:
@@ -50,27 +35,27 @@ def last_of(records: StoredRecords) -> Landmark:
 class Fit:
     """How spans lie to what the table has."""
 
-    trims: Mapping[Lane, int] = field(default_factory=dict)
-    """Lanes whose rows below this offset are in the table already."""
-    gaps: Mapping[Lane, int] = field(default_factory=dict)
-    """Lanes whose rows begin above this offset, where the table ends: what lies between would be lost."""
+    trims: Mapping[MessageQueue, int] = field(default_factory=dict)
+    """Queues whose rows below this offset are in the table already."""
+    gaps: Mapping[MessageQueue, int] = field(default_factory=dict)
+    """Queues whose rows begin above this offset, where the table ends: what lies between would be lost."""
 
 
-def fit(spans: Mapping[Lane, Span], vector: Vector) -> Fit:
-    """Compare. A lane that the table has never seen may begin anywhere."""
+def fit(spans: Mapping[MessageQueue, Span], vector: Vector) -> Fit:
+    """Compare. A queue that the table has never seen may begin anywhere."""
     trims, gaps = {}, {}
-    for lane, span in spans.items():
-        has = vector.get(lane, span.start)
+    for queue, span in spans.items():
+        has = vector.get(queue, span.start)
         if has > span.start:
-            trims[lane] = has
+            trims[queue] = has
         elif has < span.start:
-            gaps[lane] = has
+            gaps[queue] = has
     return Fit(trims, gaps)
 
 
-def advanced(vector: Vector, spans: Mapping[Lane, Span]) -> dict[Lane, int]:
+def advanced(vector: Vector, spans: Mapping[MessageQueue, Span]) -> dict[MessageQueue, int]:
     """The vector when these spans are in the table. It never steps back."""
-    ends = {lane: max(span.end, vector.get(lane, span.end)) for lane, span in spans.items()}
+    ends = {queue: max(span.end, vector.get(queue, span.end)) for queue, span in spans.items()}
     return {**vector, **ends}
 
 
@@ -80,9 +65,9 @@ async def identified(known: Landmark, start: QueueStart) -> Identity:
     return recognise(known, None if found is None else Landmark(*found), end=start.max_offset)
 
 
-def lost(lane: Lane, position: int, start: QueueStart) -> str:
+def lost(queue: MessageQueue, position: int, start: QueueStart) -> str:
     """Why the broker cannot go on where the table ends, by its offsets; empty when it can."""
-    has = f"{lane}: the table has it up to #{position - 1}, and the broker"
+    has = f"{queue}: the table has it up to #{position - 1}, and the broker"
     if position > start.max_offset:
         return f"{has} only up to #{start.max_offset - 1}: the topic was created anew, or messages were lost."
     if position < start.min_offset:
