@@ -234,6 +234,10 @@ class ConcurrentDelivery:
     def _new_run(self, pairs: Sequence[Pair], *, is_of_one: bool) -> FreeRun:
         return FreeRun(pairs, self, is_of_one=is_of_one)
 
+    def walked(self, run: FreeRun) -> None:
+        """A worker has given it back, and there is more in it."""
+        self._mode.callers.submit(run)
+
     def split(self, run: FreeRun) -> None:
         """One of its handlers has no free call: from now on each has a run of its own."""
         left, run.last_offset = run.withdraw()

@@ -59,7 +59,7 @@ class LineRun(_Leased):
         super().__init__(())
         self.delivery = delivery
         self.number: int = number
-        self.lease: Lease | None = delivery.lease
+        self.lease: Lease = delivery.lease
         self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
         self.notes_each: bool = delivery.has_keys
 
@@ -93,7 +93,7 @@ class HeadsRun(_Leased, FreeRun):
 
     def __init__(self, delivery: Any, items: Sequence[Pair], *, is_of_one: bool) -> None:
         super().__init__(items, delivery, is_of_one=is_of_one)
-        self.lease: Lease | None = delivery.lease
+        self.lease: Lease = delivery.lease
         self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
 
     def started_to(self) -> int:
@@ -110,7 +110,8 @@ class HeadsRun(_Leased, FreeRun):
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
         self.delivery.ended_head(taker, item, result, raised)
-        self.returned()
+        if not self.is_shared:
+            self.returned()
 
     def returned(self) -> None:
         self.delivery.walked(self)

@@ -230,12 +230,7 @@ def _found(frame: FrameType | None, seconds: float) -> LoopBlocked | None:
 
 # Where tasks and threads stand.
 
-_CALLERS = (
-    LoopWorkers._side_by_side.__code__,
-    LoopWorkers._one_by_one.__code__,
-    ThreadWorkers._side_by_side.__code__,
-    ThreadWorkers._one_by_one.__code__,
-)
+_CALLERS = (LoopWorkers._stint.__code__, ThreadWorkers._stint.__code__)
 """The code that calls handlers; its `item` is what it calls one with, its `taker` knows which handler."""
 
 

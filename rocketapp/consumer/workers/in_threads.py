@@ -25,7 +25,6 @@ from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.subscription import Subscription
-from rocketapp.state.lease import Lease
 
 _LONG = 8
 """Times as many messages of a run as a worker of the loop takes: to give it back takes a turn of the loop."""
@@ -204,124 +203,87 @@ class ThreadWorkers:
         """Take one run after the other until nothing is left to start."""
         AT_WORK.set(worker.at_work)
         try:
-            while self._has_next(worker):
-                self._stint(worker)
+            while (run := self._next_run(worker)) is not None:
+                if run.is_shared and self._loop.time() >= run.lease.certain_until:
+                    run.starts_nothing = True  # otherwise threads take it again and again, until the loop sees to it
+                if not self._stint(worker, run):
+                    self._reports.append((run, True, run.returned))
+                worker.item = None
+                self._collect_soon()
         except RuntimeError:
             return  # the loop is closed
 
-    def _has_next(self, worker: _Worker) -> bool:
-        """Give back the call that it had, and take a run with a call for it; False: there is none, it rests."""
+    def _next_run(self, worker: _Worker) -> Run | None:
+        """Give back the call that it had, and take a run with a call for it; None: there is none, it rests."""
         with self._lock:
-            if (run := worker.run) is not None:
+            if worker.run is not None:
                 worker.taker.caller.give_back()
                 self._ready.enter(worker.taker.caller)
-                if run.lease is None and not run.is_shared:
-                    self._ready.add_left(run)
             if (found := self._ready.next()) is not None:
                 worker.run, worker.taker = found
-                return True
+                return found[0]
             if worker.note is not None:
                 worker.note.clear()
             worker.run = worker.seen = None
             worker.active = False
-        return False
+        return None
 
     def _leave(self, run: Run) -> None:
         """In the thread or on the loop, with the lock: nothing of this run may start in a thread now."""
-        if run.lease is not None or run.items:
+        if run.items or not run.is_shared:
             self._reports.append((run, False, partial(self._left, run)))
             self._collect_soon()
 
-    def _stint(self, worker: _Worker) -> None:
-        """Call for some messages of its run."""
-        run = worker.run
-        assert run is not None
-        most = run.most * _LONG if run.lease is not None and run.most > 1 else run.most
-        if worker.note is not None:
-            most = run.note(worker.note, most)
-        if run.lease is None:
-            self._side_by_side(worker, run, most)
-        elif not self._one_by_one(worker, run, run.lease, most):
-            self._reports.append((run, True, run.returned))
-        worker.item = None
-        self._collect_soon()
-
-    def _side_by_side(self, worker: _Worker, run: Run, most: int) -> None:
-        """Call for at most this number of messages."""
-        items, check, append = run.items, run.check, self._part(worker, run)
-        try:
-            while most > 0 and self._goes_to(worker, items[0][0]):
-                taker = worker.taker
-                caller, call, _, is_plain, is_rated = taker.parts
-                while most > 0 and items[0][0] is taker:
-                    pair = items.popleft() if caller.is_open and not is_rated else _next(items, taker)
-                    if pair is None:
-                        return
-                    most -= 1
-                    if (item := pair[1] if check is None else check(pair[1])) is None:
-                        caller.not_started(pair[1])
-                        continue
-                    worker.item = item
-                    try:
-                        result = call(item)
-                    except BaseException as error:
-                        self._ended(worker, run, item, error, raised=True)
-                    else:
-                        if result is None and is_plain and not run.is_quarantined:
-                            append(pair)
-                        else:
-                            self._ended(worker, run, item, result, raised=False)
-                    if not self._collecting:
-                        self._collect_soon()
-        except IndexError:
-            return  # nothing is left: other threads take from it too, and the loop may give it up
-
-    def _ended(self, worker: _Worker, run: Run, item: Any, result: object, *, raised: bool) -> None:
-        """Report a call whose message is not just done."""
+    def _ended(self, worker: _Worker, run: Run, item: Any, result: object, *, raised: bool) -> bool:
+        """Report a call whose message is not just done; whether the run is given back with that."""
         if run.is_quarantined and worker.note is not None:
             # The loop starts the next one when it hears of the end of this one, in another thread.
             worker.note.clear()
-        self._reports.append((run, run.lease is not None, partial(run.ended, worker.taker, item, result, raised)))
+        self._reports.append((run, not run.is_shared, partial(run.ended, worker.taker, item, result, raised)))
+        return not run.is_shared
 
-    def _one_by_one(self, worker: _Worker, run: Run, lease: Lease, most: int) -> bool:
-        """Call for at most this number of messages in order; True: a result of the last one is to be reported."""
-        items, now, note = run.items, self._loop.time, worker.note
+    def _stint(self, worker: _Worker, run: Run) -> bool:
+        """Call for some of its messages; True: with the end of the last call the run is given back."""
+        items, check, lease, now, note = run.items, run.check, run.lease, self._loop.time, worker.note
         each = run.record_of if run.notes_each and note is not None else None
-        append = self._part(worker, run)
-        at = now()
+        most = run.most * _LONG if run.most > 1 else 1
+        most = most if note is None else run.note(note, most)
+        append, at = self._part(worker, run), now()
         turn_end, until = at + _TURN, at + LONGEST_STINT
-        if run.is_shared and at >= lease.certain_until:
-            run.starts_nothing = True  # otherwise threads would take it again and again, until the loop sees to it
         try:
             while most > 0 and self._goes_to(worker, items[0][0]):
                 taker = worker.taker
                 caller, call, _, is_plain, is_rated = taker.parts
+                is_plain = is_plain and not run.is_quarantined
                 while most > 0 and items[0][0] is taker:
                     if at >= lease.certain_until or run.starts_nothing:
                         return False
                     pair = items.popleft() if caller.is_open and not is_rated else _next(items, taker)
                     if pair is None:
                         return False
-                    item = worker.item = run.item = pair[1]
                     most -= 1
+                    item = pair[1] if check is None else check(pair[1])
+                    if item is None:
+                        caller.not_started(pair[1])
+                        continue
+                    worker.item = run.item = item
                     if each is not None and note is not None:
                         note.write_next(each(item.offset, item.offset))
                     try:
-                        result = call(item)
+                        result, raised = call(item), False
                     except BaseException as error:
-                        self._ended(worker, run, item, error, raised=True)
-                        return True
+                        result, raised = error, True
                     at = now()
-                    if result is not None or not is_plain or run.starts_nothing or at >= lease.certain_until:
-                        self._ended(worker, run, item, result, raised=False)
+                    if result is None and is_plain and at < lease.certain_until and not run.starts_nothing:
+                        append(pair)
+                    elif self._ended(worker, run, item, result, raised=raised):
                         return True
-                    append(pair)
                     if not self._collecting:
                         self._collect_soon()
                     if at >= until or (not most % STINT and at >= turn_end):
                         return False
         except IndexError:
-            pass  # nothing is left, or the loop has given it up
+            pass  # nothing is left: other threads take from it too, and the loop may give it up
         return False
 
     def _goes_to(self, worker: _Worker, taker: Taker) -> bool:

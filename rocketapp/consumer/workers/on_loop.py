@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import repeat
+from math import inf
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -18,7 +19,6 @@ from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import Ready, Run, Taker
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.subscription import Subscription
-from rocketapp.state.lease import Lease
 from rocketapp.tasks import Tasks
 
 _TURN = 0.005
@@ -170,17 +170,13 @@ class LoopWorkers:
         self._turn_end = now() + _TURN
         while (found := self._ready.next()) is not None:
             run, _ = worker.run, worker.taker = found
-            most, is_told = run.most if worker.note is None else run.note(worker.note, run.most), False
             try:
-                if run.lease is not None:
-                    is_told = await self._one_by_one(worker, run, run.lease, most)
-                else:
-                    await self._side_by_side(worker, run, most)
+                is_back = await self._stint(worker, run)
             finally:
                 worker.item = None
                 worker.taker.caller.release()
             worker.run = None
-            if run.lease is not None and not is_told:
+            if not is_back:
                 run.walkers -= 1
                 run.returned()
             if is_cancelling():
@@ -189,48 +185,16 @@ class LoopWorkers:
             if now() >= self._turn_end:
                 await self._let_others_run()
 
-    async def _side_by_side(self, worker: _Worker, run: Run, most: int) -> None:
-        """Call for at most this number of messages of a run that others walk through as well."""
-        items, popleft, check, taker = run.items, run.items.popleft, run.check, worker.taker
-        caller, call, done, is_plain, is_rated = taker.parts
-        for _ in repeat(None, most):
-            try:
-                pair = popleft()
-            except IndexError:
-                return
-            if pair[0] is not taker:
-                if not self._goes_to(worker, pair[0]):
-                    items.appendleft(pair)
-                    return
-                taker = pair[0]
-                caller, call, done, is_plain, is_rated = taker.parts
-            item = pair[1]
-            if check is not None and (item := check(item)) is None:
-                continue
-            if (is_rated or not caller.is_open) and not caller.may_start(item):
-                items.appendleft((taker, item))
-                return
-            worker.item = item
-            try:
-                result = await call(item)
-            except BaseException as error:
-                self._failed(worker, run, error)
-            else:
-                if result is None and is_plain:
-                    done(item)
-                else:
-                    run.ended(taker, item, result, False)
+    async def _stint(self, worker: _Worker, run: Run) -> bool:
+        """Call for some of its messages, as long as the lease is certain.
 
-    async def _one_by_one(self, worker: _Worker, run: Run, lease: Lease, most: int) -> bool:
-        """Call for at most this number of messages, as long as the lease is certain.
-
-        True: the run was told what became of the last one.
+        True: the run was given back with the end of the last call.
         """
-        now, note, taker = self._loop.time, worker.note, worker.taker
+        now, note, taker, lease, is_back = self._loop.time, worker.note, worker.taker, run.lease, not run.is_shared
         caller, call, done, is_plain, is_rated = taker.parts
-        items, popleft, each = run.items, run.items.popleft, run.record_of if run.notes_each else None
-        at = now()
-        until = at + LONGEST_STINT
+        items, popleft, check, each = run.items, run.items.popleft, run.check, run.record_of if run.notes_each else None
+        most, at = run.most if note is None else run.note(note, run.most), now()
+        until, is_timed = at + LONGEST_STINT, is_back or lease.certain_until < inf
         for _ in repeat(None, most):
             if at >= lease.certain_until:
                 break
@@ -244,23 +208,31 @@ class LoopWorkers:
             if pair[0] is not taker or ((is_rated or not caller.is_open) and not caller.may_start(pair[1])):
                 items.appendleft(pair)
                 break
-            item = worker.item = run.item = pair[1]
+            item = pair[1] if check is None else check(pair[1])
+            if item is None:
+                caller.not_started(pair[1])
+                continue
+            worker.item = run.item = item
             if note is not None and each is not None:
                 note.write_next(each(item.offset, item.offset))
             try:
-                result = await call(item)
+                result, raised = await call(item), False
             except BaseException as error:
-                self._failed(worker, run, error)
-                return True
+                self._raise_if_ours(worker, error)
+                result, raised = error, True
             # One look at the clock says whether this one may be acknowledged and whether the next one may start.
-            at = now()
-            if result is not None or not is_plain or run.starts_nothing or at >= lease.certain_until:
-                run.walkers -= 1
-                run.ended(taker, item, result, False)
-                return True
-            done(item)
-            if at >= until:
-                break
+            if is_timed:
+                at = now()
+            if result is None and is_plain and not run.starts_nothing and at < lease.certain_until:
+                done(item)
+                if at >= until:
+                    break
+                continue
+            run.walkers -= is_back
+            run.ended(taker, item, result, raised)
+            result = None  # an exception knows this frame by its traceback
+            if is_back or run.starts_nothing or worker.task.cancelling():
+                return is_back
         return False
 
     def _goes_to(self, worker: _Worker, taker: Taker) -> bool:
@@ -274,18 +246,12 @@ class LoopWorkers:
         before.caller.release(by_worker=False)
         return True
 
-    def _failed(self, worker: _Worker, run: Run, error: BaseException) -> None:
-        """See to what a call has raised; raises it again when it ends the worker."""
+    def _raise_if_ours(self, worker: _Worker, error: BaseException) -> None:
+        """Raise it again when the handler did not: it ends the worker."""
         if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
             raise error  # not the handler's: this coroutine is being closed
-        is_cancelled = isinstance(error, asyncio.CancelledError)
-        if is_cancelled and self._is_stopped:
-            raise error
-        # We did not cancel it, so it is a failure: a handler may let a cancellation of its own escape.
-        if run.lease is not None:
-            run.walkers -= 1
-        run.ended(worker.taker, worker.item, error, True)
-        if is_cancelled and worker.task.cancelling():
+        # Otherwise it is a failure: a handler may let a cancellation of its own escape.
+        if isinstance(error, asyncio.CancelledError) and self._is_stopped:
             raise error
 
     async def _let_others_run(self) -> None:

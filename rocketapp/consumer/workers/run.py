@@ -77,8 +77,8 @@ Pair = tuple[Taker, Any]
 class Run:
     """Messages of one session that may start, in the order of their offsets."""
 
-    lease: Lease | None = None
-    """Nothing starts, and nothing is done, when it is over; workers say when they give the run back. None: no lease."""
+    lease: Lease = Lease.endless()
+    """Nothing starts, and nothing is done, when it is over."""
     is_shared: bool = False
     """Many workers walk through it at once."""
     is_of_many: bool = False
@@ -87,11 +87,7 @@ class Run:
     is_queued: bool = False
     """Workers have it among their runs."""
     walkers: int = 0
-    """Under a lease: workers that have it, and have not said what became of it."""
-    item: Any = None
-    """Under a lease: what a worker has started last."""
-    starts_nothing: bool = False
-    """Nothing more of it may start."""
+    """Workers that have it, and have not given it back."""
     most: int = STINT
     """Messages that a worker may take at once."""
     record_of: Callable[[int, int], bytes] | None = None
@@ -106,6 +102,11 @@ class Run:
     def __init__(self, items: Iterable[Pair]) -> None:
         self.items: deque[Pair] = deque(items)
         """What was not started: whoever takes one starts it."""
+        # Read for each message, so not of the class: that takes longer.
+        self.item: Any = None
+        """What a worker has started last."""
+        self.starts_nothing: bool = False
+        """Nothing more of it may start."""
 
     def note(self, note: Note, most: int) -> int:
         """Note down that a worker takes at most this number; how many it may take."""
@@ -127,14 +128,17 @@ class Run:
             taker.done_all(share)
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        """On the loop: a call has ended with something else than None; `raised`: the result is what it raised."""
+        """On the loop: a call has ended with something else than None; `raised`: the result is what it raised.
+
+        Unless many workers share the run, it is given back with that.
+        """
         taker.acks.ended(item, result, raised)
 
     def split(self) -> None:
         """On the loop: what is left of a run of many handlers is to be walked through by handler."""
 
     def returned(self) -> None:
-        """On the loop: a worker has it no more, and has no result to report."""
+        """On the loop: a worker has given it back, and has no result to report."""
 
     def failed(self, error: BaseException) -> None:
         """What was reported could not be dealt with: an error of ours."""
@@ -165,6 +169,14 @@ class FreeRun(Run):
         else:
             note.write(self.record_of(self.first_offset, self.last_offset))
         return most
+
+    def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        super().ended(taker, item, result, raised)
+        self.returned()
+
+    def returned(self) -> None:
+        if self.items and not self.is_queued:
+            self.delivery.walked(self)
 
     def split(self) -> None:
         if self.items:
@@ -207,14 +219,6 @@ class Ready:
                 (caller.mixed if run.is_of_many else caller.runs).append(run)
         self.enter(caller)
 
-    def add_left(self, run: Run) -> None:
-        """What a worker has left of a run. The loop may take from it at the same time."""
-        try:
-            caller = run.items[0][0].caller
-        except IndexError:
-            return
-        self.add(caller, (run,))
-
     def enter(self, caller: Caller) -> None:
         """This handler may be called again: its runs take part in the turns."""
         if (caller.runs or caller.mixed) and not caller.has_turn and not self._is_over:
@@ -255,8 +259,7 @@ class Ready:
 
     def _taken(self, run: Run, runs: deque[Run]) -> None:
         """The first of these runs is with one more worker; unless it is shared, that has it for itself."""
-        if run.lease is not None:
-            run.walkers += 1
+        run.walkers += 1
         if not run.is_shared:
             runs.popleft()
             run.is_queued = False
@@ -269,7 +272,7 @@ class Ready:
             for run in chain(caller.mixed, caller.runs):
                 if left >= free:
                     break
-                left += 1 if run.lease is not None and not run.is_shared else len(run.items)
+                left += len(run.items) if run.is_shared else 1
             # One of many handlers that is busy is looked at, so that the others are not held up.
             count += min(free, left) or int(bool(caller.mixed))
         return count
