@@ -1,4 +1,4 @@
-"""An app under test, run by the real `rocketapp run` as a process of its own."""
+"""An app under test, run by the real `rocketapp run` as a process of its own: see `forks`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.peers import toolchain
+from tests.peers.forks import Fork
 from tests.peers.waiting import BUSY, wait_until
 
 PRELUDE = """\
@@ -64,22 +65,21 @@ class RunningApp:
         self._read_bytes = 0
         self._runs = 0
         self.started_at = 0.0
-        self.process: subprocess.Popen[bytes]
+        self.process: Fork
         self.start()
 
     def start(self) -> None:
         """Start the process; after a kill, start it again."""
         self._runs += 1
-        command = toolchain.rocketapp_command("run", "app:app", *self._arguments)
         with self._file("stdout").open("wb") as stdout, self._file("stderr").open("wb") as stderr:
             self.started_at = time.monotonic()
-            self.process = subprocess.Popen(
-                command,
-                cwd=self._directory,
-                env=self._environment,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
+            self.process = Fork(
+                ["run", "app:app", *self._arguments],
+                directory=self._directory,
+                environment=self._environment,
+                out=stdout,
+                err=stderr,
+                new_session=True,
             )
 
     def _file(self, stream: str) -> Path:

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -74,7 +74,7 @@ def start(folder: Path) -> Iterator[Start]:
     """`start("run", "app:app")`: a command in the folder. What a test leaves is ended, the last one first."""
     commands: list[Command] = []
 
-    def start_one(*arguments: str, **options: dict[str, str]) -> Command:
+    def start_one(*arguments: str, **options: Any) -> Command:
         commands.append(Command(folder, *arguments, **options))
         return commands[-1]
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from tests.peers.forks import Fork
+
 T = TypeVar("T")
 LIMIT = 120.0
 """Seconds that anything here may take on a busy machine: only a test that fails waits for them."""
@@ -42,20 +44,30 @@ def inherited(number: signal.Signals, action: signal.Handlers | Callable[..., ob
 
 
 class Command:
-    """One command line in one directory; its output goes to files, so that nothing ever blocks on us."""
+    """One command line in one directory; its output goes to files, so that nothing ever blocks on us.
 
-    def __init__(self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    It is a fork of a process that has imported what most commands import; a fresh one imports that itself.
+    """
+
+    def __init__(
+        self, directory: Path, *arguments: str, environment: Mapping[str, str] | None = None, fresh: bool = False
+    ) -> None:
         number = len(list(directory.glob("*.out")))
         self._out, self._err = directory / f"{number}.out", directory / f"{number}.err"
         with self._out.open("wb") as out, self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "rocketapp", *arguments],
-                cwd=directory,
-                # The usual port may be anybody's on this machine; and what is printed must be there at once.
-                env={**os.environ, **SURROUNDINGS, **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+            # The usual port may be anybody's on this machine; and what is printed must be there at once.
+            variables = {**os.environ, **SURROUNDINGS, **(environment or {})}
+            self.process: subprocess.Popen[bytes] | Fork = (
+                subprocess.Popen(
+                    [sys.executable, "-m", "rocketapp", *arguments],
+                    cwd=directory,
+                    env=variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                )
+                if fresh
+                else Fork(arguments, directory=directory, environment=variables, out=out, err=err)
             )
 
     @property

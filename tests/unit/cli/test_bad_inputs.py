@@ -123,7 +123,7 @@ def test_an_empty_value_is_not_taken_for_none(here: Here, folder: Path, line: st
 
 def test_an_interrupt_while_the_command_is_loaded_is_silent(start: Start, folder: Path) -> None:
     (folder / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()\n")
-    command = start("--help")
+    command = start("--help", fresh=True)
     command.ends(-signal.SIGINT)
     assert command.err == ""
 

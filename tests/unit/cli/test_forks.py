@@ -56,7 +56,7 @@ def test_a_forked_child_that_comes_back_from_the_handler_ends_and_consumes_nothi
     bodies = ["one", "fork", "two", "exec", "process", "three"]
     for body in bodies:
         send("orders", body, "--order-key", "k", at=memory_broker)
-    run = start("run", "app:app", "--name-server", memory_broker)
+    run = start("run", "app:app", "--name-server", memory_broker, fresh=kind == "async")
     run.says(r"settled three")
     child = int(run.says(r"child (\d+)")[1])
     wait_until(lambda: child not in children_of(run.process.pid) or _is_zombie(child), "the child has ended")

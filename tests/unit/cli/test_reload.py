@@ -85,7 +85,7 @@ def test_an_edit_starts_a_worker_at_once_that_waits_after_its_death(
     (folder / "part.py").write_text('WORD = "one"\n')
     write_app(APP)
     paths = f"{folder}:{os.environ.get('PYTHONPATH', '')}"
-    command = start("run", "app:app", "--reload", environment={"PYTHONPATH": paths})
+    command = start("run", "app:app", "--reload", environment={"PYTHONPATH": paths}, fresh=True)
     command.says("ready one")
     command.says("watching")
     os.kill(int(command.says(r"worker 1 started, process (\d+)")[1]), signal.SIGKILL)

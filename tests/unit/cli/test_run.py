@@ -41,7 +41,7 @@ def broker(memory_broker: str) -> str:
 
 def test_it_starts_a_broker_says_so_and_ends_when_idle(start: Start, write_app: WriteApp, folder: Path) -> None:
     write_app(HANDLER + '@app.on_startup\nasync def first():\n    await app.publish("orders", "one")\n')
-    run = start("run", "app:app", "--exit-when-idle", "0.5")
+    run = start("run", "app:app", "--exit-when-idle", "0.5", fresh=True)
     run.ends(0)
     assert re.search(r"INFO +embedded broker serves on 127\.0\.0\.1:\d+, its messages are in \.rocketapp\n", run.err)
     assert run.out == "settled one\nhandled=1 retried=0 dead_lettered=0 unmatched=0\n"
@@ -75,7 +75,7 @@ async def first():
     await app.publish("orders", "one")
 """
     )
-    run = start("run", "app", "--name-server", broker)
+    run = start("run", "app", "--name-server", broker, fresh=True)
     modules = run.says(r"modules (.+)")[1].split()
     run.stops()
     assert len(modules) <= MOST_MODULES
