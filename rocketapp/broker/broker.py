@@ -38,12 +38,14 @@ from rocketapp.broker.processors.pop import PopProcessor
 from rocketapp.broker.processors.pull import PullProcessor
 from rocketapp.broker.processors.queries import QueryProcessor
 from rocketapp.broker.processors.recall import RecallProcessor
+from rocketapp.broker.processors.replication import ReplicationProcessor
 from rocketapp.broker.processors.replies import ReplyProcessor
 from rocketapp.broker.processors.runtime import RuntimeProcessor
 from rocketapp.broker.processors.send import SendProcessor
 from rocketapp.broker.processors.send_back import SendBackProcessor
 from rocketapp.broker.processors.topics import TopicProcessor
 from rocketapp.broker.processors.transactions import TransactionProcessor
+from rocketapp.broker.replication.master import Master
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving
@@ -60,6 +62,7 @@ from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
+from rocketapp.transport.stream import join_address, split_address
 from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.requests.replies import reply_topic
 
@@ -126,6 +129,10 @@ class Broker:
         self._clients = ClientProcessor(core, observe)
         self._transactions = TransactionProcessor(core)
         self._tasks = Tasks(observe)
+        self.master: Master | None = Master(core.store, observe) if core.config.ha_port else None
+        """The slaves that copy the log; None where the option says that there are none."""
+        if self.master is not None:
+            self._flusher.on_flushed = self.master.flushed
         self.facts: BrokerFacts = BrokerFacts(core, loop.time())
         """What it knows of itself, for whoever shows it."""
         core.store.followers += [self._pulls.follow, self._held_pops.follow]
@@ -198,6 +205,8 @@ class Broker:
             **GroupProcessor(core).table(),
             **RuntimeProcessor(core, self._loop.time()).table(),
         }
+        if self.master is not None:
+            table |= ReplicationProcessor(core, self.master, self._flusher, self._tasks).table()
         return self._flusher.holding(table) if core.config.flush == "sync" else table
 
     def connection_lost(self, connection: Connection) -> None:
@@ -220,6 +229,14 @@ class Broker:
 
     def brokers(self) -> tuple[BrokerData, ...]:
         return (self._core.broker_data(),)
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves copy the log; empty where nobody does."""
+        if self.master is None or not self.master.address:
+            return ""
+        host, _ = split_address(self._core.address)  # as clients are told, which slaves are too
+        return join_address(host, split_address(self.master.address)[1])
 
     def topics(self) -> list[str]:
         return sorted(config.name for config in self._core.topics)
@@ -275,6 +292,8 @@ class Broker:
             popped = self._pops.log.progress()
             self._observe(LoopFailed("pops", str(error)))
         self._core.store.flush()
+        if self.master is not None:
+            await self.master.finish()
         self._indexing.close()
         if self._core.store.problem is None:
             self._core.offsets.transactions_done(*self._core.halves.progress())

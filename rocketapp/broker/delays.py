@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile
@@ -119,6 +119,10 @@ class DelayService:
                 if count < _BATCH:
                     break
         return delivered
+
+    def to_json(self) -> dict[str, Any]:
+        """How far each level is delivered, in the form of delayOffset.json. It is true of the log as it is now."""
+        return {"dataVersion": self._version.to_json(), "offsetTable": dict(self._offsets)}
 
     def to_save(self) -> Callable[[], None] | None:
         """A function that writes delayOffset.json and may be called in any thread.

@@ -38,6 +38,8 @@ class Flusher:
     def __init__(self, store: MessageStore, *, in_thread: bool) -> None:
         self._store = store
         self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
+        self.on_flushed: Callable[[], object] = bool
+        """Called when more of the log is durable; the owner of who waits for that replaces it."""
         self._flushing = asyncio.Lock()
         self._waiting: deque[_Reply] = deque()
         self._are_waiting = asyncio.Event()
@@ -131,3 +133,4 @@ class Flusher:
         if flush is not None:
             await self.run(flush.run)
             self._store.end_flush(flush)
+            self.on_flushed()

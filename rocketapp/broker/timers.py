@@ -149,6 +149,11 @@ class TimerService:
             delivered += self._deliver_batch(self._heap[0])
         return delivered
 
+    @property
+    def progress(self) -> Position | None:
+        """What is delivered; None while the queue is not read to its end."""
+        return None if self._queue.behind else self._position()
+
     def to_save(self) -> Callable[[], None] | None:
         """A function that writes the position, in any thread, when all of the log until now is on disk.
 

@@ -20,6 +20,13 @@ class BrokerConfig:
     http: str = option(
         "", "Where `/health`, `/ready`, `/metrics` and a page of the broker are served, host:port. Empty: nowhere."
     )
+    ha_port: int = option(
+        0,
+        "Port where slaves of Apache RocketMQ copy the log, on the host of `listen`. 0: there are none.",
+        java="haListenPort",
+        least=0,
+        most=65535,
+    )
     dir: str = option(".rocketapp", "Directory of the store.", java="storePathRootDir")
     cluster: str = option("DefaultCluster", "Name of the cluster.", java="brokerClusterName")
     name: str = option("broker-a", "Name of the broker.", java="brokerName")

@@ -7,6 +7,7 @@ and the store is checked at the next start.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import os
@@ -17,6 +18,7 @@ from random import Random
 from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
 from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.permissions import ACCESS_FILE, Permissions
+from rocketapp.broker.replication.master import Master
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
@@ -26,7 +28,8 @@ from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe
 from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
-from rocketapp.transport.connection import Listener
+from rocketapp.namesrv.slaves import RegistrationProcessor, SlaveTable
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.stream import Listening, is_loopback, join_address, split_address
 from rocketapp.transport.tcp import listen_tcp
@@ -65,7 +68,7 @@ class EmbeddedBroker:
         if memory:
             self._config = replace(config, index_slots=1009, index_items=8192)  # memory has no holes
         self._broker: Broker | None = None
-        self._listening: Listening | None = None
+        self._listening: list[Listening] = []
         self._listener: Listener | None = None
         self.address: str = ""
 
@@ -99,12 +102,16 @@ class EmbeddedBroker:
         try:
             texts = KvConfig(ConfigFile(files, "config/kvConfig.json", self._observe))
             permissions = Permissions.load(ConfigFile(files, ACCESS_FILE, self._observe), self._config)
-            self._listener = self._new_listener(broker, texts, permissions)
-            self._listening = await self._listen(listen, self._listener)
+            slaves = SlaveTable(asyncio.get_running_loop().time)
+            self._listener = self._new_listener(broker, texts, permissions, slaves)
+            self._listening = [await self._listen(listen, self._listener)]
+            if broker.master is not None:
+                await self._listen_for_slaves(broker.master, self._listener, slaves)
         except BaseException:
+            await self._stop_listening()
             await broker.stop()
             raise
-        self.address = self._announced(self._listening.address)
+        self.address = self._announced(self._listening[0].address)
         await broker.start(self.address)
         return self.address
 
@@ -113,8 +120,7 @@ class EmbeddedBroker:
         broker, self._broker = self._broker, None
         if broker is None:
             return
-        if self._listening is not None:
-            await self._listening.close()
+        await self._stop_listening()
         broker.drop_held_pulls()
         if self._listener is not None:
             await self._listener.close()
@@ -147,15 +153,41 @@ class EmbeddedBroker:
             self._broker.halves.on_committed = committed
 
     @staticmethod
-    def _new_listener(broker: Broker, texts: KvConfig, permissions: Permissions | None) -> Listener:
+    def _new_listener(broker: Broker, texts: KvConfig, permissions: Permissions | None, slaves: SlaveTable) -> Listener:
         check = None if permissions is None else permissions.check
-        dispatch = RequestDispatch(broker.table(), NameServer(broker).table(), texts.table(), check=check)
+        tables = [broker.table(), NameServer(broker, slaves.addresses).table(), texts.table()]
+        if broker.master is not None:
+            tables.append(RegistrationProcessor(slaves, lambda: broker.brokers()[0], lambda: broker.ha_address).table())
+
+        def lost(connection: Connection, _: str) -> None:
+            broker.connection_lost(connection)
+            slaves.connection_lost(connection)
+
         return Listener(
-            serve=dispatch.serve,
+            serve=RequestDispatch(*tables, check=check).serve,
             max_frame_bytes=MAX_FRAME_BYTES,
             most_connections=_most_connections(),
-            on_lost=lambda connection, _: broker.connection_lost(connection),
+            on_lost=lost,
         )
+
+    async def _listen_for_slaves(self, master: Master, listener: Listener, slaves: SlaveTable) -> None:
+        """A slave copies the log on one port, and asks some things on the port that is two below the broker's."""
+        host, port = split_address(self._listening[0].address)
+        wanted = self._config.ha_port
+        try:
+            master.listen(host, wanted, slaves.is_known)
+            wanted = port - 2
+            self._listening.append(await listen_tcp(host, wanted, listener.accept, server_tls_of(self._config)))
+        except OSError as error:
+            problem = os.strerror(error.errno) if error.errno else str(error)
+            mend = f"slaves need it and port {port - 2}; stop what serves there, or choose other ports"
+            raise ConfigError(
+                "broker.ha_port", f"cannot serve on {join_address(host, wanted)} ({problem}): {mend}"
+            ) from None
+
+    async def _stop_listening(self) -> None:
+        for listening in self._listening:
+            await listening.close()
 
     async def _listen(self, listen: tuple[str, int] | MemoryNetwork | None, listener: Listener) -> Listening:
         if isinstance(listen, tuple):

@@ -309,6 +309,23 @@ class StoreReadOnly(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SlaveJoined(Event):
+    """A slave copies the log of the embedded broker, from `position` on."""
+
+    address: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveLeft(Event):
+    """A slave copies the log no more, or was refused. It has confirmed the log up to `position`."""
+
+    address: str
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableRestored(Event):
     """A table of the embedded broker could not be read: its content before the last change was taken in its place."""
 

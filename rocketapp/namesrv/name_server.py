@@ -5,8 +5,8 @@ DELETE_TOPIC_IN_NAMESRV 216, GET_TOPICS_BY_CLUSTER 224, GET_SYSTEM_TOPIC_LIST_FR
 WIPE_WRITE_PERM_OF_BROKER 205, ADD_WRITE_PERM_OF_BROKER 327 (Java: namesrv's ClientRequestProcessor,
 DefaultRequestProcessor).
 
-It has no table of its own: it asks the broker in the same process each time, so a route is always
-current and brokers need not register (103, 104, 322 and 904 are refused).
+It has no table of topics: it asks the broker in the same process each time, so a route is always current. Slaves of
+that broker register: see `slaves`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class RouteSource(Protocol):
 class NameServer:
     """Answers clients that look for topics."""
 
-    def __init__(self, source: RouteSource) -> None:
-        self._source = source
+    def __init__(self, source: RouteSource, slaves: Callable[[], Mapping[int, str]] = dict) -> None:
+        """`slaves`: the addresses of those that have registered, by broker id."""
+        self._source, self._slaves = source, slaves
         self._is_wiped = False
         """Whether routes say that nothing may be written, as an administrator wants it before the broker stops."""
 
@@ -72,10 +73,12 @@ class NameServer:
         if self._is_wiped:
             queues = tuple(dataclasses.replace(queue, perm=queue.perm & ~PERM_WRITE) for queue in route.queues)
             route = TopicRoute(queues, route.brokers, route.order_conf)
+        if slaves := self._slaves():
+            route = TopicRoute(route.queues, _with(slaves, route.brokers), route.order_conf)
         return Command.response(command, ResponseCode.SUCCESS, body=encode_route(route))
 
     def cluster_info(self, connection: Connection, command: Command) -> Command:
-        body = encode_cluster_info(self._source.brokers())
+        body = encode_cluster_info(_with(self._slaves(), self._source.brokers()))
         return Command.response(command, ResponseCode.SUCCESS, body=body)
 
     def topic_list(self, connection: Connection, command: Command) -> Command:
@@ -118,3 +121,8 @@ class NameServer:
         brokers = self._source.brokers()
         names = sorted({name for broker in brokers for name in (broker.cluster, broker.broker_name)})
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(names))
+
+
+def _with(slaves: Mapping[int, str], brokers: tuple[BrokerData, ...]) -> tuple[BrokerData, ...]:
+    """The broker of this process with its slaves."""
+    return tuple(BrokerData(broker.cluster, broker.broker_name, {**broker.addresses, **slaves}) for broker in brokers)

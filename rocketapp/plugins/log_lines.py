@@ -91,6 +91,8 @@ _TEXTS: Final[dict[type[events.Event], str | Callable[[Any], str]]] = {
     events.TableRestored: (
         "{e.path} cannot be used ({e.problem}): {e.path}.bak was taken in its place, which lacks what was written last"
     ),
+    events.SlaveJoined: "slave {e.address} copies the log from {e.position} on",
+    events.SlaveLeft: "slave {e.address} copies the log no more, it has confirmed it up to {e.position}: {e.reason}",
     events.StoreReadOnly: "the store takes no more messages until a restart: {e.problem}",
 }
 """What is said of each kind of event: a sentence with its fields, or what makes one."""
@@ -103,6 +105,7 @@ _LEVELS: Final[dict[type[events.Event], int]] = {
     events.RollOut: logging.INFO,
     events.StoreRecovered: logging.DEBUG,
     events.RecordDamaged: logging.ERROR,
+    events.SlaveJoined: logging.INFO,
     events.StoreReadOnly: logging.ERROR,
 }
 """Of the others: WARNING."""
@@ -110,7 +113,10 @@ _ABOUT_MESSAGES: Final = frozenset(
     (events.Retried, events.DeadLettered, events.Dropped, events.SendBackFailed, events.HandlerSlow, events.DrainCut)
 )
 _REPEATING: Final = frozenset(
-    (events.LoopFailed, events.SendBackFailed, events.SendAttemptFailed, events.CommitFailed, events.RecordDamaged)
+    (
+        *(events.LoopFailed, events.SendBackFailed, events.SendAttemptFailed, events.CommitFailed),
+        *(events.RecordDamaged, events.SlaveLeft),
+    )
 )
 
 

@@ -207,7 +207,12 @@ class Embedded:
     name = "embedded"
 
     def __init__(
-        self, directory: Path, *, broker_name: str = "broker-a", options: Mapping[str, object] = MappingProxyType({})
+        self,
+        directory: Path,
+        *,
+        broker_name: str = "broker-a",
+        options: Mapping[str, object] = MappingProxyType({}),
+        listen: str = "127.0.0.1:0",
     ) -> None:
         """options: of the table `[broker]`."""
         self.directory, self.store, self.broker_name = directory, directory / "data", broker_name
@@ -216,7 +221,7 @@ class Embedded:
         self._process: subprocess.Popen[bytes] | None = None
         self.seconds_to_serve = 0.0
         directory.mkdir(parents=True, exist_ok=True)
-        self.name_server = self._start("127.0.0.1:0")
+        self.name_server = self._start(listen)
         self.broker_address = self.name_server
 
     def _start(self, listen: str) -> str:

@@ -57,6 +57,7 @@ TREES: Mapping[str, Sequence[Group]] = {
             "Operate",
             (
                 "docs/how-to/from-embedded-to-apache",
+                "docs/how-to/apache-slave",
                 "docs/how-to/security",
                 "docs/how-to/deployment-systemd",
                 "docs/how-to/containers",

@@ -10,6 +10,7 @@ read. A second segment is not filled before the one before it was synced, so all
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, read_readable
 from rocketapp.broker.store.stored import blank
@@ -27,6 +28,14 @@ _CHUNK_BYTES = 1 << 20
 
 def segment_name(position: int) -> str:
     return f"{DIRECTORY}/{position:020d}"
+
+
+class Segment(NamedTuple):
+    """One file of the log, opened for who reads it in another thread; to be closed by that one."""
+
+    start: int
+    end: int
+    file: File
 
 
 class CommitLog:
@@ -57,6 +66,11 @@ class CommitLog:
     def segment_end(self, position: int) -> int:
         """The end of the segment that contains this position."""
         return self.segment_start(position) + self._segment_bytes
+
+    def open_segment(self, position: int) -> Segment:
+        """The segment that contains this position. Raises OSError, also for one that is deleted or not made yet."""
+        start = self.segment_start(position)
+        return Segment(start, start + self._segment_bytes, self._reading.open(segment_name(start)))
 
     def read(self, position: int, size: int) -> bytes:
         """Bytes of one segment: fewer at its end, none outside the log. What the disk does not give is `UNREADABLE`."""

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
-from rocketapp.broker.store.commit_log import CommitLog
+from rocketapp.broker.store.commit_log import CommitLog, Segment
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower
 from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
 from rocketapp.broker.store.files import Files
@@ -366,6 +366,10 @@ class MessageStore:
     def records(self, position: int, limit: int) -> Iterator[Stored]:
         """The records of this part of the log, which is durable. Damaged ones are left out."""
         return Scan(self._log, limit, unobserved, ends_at_damage=False, limit=limit).records(position)
+
+    def open_segment(self, position: int) -> Segment:
+        """The file of the log that contains this position, to be read in another thread. Raises OSError."""
+        return self._log.open_segment(position)
 
     def indexed(self, last_ms: int) -> None:
         """The key index has the messages up to this store time, durably."""

@@ -1,0 +1,36 @@
+"""The stream in which a slave copies its master's log, on a port of its own.
+
+The slave speaks first and says where its log ends, as eight bytes, again and again. The master sends blocks: a position
+of the log, a size, and so many bytes of the log as they are. A block is never part of two files of the log, cuts
+records anywhere, and without bytes says that the master is there (Java: DefaultHAConnection, DefaultHAClient).
+"""
+
+from __future__ import annotations
+
+import struct
+
+_REPORT, _HEAD = struct.Struct(">q"), struct.Struct(">qi")
+HEAD_BYTES = 12
+
+
+def last_report(received: bytes) -> tuple[int | None, bytes]:
+    """Where the slave's log ends, as the last whole report says it, and the bytes that begin the next one."""
+    whole = len(received) - len(received) % _REPORT.size
+    if not whole:
+        return None, received
+    return _REPORT.unpack_from(received, whole - _REPORT.size)[0], received[whole:]
+
+
+def encode_report(end: int) -> bytes:
+    return _REPORT.pack(end)
+
+
+def block_head(position: int, size: int) -> bytes:
+    """What comes before the bytes of a block."""
+    return _HEAD.pack(position, size)
+
+
+def read_head(data: bytes) -> tuple[int, int]:
+    """Position and size of a block."""
+    position, size = _HEAD.unpack_from(data)
+    return position, size

@@ -1,0 +1,128 @@
+"""Apache RocketMQ follows an embedded master as its slave, and takes its place when it is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketapp.wire.lenient_json import loads
+from tests.peers import toolchain
+from tests.peers.bare import Bare
+from tests.peers.clusters import Apache, Embedded, free_port
+from tests.peers.java_client import JavaClient, Peer
+from tests.peers.running_app import RunningApp
+from tests.peers.waiting import wait_until
+
+QUEUES, SEGMENT = 4, 4_194_304
+SAME_SEGMENT = f"mappedFileSizeCommitLog={SEGMENT}"
+SLAVE = ("brokerRole=SLAVE", "brokerId=1", SAME_SEGMENT)
+GET_MAX_OFFSET, GET_TOPIC_CONFIG = 30, 351
+SCHEDULE, HALF = ("SCHEDULE_TOPIC_XXXX", 3), ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
+TAKE = """
+app = RocketApp("mover")
+
+@app.subscribe("moving", start="first")
+async def take(message: Message) -> None:
+    note("done", message)
+
+@app.subscribe("late", start="first")
+async def take_late(message: Message) -> None:
+    note("late", message)
+"""
+ANSWER = """
+@app.transaction("late")
+async def place(body: str) -> bool:
+    return False
+
+@place.check
+async def known(message: Message) -> bool:
+    return True
+"""
+
+
+def _end(broker: Apache | Embedded, topic: str, queue: int) -> int:
+    with Bare(broker.broker_address) as asking:
+        return int(asking.ask(GET_MAX_OFFSET, topic=topic, queueId=queue).fields["offset"])
+
+
+def _knows(slave: Apache, topic: str) -> bool:
+    with Bare(slave.broker_address) as asking:
+        return asking.ask(GET_TOPIC_CONFIG, topic=topic).code == 0
+
+
+def _offsets_of(store: Path) -> object:
+    try:
+        return loads((store / "config" / "consumerOffset.json").read_bytes())["offsetTable"].get("moving@mover")
+    except FileNotFoundError:
+        return None
+
+
+def _log(store: Path) -> bytes:
+    """The whole log, without the zeros behind its end."""
+    return b"".join(file.read_bytes() for file in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
+
+
+@pytest.mark.timeout(300)
+def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, tmp_path: Path) -> None:
+    port = free_port(around=(-2, 0, 1))
+    options = {"ha_port": port + 1, "segment_bytes": SEGMENT}
+    master = Embedded(tmp_path / "master", listen=f"127.0.0.1:{port}", options=options)
+    try:
+        java = JavaClient(peer, master.name_server)
+        java.create_topic("moving", QUEUES)
+        java.create_topic("late", 1)
+        java.produce("moving", 1000, size=300, prefix="old").wait(within=30)
+        before = RunningApp(tmp_path / "before", TAKE, master.name_server, "--exit-when-idle", "0.5")
+        assert before.wait(within=60).handled == 1000
+        done = {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()}
+        load = java.produce("moving", 10**9, size=300, threads=1, rate=1000, prefix="new")
+        slave = Apache(tmp_path / "slave", name_server=master.name_server, conf=SLAVE, options=toolchain.BRIEF)
+        try:
+            store = slave.directory / "store"
+            wait_until(lambda: _offsets_of(store) == done, within=60, what=lambda: f"offsets {_offsets_of(store)}")
+            assert _knows(slave, "moving")
+            load.stop()
+            acknowledged = set(load.wait(within=30)["stored"])
+            java.send("late", {"text": "in half a minute", "delay": 4})
+            assert java.transaction("late", "open", group="mover", local="unknown") == "UNKNOW"
+            places = [SCHEDULE, HALF, *(("moving", queue) for queue in range(QUEUES))]
+            ends = {place: _end(master, *place) for place in places}
+            assert ends[SCHEDULE] == ends[HALF] == 1
+            wait_until(lambda: {at: _end(slave, *at) for at in places} == ends, within=30, what="the slave has it all")
+            assert set(_addresses(master)) == {"0", "1"}
+            master.kill_broker()
+        finally:
+            slave.stop()
+    finally:
+        master.stop()
+    assert _log(master.store).startswith(_log(store))
+    _promoted(peer, tmp_path, store, acknowledged, done)
+
+
+def _addresses(master: Embedded) -> dict[str, str]:
+    """What the name server says where the broker is, by broker id."""
+    with Bare(master.name_server) as asking:
+        (broker,) = loads(asking.ask(105, topic="moving").body)["brokerDatas"]
+    return dict(broker["brokerAddrs"])
+
+
+def _promoted(peer: Peer, directory: Path, store: Path, acknowledged: set[int], done: dict[int, int | None]) -> None:
+    """A master on the slave's directory has every message that was acknowledged, and goes on."""
+    apache = Apache(directory / "promoted", store=store, conf=(SAME_SEGMENT,), options=toolchain.BRIEF)
+    after = None
+    try:
+        java = JavaClient(peer, apache.name_server)
+        assert {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()} == done
+        after = RunningApp(directory / "after", TAKE + ANSWER, apache.name_server)
+        after.wait_for_count(len(acknowledged), within=60)
+        assert {int(text.split()[1]) for text in after.texts()} == acknowledged
+        java.send("moving", "written by Apache")
+        after.wait_for_count(len(acknowledged) + 1, within=20)
+        after.wait_for_count(2, "late", within=60)
+        assert sorted(after.texts("late")) == ["in half a minute", "open"]
+        after.stop()
+    finally:
+        if after is not None:
+            after.discard()
+        apache.stop()
