@@ -22,7 +22,7 @@ MOST_IN_BATCH = 1024
 """The answer to a batch lists an id per message: this keeps it small."""
 
 
-class Item(NamedTuple):
+class PreparedMessage(NamedTuple):
     """One message of a batch: where its result belongs, and its bytes."""
 
     number: int
@@ -42,7 +42,7 @@ class BatchSequence:
 
     topic: str
     queue: MessageQueue | None
-    batches: list[list[Item]] = field(default_factory=list)
+    batches: list[list[PreparedMessage]] = field(default_factory=list)
 
 
 def may_share(message: Outgoing) -> bool:
@@ -51,11 +51,11 @@ def may_share(message: Outgoing) -> bool:
 
 
 def batch_sequences(
-    topic: str, messages: Sequence[tuple[Outgoing, Item]], queues: Sequence[MessageQueue], most_bytes: int
+    topic: str, messages: Sequence[tuple[Outgoing, PreparedMessage]], queues: Sequence[MessageQueue], most_bytes: int
 ) -> list[BatchSequence]:
     """All messages of one topic, each in exactly one batch of at most `most_bytes`, unless one alone is larger."""
-    wished: dict[MessageQueue, list[Item]] = {}
-    free: list[Item] = []
+    wished: dict[MessageQueue, list[PreparedMessage]] = {}
+    free: list[PreparedMessage] = []
     for message, item in messages:
         if has_wish(message):
             wished.setdefault(wished_queue(message, queues), []).append(item)
@@ -72,8 +72,8 @@ def batch_sequences(
     return sequences
 
 
-def _batches(items: Sequence[Item], most_bytes: int) -> list[list[Item]]:
-    batches: list[list[Item]] = []
+def _batches(items: Sequence[PreparedMessage], most_bytes: int) -> list[list[PreparedMessage]]:
+    batches: list[list[PreparedMessage]] = []
     room = 0
     for item in items:
         if not batches or item.size > room or len(batches[-1]) == MOST_IN_BATCH:

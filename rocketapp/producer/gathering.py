@@ -16,7 +16,7 @@ from rocketapp.errors import SendRefused, SendUnknown
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Accepted, Attempts
-from rocketapp.producer.batches import MOST_IN_BATCH, Item
+from rocketapp.producer.batches import MOST_IN_BATCH, PreparedMessage
 from rocketapp.producer.preparing import Preparing, results_of
 from rocketapp.producer.selection import RoundRobin, choice
 from rocketapp.tasks import Tasks
@@ -32,7 +32,7 @@ class _Pile:
     timeout: float
     until: float
     """When it must be stored, by the loop's clock."""
-    items: list[Item] = field(default_factory=list)
+    items: list[PreparedMessage] = field(default_factory=list)
     answers: list[asyncio.Future[SendResult]] = field(default_factory=list)
     size: int = 0
     is_due: bool = False
@@ -43,7 +43,7 @@ class _Pile:
     overdue: asyncio.TimerHandle | None = None
     """Due at `until`, in case its turn has not come by then."""
 
-    def add(self, item: Item, answer: asyncio.Future[SendResult]) -> None:
+    def add(self, item: PreparedMessage, answer: asyncio.Future[SendResult]) -> None:
         self.items.append(item)
         self.answers.append(answer)
         self.size += item.size
@@ -74,7 +74,7 @@ class _Pile:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Destination:
     """The piles for one queue, or for any queue of a topic."""
 
     topic: str
@@ -105,7 +105,7 @@ class Gathering:
         """
         self._attempts, self._preparing, self._turns = attempts, preparing, turns
         self._wait, self._most_bytes = wait, most_bytes
-        self._lanes: dict[tuple[str, MessageQueue | None], _Lane] = {}
+        self._destinations: dict[tuple[str, MessageQueue | None], _Destination] = {}
         self._tasks = tasks
         self._tracing = tracing
 
@@ -115,21 +115,21 @@ class Gathering:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[SendResult] = loop.create_future()
         key = (message.topic, queue)
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane(message.topic, queue)
-        pile = lane.open
+        to = self._destinations.get(key)
+        if to is None:
+            to = self._destinations[key] = _Destination(message.topic, queue)
+        pile = to.open
         if pile is not None and (pile.size + item.size > self._most_bytes or pile.timeout != timeout):
-            self._close(lane)
+            self._close(to)
             pile = None
         if pile is None:
-            pile = lane.open = _Pile(timeout, loop.time() + timeout)
-            pile.overdue = loop.call_at(pile.until, self._refuse, lane, pile)
+            pile = to.open = _Pile(timeout, loop.time() + timeout)
+            pile.overdue = loop.call_at(pile.until, self._refuse, to, pile)
             # Half of its time is left for the send, and for the pile before it.
-            lane.timer = loop.call_later(min(self._wait, timeout / 2), self._due, lane)
+            to.timer = loop.call_later(min(self._wait, timeout / 2), self._due, to)
         pile.add(item, answer)
         if pile.size >= self._most_bytes or len(pile.items) == MOST_IN_BATCH:
-            self._close(lane)
+            self._close(to)
         try:
             return await answer
         except asyncio.CancelledError:
@@ -138,65 +138,65 @@ class Gathering:
 
     async def stop(self) -> None:
         """Send what waits, and wait until all is sent or has failed."""
-        for lane in list(self._lanes.values()):
-            self._close(lane)
+        for to in list(self._destinations.values()):
+            self._close(to)
         while tasks := self._tasks.running():
             await asyncio.wait(tasks)
 
-    def _due(self, lane: _Lane) -> None:
-        """The open pile of a lane has waited long enough."""
-        if lane.is_sending and lane.open is not None:
-            lane.open.is_due = True
+    def _due(self, to: _Destination) -> None:
+        """The open pile of a destination has waited long enough."""
+        if to.is_sending and to.open is not None:
+            to.open.is_due = True
         else:
-            self._close(lane)
+            self._close(to)
 
-    def _close(self, lane: _Lane) -> None:
-        """Nothing is added to the open pile of a lane any more: it is sent, when its turn has come."""
-        pile, lane.open = lane.open, None
-        if lane.timer is not None:
-            lane.timer.cancel()
+    def _close(self, to: _Destination) -> None:
+        """Nothing is added to the open pile of a destination any more: it is sent, when its turn has come."""
+        pile, to.open = to.open, None
+        if to.timer is not None:
+            to.timer.cancel()
         if pile is None:
             return
-        if lane.queue is None:
-            self._tasks.start(self._send(lane, pile), f"messages for {lane.topic}")
+        if to.queue is None:
+            self._tasks.start(self._send(to, pile), f"messages for {to.topic}")
             return
-        lane.waiting.append(pile)
-        if not lane.is_sending:
-            lane.is_sending = True
-            self._tasks.start(self._send_in_order(lane), f"messages for {lane.queue}")
+        to.waiting.append(pile)
+        if not to.is_sending:
+            to.is_sending = True
+            self._tasks.start(self._send_in_order(to), f"messages for {to.queue}")
 
-    async def _send_in_order(self, lane: _Lane) -> None:
-        while lane.waiting:
-            await self._send(lane, lane.waiting.popleft())
-            if not lane.waiting and lane.open is not None and lane.open.is_due:
-                self._close(lane)
-        lane.is_sending = False
-        self._forget(lane)
+    async def _send_in_order(self, to: _Destination) -> None:
+        while to.waiting:
+            await self._send(to, to.waiting.popleft())
+            if not to.waiting and to.open is not None and to.open.is_due:
+                self._close(to)
+        to.is_sending = False
+        self._forget(to)
 
-    def _refuse(self, lane: _Lane, pile: _Pile) -> None:
+    def _refuse(self, to: _Destination, pile: _Pile) -> None:
         """The turn of this pile has not come in time: the one before it may have longer. Later ones do not join it."""
-        if lane.open is pile:
-            self._close(lane)
-        pile.fail(pile.too_late(lane.topic))
+        if to.open is pile:
+            self._close(to)
+        pile.fail(pile.too_late(to.topic))
 
-    async def _send(self, lane: _Lane, pile: _Pile) -> None:
+    async def _send(self, to: _Destination, pile: _Pile) -> None:
         if pile.overdue is not None:
             pile.overdue.cancel()
         pile.take_cancelled_out()
         left = pile.until - asyncio.get_running_loop().time()
         try:
             if left <= 0:
-                raise pile.too_late(lane.topic)
+                raise pile.too_late(to.topic)
             if pile.items:
-                request = self._preparing.batch(lane.topic, pile.items)
-                sending = self._attempts.send(request, choice(self._turns, lane.queue), left)
-                pile.sending = self._tasks.start(sending, f"request for {lane.topic}")
+                request = self._preparing.batch(to.topic, pile.items)
+                sending = self._attempts.send(request, choice(self._turns, to.queue), left)
+                pile.sending = self._tasks.start(sending, f"request for {to.topic}")
                 await asyncio.wait([pile.sending])
                 if pile.sending.cancelled():
                     return
                 stored = pile.sending.result()
                 if self._tracing is not None:
-                    self._tracing.sent_batch(lane.topic, pile.items, stored)
+                    self._tracing.sent_batch(to.topic, pile.items, stored)
                 for answer, result in zip(pile.answers, results_of(pile.items, stored), strict=True):
                     if not answer.done():
                         answer.set_result(result)
@@ -204,12 +204,12 @@ class Gathering:
             pile.fail(error)
         except Exception as error:
             # A publish that hears nothing would wait for ever, and so would the piles behind this one.
-            pile.fail(SendUnknown(lane.topic, f"{type(error).__name__}: {error}"))
+            pile.fail(SendUnknown(to.topic, f"{type(error).__name__}: {error}"))
         finally:
-            if lane.queue is None:
-                self._forget(lane)
+            if to.queue is None:
+                self._forget(to)
 
-    def _forget(self, lane: _Lane) -> None:
-        key = (lane.topic, lane.queue)
-        if lane.open is None and not lane.is_sending and self._lanes.get(key) is lane:
-            del self._lanes[key]
+    def _forget(self, to: _Destination) -> None:
+        key = (to.topic, to.queue)
+        if to.open is None and not to.is_sending and self._destinations.get(key) is to:
+            del self._destinations[key]

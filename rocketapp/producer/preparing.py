@@ -9,7 +9,7 @@ from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import ProtocolError, SendRefused
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Accepted, PreparedSend
-from rocketapp.producer.batches import Item
+from rocketapp.producer.batches import PreparedMessage
 from rocketapp.producer.checks import problem_of, properties_size_problem
 from rocketapp.wire import properties as names
 from rocketapp.wire.batch import encode_batch
@@ -51,12 +51,14 @@ class Preparing:
             topic=message.topic, body=body, properties=encoded, sys_flag=sys_flag, delay=message.delay
         )
 
-    def item(self, number: int, message: Outgoing) -> Item:
+    def item(self, number: int, message: Outgoing) -> PreparedMessage:
         """A message that may travel in a batch; it was checked before. Raises SendRefused for too long properties."""
         message_id = self.next_id()
-        return Item(number, message_id, message.body, self.encoded(message.topic, _properties(message, message_id)))
+        return PreparedMessage(
+            number, message_id, message.body, self.encoded(message.topic, _properties(message, message_id))
+        )
 
-    def batch(self, topic: str, items: Sequence[Item]) -> PreparedSend:
+    def batch(self, topic: str, items: Sequence[PreparedMessage]) -> PreparedSend:
         """One request for these messages."""
         if len(items) == 1:
             # Alone it may be compressed, and its properties are its own for every broker.
@@ -96,7 +98,7 @@ def result_of(message_id: str, stored: Accepted) -> SendResult:
     )
 
 
-def results_of(batch: Sequence[Item], stored: Accepted) -> list[SendResult]:
+def results_of(batch: Sequence[PreparedMessage], stored: Accepted) -> list[SendResult]:
     """The answer to a batch lists the messages' ids; their offsets follow each other."""
     whole = result_of(batch[0].message_id, stored)
     if len(batch) == 1:

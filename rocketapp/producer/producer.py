@@ -32,7 +32,7 @@ from rocketapp.errors import (
 )
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Attempts, Choose, PreparedSend
-from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
+from rocketapp.producer.batches import BatchSequence, PreparedMessage, batch_sequences, may_share
 from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.preparing import Preparing, result_of, results_of
 from rocketapp.producer.selection import InTurn, RoundRobin, Wished, choice, has_wish, wished_queue
@@ -305,7 +305,7 @@ class Producer:
     # Many messages.
 
     async def _sequences(self, messages: Sequence[Outgoing]) -> list[BatchSequence]:
-        by_topic: dict[str, list[tuple[Outgoing, Item]]] = {}
+        by_topic: dict[str, list[tuple[Outgoing, PreparedMessage]]] = {}
         for index, message in enumerate(messages):
             if may_share(message):
                 by_topic.setdefault(message.topic, []).append((message, self._preparing.item(index, message)))

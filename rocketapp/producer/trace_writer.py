@@ -17,7 +17,7 @@ from rocketapp.errors import SendRefused, SendUnknown
 from rocketapp.model.event import Event, LoopFailed
 from rocketapp.model.outgoing import Outgoing, SendStatus
 from rocketapp.producer.attempts import Accepted, Attempts, PreparedSend
-from rocketapp.producer.batches import Item
+from rocketapp.producer.batches import PreparedMessage
 from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.preparing import Preparing
 from rocketapp.producer.selection import InTurn, RoundRobin
@@ -122,7 +122,7 @@ class TraceWriter:
             raw, size = prepared.properties.encode(), len(prepared.body)
             self._add(topic, accepted, [(raw, size, accepted.sent.response.message_id)], _kind_of(message))
 
-    def sent_batch(self, topic: str, batch: Sequence[Item], accepted: Accepted) -> None:
+    def sent_batch(self, topic: str, batch: Sequence[PreparedMessage], accepted: Accepted) -> None:
         """Messages that shared a request are stored."""
         if topic != self.traces.topic and _is_traced(accepted):
             ids = accepted.sent.response.message_id.split(",")

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.producer.batches import MOST_IN_BATCH, Item, batch_sequences, may_share
+from rocketapp.producer.batches import MOST_IN_BATCH, PreparedMessage, batch_sequences, may_share
 from rocketapp.producer.selection import queue_of_key
 
 QUEUES = [MessageQueue("t", "a", number) for number in range(4)]
 
 
-def item(index: int, size: int = 1) -> Item:
-    return Item(index, f"id{index}", bytes(size), b"")
+def item(index: int, size: int = 1) -> PreparedMessage:
+    return PreparedMessage(index, f"id{index}", bytes(size), b"")
 
 
 @given(

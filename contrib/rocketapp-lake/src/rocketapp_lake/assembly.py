@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from rocketapp import SetupError
 from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
 from rocketapp.plugin import Sink as SinkMode
-from rocketapp_lake.aside import Aside, BadBeside, BadTable, BadTopic, Guard, Outlet
+from rocketapp_lake.bad_rows import Aside, BadBeside, BadTable, BadTopic, Guard, Outlet
 from rocketapp_lake.batches import Buffer
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from rocketapp import MessageQueue, RocketAppError
 from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
 from rocketapp.state.queue_identity import Identity, Landmark
-from rocketapp_lake.aside import Aside
+from rocketapp_lake.bad_rows import Aside
 from rocketapp_lake.batches import Batch, Buffer, Filling, Limits, Reason
 from rocketapp_lake.committer import Attempt, Done, rebase
 from rocketapp_lake.compaction import Compaction

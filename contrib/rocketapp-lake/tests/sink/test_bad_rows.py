@@ -10,7 +10,7 @@ import pytest
 from sink_shop import Order, Shop, all_rows, commits_fail, until
 
 from rocketapp import Message, SetupError
-from rocketapp_lake.aside import LEAST_ROWS
+from rocketapp_lake.bad_rows import LEAST_ROWS
 from rocketapp_lake.errors import SinkError
 
 Place = tuple[str, str, int, int]

@@ -11,7 +11,7 @@ import pytest
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
-from rocketapp_lake.aside import Aside, BadTable, Guard
+from rocketapp_lake.bad_rows import Aside, BadTable, Guard
 from rocketapp_lake.batches import Buffer, Limits
 from rocketapp_lake.conformance import put
 from rocketapp_lake.counts import Counts

@@ -30,7 +30,7 @@ _STORED = frozenset(
 """The message is in the store; the last three say that it is not yet on disk, or not yet elsewhere."""
 
 
-class BrokerLane:
+class BrokerSender:
     """The payloads for one broker."""
 
     def __init__(self, cluster: Cluster, reach: Reach, broker: str, *, group: str, depth: int) -> None:

@@ -27,7 +27,7 @@ from pyspark_rocketmq.options import WriteOptions
 from pyspark_rocketmq.outgoing import check_schema
 from pyspark_rocketmq.packing import Packed, Packing, Payload
 from pyspark_rocketmq.problems import OptionError, WriteError
-from pyspark_rocketmq.sending import BrokerLane
+from pyspark_rocketmq.sending import BrokerSender
 from rocketapp.wire.message_id import UniqueIds
 
 _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
@@ -50,7 +50,7 @@ class Task:
         self._cluster = Cluster(options.reach)
         self._packing = Packing[Place](options.max_batch_bytes)
         self._queues: dict[str, list[Queue]] = {}
-        self._lanes: dict[str, BrokerLane] = {}
+        self._senders: dict[str, BrokerSender] = {}
         self._turn = partition
         self._ids = UniqueIds(socket.inet_aton("127.0.0.1"), os.getpid(), uuid.uuid4().int & 0xFFFF_FFFF)
 
@@ -63,11 +63,11 @@ class Task:
                 count += batch.num_rows
             for place, packed in self._packing.rest():
                 self._send(place, packed)
-            for lane in self._lanes.values():
-                lane.settle()
+            for sender in self._senders.values():
+                sender.settle()
         except BaseException:
-            for lane in self._lanes.values():
-                lane.close()
+            for sender in self._senders.values():
+                sender.close()
             raise
         return count
 
@@ -106,12 +106,12 @@ class Task:
             queues = self._queues[topic]
             queue = queues[self._turn % len(queues)]
             self._turn += 1
-        lane = self._lanes.get(queue.broker)
-        if lane is None:
+        sender = self._senders.get(queue.broker)
+        if sender is None:
             options = self._options
-            lane = BrokerLane(self._cluster, options.reach, queue.broker, group=options.group, depth=options.depth)
-            self._lanes[queue.broker] = lane
-        lane.send(Payload(queue, packed))
+            sender = BrokerSender(self._cluster, options.reach, queue.broker, group=options.group, depth=options.depth)
+            self._senders[queue.broker] = sender
+        sender.send(Payload(queue, packed))
 
 
 def _checked(options: WriteOptions, schema: StructType, overwrite: bool) -> list[str]:
