@@ -282,6 +282,7 @@ class PushConsumer:
         """
         self._taking.stop()
         is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
+        await self._taking.told(cut)
         if self._rebalancing is not None:
             self._rebalancing.cancel()
         self._stopping.stop()

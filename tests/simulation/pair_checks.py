@@ -108,8 +108,8 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
     """The same history, in which a call has failed whose end does not count: its message is called again.
 
     It was cancelled; or it still ran, in a thread or at another member, when a member that leaves gave its queue up;
-    or its member has left, and it runs on in a thread; or it was forwarded, and ended so short a time before its member
-    had left that the owner of its queue has not asked again.
+    or its member has left, and it runs on in a thread; or it was forwarded, and ended so short a time before a member
+    that leaves gave its queue up that this owner has not asked again: a drain that is cut waits for no answer.
     """
     found, leaving = list[Event](), set[str]()
     running, cut = set[Started](), set[tuple[str, str, int, int]]()
@@ -127,15 +127,15 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
                 leaving.add(who)
             case Fault(kind=kind, who=who) if kind == LEFT:
                 fail(event.at, {call for call in running if call.member == who})
-                for index in (index for member, index in forwarded if member == who):
-                    if (ended := found[index]).at > event.at - ASKED_AGAIN:
-                        found[index] = Finished(*ended[:6], False)
             case Assigned(member=member, queue=queue):
                 owners[queue] = member
             case Started():
                 running.add(event)
             case Released(member=member, queue=queue) if member in leaving:
                 fail(event.at, {call for call in running if call.queue == queue})
+                for index in (index for of, index in forwarded if of == queue):
+                    if (ended := found[index]).at > event.at - ASKED_AGAIN:
+                        found[index] = Finished(*ended[:6], False)
             case Finished() | Cancelled():
                 call = event.member, event.queue, event.offset, event.attempt
                 running = {one for one in running if (one.member, one.queue, one.offset, one.attempt) != call}
@@ -143,7 +143,7 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
                     cut.discard(call)
                     continue
                 if owners.get(event.queue) != event.member:
-                    forwarded.append((event.member, len(found)))
+                    forwarded.append((event.queue, len(found)))
         found.append(Finished(*event, False) if isinstance(event, Cancelled) else event)
     return found
 

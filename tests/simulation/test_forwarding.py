@@ -131,6 +131,42 @@ async def test_what_waits_for_a_paused_taker_holds_up_nothing_that_another_membe
 
 
 @scenario
+async def test_the_owner_hears_of_the_end_within_a_second_also_of_a_message_that_had_to_wait() -> None:
+    stage, slow = Groups(ORDERS), Calls(0.5)
+    await stage.begin()
+    await stage.sender.send("orders", tag="a")
+    old = await stage.member(orders="a")
+    new = await stage.member(orders="b", handle=slow)
+    await settled(stage)
+    new.consumer.pause("orders", "stock is counted")
+    sent = await stage.send_tags("b", 4)
+    await asyncio.sleep(60)
+    new.consumer.resume("orders")
+    await stage.all_taken(sent)
+    await asyncio.sleep(1.1)
+    assert old.consumer.snapshot().forwarded == 2
+    await stage.end()
+
+
+@scenario
+async def test_a_taker_that_leaves_tells_owners_which_calls_have_ended() -> None:
+    stage, slow = Groups(ORDERS), Calls(3.0)
+    await stage.begin()
+    await stage.sender.send("orders", tag="a")
+    await stage.member(orders="a")
+    new = await stage.member(orders="b", handle=slow)
+    await stage.member(orders="b", handle=slow)
+    await settled(stage)
+    sent = await stage.send_tags("b", 32)
+    await stage.until(lambda: slow.running)
+    await new.leave()
+    await stage.all_taken(sent, 120)
+    await settled(stage)
+    assert Counter(slow.numbers()).most_common(1)[0][1] == 1
+    await stage.end()
+
+
+@scenario
 async def test_pause_holds_for_forwarded_messages_from_the_same_moment_on() -> None:
     stage, slow = Groups(replace(ORDERS, concurrency=2)), Calls(3.0)
     await stage.begin()

@@ -61,6 +61,8 @@ ANSWER_TIMEOUT = 12.0
 """Seconds that a broker may take to answer; Apache RocketMQ waits for a Java member for 10."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_REFUSED = 0.05, 1.0, 5.0
 """Seconds until a member is asked again that has taken the message, or that has not (the last)."""
+_TELLS_FOR = 1.5
+"""Seconds for which a member that leaves waits until it is asked for what has ended."""
 _TELL_AFTER = 5.0
 """Seconds after which it is said that messages wait for another member."""
 NAME = "a handler of another member"
@@ -192,6 +194,8 @@ class Forwarding:
                 error = ForwardFailedError(f"member {member}: {answer.remark or answer.result}")
                 raise error if answer.after is None else Retry(after=answer.after) from error
             is_taken = place in self._at
+            if is_taken and at is None:
+                pause = _FIRST_PAUSE  # its end is asked for anew, however long the message had to wait before
             problem = f"member {member} {'has not ended yet' if is_taken else 'does not take it'}"
             self._wait(place, problem + (f": {answer.remark}" if answer.remark else ""))
             await asyncio.sleep(pause)
@@ -319,6 +323,9 @@ class Taking:
         self._running: dict[_Place, _Call] = {}
         self._ended: OrderedDict[tuple[_Place, int, str], tuple[float, DirectResult]] = OrderedDict()
         """By message, attempt and replay the loop's time when it ended, and how; the oldest first."""
+        self._untold: set[_Place] = set()
+        """Messages whose owner has not asked since they have ended."""
+        self._all_told = asyncio.Event()
         self._stopped = False
         member.pauses.watch(EVERY, self._withdraw_paused)
 
@@ -332,6 +339,15 @@ class Taking:
         for call in list(self._running.values()):
             call.withdraw("this member stops")
 
+    async def told(self, cut: asyncio.Event) -> None:
+        """Wait until owners have asked for what has ended: nobody else knows it, once this member has left.
+
+        A second and a half at most; less when `cut` is set. An owner that lives asks once a second.
+        """
+        if self._untold:
+            async with scope(self._all_told.wait(), cut.wait()) as waiting:
+                await asyncio.wait(waiting, timeout=_TELLS_FOR, return_when=asyncio.FIRST_COMPLETED)
+
     async def take(self, request: DirectRequest, record: bytes) -> DirectResult:
         """What becomes of the message. A member of ours is answered at once: its call has ended, or is taken."""
         try:
@@ -343,6 +359,7 @@ class Taking:
             # Its handler gets it as it gets a retry: by the topic in which it was published.
             message.queue = place.queue._replace(topic=retry_topic(self._member.name))
         if request.is_by_member and (known := self._end_of(place, request)) is not None:
+            self._is_told(place)
             return known
         if (call := self._running.get(place)) is not None:
             patience = 0.0  # for a tool, the end of that call is the answer too
@@ -353,8 +370,15 @@ class Taking:
             call = self._begin(place, message, handler, request)
         await asyncio.wait([call.answer], timeout=patience if request.is_by_member else None)
         result = call.answer.result() if call.answer.done() else DirectResult(TAKEN)
+        if result.result != TAKEN:
+            self._is_told(place)
         # A tool knows Java's words alone.
         return result if request.is_by_member or result.result == SUCCESS else DirectResult(LATER, result.remark)
+
+    def _is_told(self, place: _Place) -> None:
+        self._untold.discard(place)
+        if not self._untold:
+            self._all_told.set()
 
     def _end_of(self, place: _Place, request: DirectRequest) -> DirectResult | None:
         """How this attempt ended a while ago. After that an offer means a new call: offsets may have been reset."""
@@ -429,8 +453,12 @@ class Taking:
         now, key = self._loop.time(), (place, request.attempts, request.replay)
         self._ended[key] = now, result
         self._ended.move_to_end(key)
+        if request.is_by_member:
+            self._untold.add(place)
+            self._all_told.clear()
         while len(self._ended) > _KEPT or now - next(iter(self._ended.values()))[0] >= _REMEMBERED:
-            self._ended.popitem(last=False)
+            (old, *_), _ = self._ended.popitem(last=False)
+            self._is_told(old)
 
 
 async def taken_before(turn: asyncio.Semaphore, ended: asyncio.Future[None]) -> bool:
