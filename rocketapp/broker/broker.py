@@ -109,7 +109,8 @@ class Broker:
     ) -> None:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
         self._pace, self._files = pace, files
-        self._flusher = Flusher(core.store, in_thread=in_thread)
+        self._flusher = Flusher(core.store, saving, is_sync=core.config.flush == "sync", in_thread=in_thread)
+        core.save = self._flusher.save_names
         run = self._flusher.run
         self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)
         self._retention = Retention(
@@ -207,7 +208,7 @@ class Broker:
         }
         if self.master is not None:
             table |= ReplicationProcessor(core, self.master, self._flusher, self._tasks).table()
-        return self._flusher.holding(table) if core.config.flush == "sync" else table
+        return self._flusher.holding(table)
 
     def connection_lost(self, connection: Connection) -> None:
         self._pulls.connection_lost(connection)
@@ -242,9 +243,8 @@ class Broker:
         return sorted(config.name for config in self._core.topics)
 
     def create_topic(self, topic: str) -> None:
-        """Create a topic with `broker.topic_queues` queues, unless it exists. Raises StoreError."""
-        self._core.topics.ensure(topic, self._core.config.topic_queues)
-        self._saving.save_names()
+        """Create a topic with `broker.topic_queues` queues, unless it exists."""
+        self._core.ensure_topic(topic, self._core.config.topic_queues)
 
     def next_delayed(self) -> float | None:
         """When the next of the delayed or popped messages is due, in seconds since 1970; None when no message waits."""
@@ -327,7 +327,7 @@ class Broker:
         self._core.locks.sweep(self._loop.time())
 
     async def _save_offsets(self) -> None:
-        self._saving.save_names()  # what could not be written when it changed
+        self._core.save(None)  # what could not be written when it changed
         if self._core.locks.dirty:
             self._lock_writer.save()
         progress, popped = self._core.halves.progress(), self._pops.log.progress()
@@ -419,7 +419,7 @@ class Broker:
         if doomed:
             self._tasks.start(delete(), f"broker deletes {len(topics)} topics")
         else:
-            done(None)
+            self._core.save(done)
 
     def _topic_gone(self, topic: str) -> None:
         self._pulls.topic_gone(topic)
@@ -478,7 +478,6 @@ def _recover(
         groups=groups,
         offsets=offsets,
         locks=locks,
-        save=saving.save_names,
         save_locks=lock_writer.save,
         unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
     )

@@ -1,13 +1,14 @@
 """Configurations by name, for topics and groups. Each is one frozen value, replaced as a whole.
 
-`dirty` means that the table differs from its file. A change is written before it is announced to clients, and
-an idle broker writes nothing.
+`dirty` means that the table differs from its file. Nobody is answered before a change is written, and an idle broker
+writes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Generic, Protocol, TypeVar
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, Protocol, TypeVar
 
 from rocketapp.broker.data_version import DataVersion
 
@@ -28,6 +29,8 @@ class ConfigTable(Generic[Config]):
     def __init__(self, version: DataVersion) -> None:
         self._version = version
         self._configs: dict[str, Config] = {}
+        self._begun: Mapping[str, Config] = {}
+        self._written: Mapping[str, Config] = {}
         self.dirty: bool = True
 
     def __repr__(self) -> str:
@@ -52,16 +55,36 @@ class ConfigTable(Generic[Config]):
         if self._configs.pop(name, None) is not None:
             self.dirty = True
 
-    def snapshot(self) -> Mapping[str, Config]:
-        """A copy of the table for `restore`."""
-        return dict(self._configs)
+    def to_json(self) -> dict[str, Any]:
+        """The present saved form."""
+        return self._form(self._configs, self._version.to_json())
 
-    def restore(self, snapshot: Mapping[str, Config]) -> None:
-        """Undo the changes since the snapshot. The file may contain them already, so it is written again."""
-        if self._configs != snapshot:
-            self._configs = dict(snapshot)
-            self.dirty = True
+    @abstractmethod
+    def _form(self, configs: Mapping[str, Config], version: dict[str, int]) -> dict[str, Any]:
+        """The saved form of these configurations, made in any thread."""
 
-    def count_change(self, now: float) -> None:
-        """Raise the data version, because the next saved state differs from the last one."""
+    def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
+        """Count a change; return what makes the saved form of the present table, in any thread.
+
+        `written` follows when it is on disk, or `undo`.
+        """
         self._version.changed(now)
+        self.dirty = False
+        configs, version = dict(self._configs), self._version.to_json()
+        self._begun = configs
+        return lambda: self._form(configs, version)
+
+    def _loaded(self, version: object) -> None:
+        """A saved form was loaded, which has this version."""
+        self._version = DataVersion.from_json(version, self._version)
+        self.dirty = False
+        self._begun = dict(self._configs)
+
+    def written(self) -> None:
+        """What was saved last is on disk."""
+        self._written = self._begun
+
+    def undo(self) -> None:
+        """Take back what is not on disk. The file may contain a part of it already, so it is written again."""
+        self.dirty = True
+        self._configs = dict(self._written)

@@ -5,11 +5,10 @@ It contains values and tables only; the timers are in `broker`.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import ipaddress
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -83,12 +82,13 @@ class Core:
     groups: GroupTable
     offsets: OffsetTable
     locks: LockTable
-    save: Callable[[], None]
-    """Writes changed topics and groups to their files, before they are announced. Raises StoreError."""
     save_locks: Callable[[Callable[[StoreError | None], None] | None], None]
     """Writes the queue locks soon, once for many changes. The argument is called when they are on disk, or with the
     error. A restart before that only keeps a free lock for its last owner until it expires."""
     unique_ids: UniqueIds
+    save: Callable[[Callable[[StoreError | None], None] | None], None] = lambda told: None
+    """Writes changed topics and groups soon, once for many changes; all replies wait for it. The argument is called
+    when they are on disk, or with the error: then all changes that were not written are taken back."""
     on_topic_created: Callable[[str], None] = lambda topic: None
     """Called with the name of every new topic."""
     consumers: Consumers = field(default_factory=Consumers)
@@ -96,7 +96,6 @@ class Core:
     traffic: Traffic = field(default_factory=Traffic)
     address: str = ""
     """Where clients reach this broker: `host:port`."""
-    _is_changing: bool = False
 
     def hosts(self, connection: Connection) -> Hosts:
         """The addresses of a connection, computed once and kept in its `state`."""
@@ -108,27 +107,6 @@ class Core:
 
     def broker_data(self) -> BrokerData:
         return BrokerData(self.config.cluster, self.config.name, {0: self.address})
-
-    @contextlib.contextmanager
-    def changing(self) -> Iterator[None]:
-        """Save the topics and groups that the block changes, or undo all its changes and raise StoreError.
-
-        An inner block is part of the outer one, so the changes of a request are saved once.
-        """
-        if self._is_changing:
-            yield
-            return
-        topics, groups = self.topics.snapshot(), self.groups.snapshot()
-        self._is_changing = True
-        try:
-            yield
-            self.save()
-        except BaseException:
-            self.topics.restore(topics)
-            self.groups.restore(groups)
-            raise
-        finally:
-            self._is_changing = False
 
     def first_waiting(self) -> float:
         """Where the log has the first message that waits for its time or its commit; infinite when none does."""
@@ -158,11 +136,12 @@ class Core:
         problem = group_problem(name)
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        with self.changing():
-            return self.groups.ensure(name)
+        config = self.groups.ensure(name)
+        self.save(None)
+        return config
 
     def ensure_topic(self, topic: str, queues: int) -> TopicConfig:
-        """The retry or dead-letter topic of a group: the existing one, or a new one that was saved."""
+        """The retry or dead-letter topic of a group: the existing one, or a new one."""
         config = self.topics.get(topic)
         if config is not None:
             return config
@@ -172,10 +151,10 @@ class Core:
         return self.put_topic(TopicConfig(topic, queues, queues))
 
     def put_topic(self, config: TopicConfig) -> TopicConfig:
-        """Create or change a topic and save it. When saving fails nothing is changed, and StoreError is raised."""
+        """Create or change a topic."""
         is_new = self.topics.get(config.name) is None
-        with self.changing():
-            self.topics.put(config)
+        self.topics.put(config)
+        self.save(None)
         if is_new:
             self.on_topic_created(config.name)
         return config

@@ -1,9 +1,10 @@
-"""Flushes the store, and holds back the replies that wait for it.
+"""Flushes the store, writes changed topics and groups, and holds back the replies that wait for either.
 
-With `flush = "sync"` a reply leaves when everything that its request appended survives a loss of power. That is decided
-here for all requests alike: a reply waits for a position of the log, replies leave in the order of positions, and one
-sync serves all that wait when it begins. Only a pull or pop that was held is answered past them: without its
-checkpoint, what it brought is handed out again.
+With `flush = "sync"` a reply leaves when everything that its request appended survives a loss of power. While a change
+of topics or groups is not written, no reply leaves that may count on it. That is decided here for all requests alike:
+a reply waits for a position of the log and for a change, replies leave in their order, and one sync serves all that
+wait when it begins. Only a pull or pop that was held is answered past them: without its checkpoint, what it brought is
+handed out again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from rocketapp.broker.request_dispatch import Process, not_stored
+from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.consume_queues import Queues
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.store import MessageStore
@@ -22,26 +24,46 @@ from rocketapp.errors import StoreError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 
+Tell = Callable[[StoreError | None], object]
 
-class _Reply(NamedTuple):
-    """A reply that waits for a position of the log."""
+
+class _Waiting(NamedTuple):
+    """Who is told when the log is durable up to a position, and the names with a change; 0 is always there."""
 
     position: int
-    connection: Connection
-    command: Command
-    response: Command
+    change: int
+    tell: Tell
+
+
+class _Reply:
+    """A reply that waits."""
+
+    __slots__ = ("_command", "_connection", "_has_appended", "_response")
+
+    def __init__(self, connection: Connection, command: Command, response: Command, *, has_appended: bool) -> None:
+        self._connection, self._command, self._response = connection, command, response
+        self._has_appended = has_appended
+
+    def tell(self, error: StoreError | None) -> None:
+        response = self._response
+        if error is not None:
+            response = not_stored(self._command, StoreError(error.problem, error.is_unknown or self._has_appended))
+        if not self._connection.is_closed:
+            self._connection.reply(response)
 
 
 class Flusher:
     """The flushes of one store: one at a time, in a thread if there is one."""
 
-    def __init__(self, store: MessageStore, *, in_thread: bool) -> None:
-        self._store = store
+    def __init__(self, store: MessageStore, saving: Saving, *, is_sync: bool, in_thread: bool) -> None:
+        self._store, self._saving, self._is_sync = store, saving, is_sync
         self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
         self.on_flushed: Callable[[], object] = bool
         """Called when more of the log is durable; the owner of who waits for that replaces it."""
         self._flushing = asyncio.Lock()
-        self._waiting: deque[_Reply] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        self._changes = self._written = 0
+        """Changes of topics and groups, and how many of them are written."""
         self._are_waiting = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -65,9 +87,32 @@ class Flusher:
         await self._flush_to(end)
         return self._store.durable_position >= end
 
+    def save_names(self, tell: Tell | None) -> None:
+        """Topics or groups have changed: write them soon, once for all changes that come meanwhile.
+
+        `tell` is called when they are on disk, or with the error: then no change since the last write remains.
+        """
+        self._changes += 1
+        if tell is not None:
+            self._waiting.append(_Waiting(0, self._changes, tell))
+        self._are_waiting.set()
+
     async def end_delete(self, doomed: Queues, remove: Callable[[str], None]) -> None:
-        """Delete what the store has forgotten. The event loop waits for no disk. Raises StoreError: it stays."""
-        store = self._store
+        """Delete what the store has forgotten, when its name is gone. The event loop waits for no disk.
+
+        Raises StoreError: it stays.
+        """
+        store, is_written = self._store, asyncio.get_running_loop().create_future()
+
+        def told(error: StoreError | None) -> None:
+            if not is_written.done():
+                is_written.set_result(error)
+
+        self.save_names(told)
+        problem = await is_written
+        if problem is not None:
+            store.keep(doomed)
+            raise problem
         async with self._flushing:
             store.distrust_hint()
             await self._finish(store.begin_flush(everything=True))
@@ -83,7 +128,7 @@ class Flusher:
             store.deleted(doomed)
 
     def holding(self, table: Mapping[int, Process]) -> dict[int, Process]:
-        """The same processors, whose replies wait until what they appended is durable."""
+        """The same processors, whose replies wait until what they appended or changed is durable."""
         return {code: self._hold(process) for code, process in table.items()}
 
     async def answer(self) -> None:
@@ -91,7 +136,10 @@ class Flusher:
         while True:
             await self._are_waiting.wait()
             self._are_waiting.clear()
-            await self._flush_to(self._waiting[-1].position)
+            while self._written < self._changes:
+                await self._write_names()
+            if self._waiting:
+                await self._flush_to(max(position for position, _, _ in self._waiting))
             self._release()
             await asyncio.sleep(0)  # whatever the disk does, others have their turn
 
@@ -100,14 +148,17 @@ class Flusher:
             self._threads.shutdown()
 
     def _hold(self, process: Process) -> Process:
-        store, waiting = self._store, self._waiting
+        store, waiting, is_sync = self._store, self._waiting, self._is_sync
 
         def processed(connection: Connection, command: Command) -> Command | None:
             before = store.end_position
             response = process(connection, command)
-            if response is None or store.end_position == before:
+            has_appended = store.end_position != before
+            if response is None or (self._changes == self._written and not (is_sync and has_appended)):
                 return response
-            waiting.append(_Reply(store.end_position, connection, command, response))
+            reply = _Reply(connection, command, response, has_appended=has_appended)
+            position = store.end_position if is_sync and has_appended else 0
+            waiting.append(_Waiting(position, self._changes, reply.tell))
             self._are_waiting.set()
             return None
 
@@ -115,14 +166,35 @@ class Flusher:
 
     def _release(self) -> None:
         store, waiting = self._store, self._waiting
-        while waiting and (waiting[0].position <= store.durable_position or store.problem is not None):
-            position, connection, command, response = waiting.popleft()
-            if position > store.durable_position:
-                response = not_stored(command, StoreError(store.problem or "", True))
-            if not connection.is_closed:
-                connection.reply(response)
+        while waiting and waiting[0].change <= self._written:
+            position, _, tell = waiting[0]
+            is_durable = position <= store.durable_position
+            if not is_durable and store.problem is None:
+                break
+            waiting.popleft()
+            tell(None if is_durable else StoreError(store.problem or "", True))
         if waiting:
             self._are_waiting.set()
+
+    async def _write_names(self) -> None:
+        """Write the topics and groups as they are now. After an error all that has changed since is taken back."""
+        changes = self._changes
+        save = self._saving.names_to_save()
+        try:
+            if save is not None:
+                await self.run(save)
+        except OSError as error:
+            self._saving.undo_names()
+            undone = [waits for waits in self._waiting if waits.change > self._written]
+            kept = [waits for waits in self._waiting if waits.change <= self._written]
+            self._waiting.clear()
+            self._waiting.extend(kept)
+            self._written = self._changes
+            for waits in undone:
+                waits.tell(StoreError(f"topics and groups cannot be written: {error}"))
+        else:
+            self._saving.names_written()
+            self._written = changes
 
     async def _flush_to(self, position: int) -> None:
         async with self._flushing:

@@ -111,12 +111,12 @@ class GroupTable(ConfigTable[GroupConfig]):
             self.put(config)
         return config
 
-    def to_json(self) -> dict[str, Any]:
+    def _form(self, configs: Mapping[str, GroupConfig], version: dict[str, int]) -> dict[str, Any]:
         """As Java's broker saves it in subscriptionGroup.json."""
         return {
-            "dataVersion": self._version.to_json(),
+            "dataVersion": version,
             "forbiddenTable": self._forbidden,
-            "subscriptionGroupTable": {name: config.members for name, config in sorted(self._configs.items())},
+            "subscriptionGroupTable": {name: config.members for name, config in configs.items()},
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -130,5 +130,4 @@ class GroupTable(ConfigTable[GroupConfig]):
         for members in table.values():
             config = GroupConfig.of_members(members)
             self._configs[config.name] = config
-        self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
-        self.dirty = False
+        self._loaded(saved.get("dataVersion"))

@@ -28,6 +28,10 @@ class OffsetTable:
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
         """Offsets that an operator has set and the group has not pulled from yet. In memory, as Apache keeps them."""
         self._version = version
+        self._changed: set[tuple[str, str]] = set()
+        """What differs from the copies."""
+        self._copies: dict[tuple[str, str], dict[int, int]] = {}
+        """What was saved last. A copy is replaced and never changed, so that a thread may write it."""
         self.dirty: bool = False
 
     def __repr__(self) -> str:
@@ -60,6 +64,7 @@ class OffsetTable:
             queues = self._offsets[topic, group] = {}
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
+            self._changed.add((topic, group))
             self.dirty = True
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -110,6 +115,7 @@ class OffsetTable:
         for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if key[0] == topic]:
                 del table[key]
+                self._changed.add(key)
         self.dirty = True
 
     def delete_group(self, group: str) -> None:
@@ -117,6 +123,7 @@ class OffsetTable:
         for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if key[1] == group]:
                 del table[key]
+                self._changed.add(key)
         self.dirty = True
 
     def clamp(self, end_of: Callable[[str, int], int]) -> None:
@@ -124,29 +131,33 @@ class OffsetTable:
 
         end_of: the end of the queue with this topic and id.
         """
-        for (topic, _), queues in self._offsets.items():
+        for (topic, group), queues in self._offsets.items():
             for queue_id, offset in queues.items():
                 if offset > (end := end_of(topic, queue_id)):
                     queues[queue_id] = end
+                    self._changed.add((topic, group))
                     self.dirty = True
 
-    def count_change(self, now: float) -> None:
-        """Raise the data version, because the next saved state differs from the last one."""
+    def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
+        """Count a change; return what makes the saved form of the present table, in any thread."""
         self._version.changed(now)
+        self.dirty = False
+        return self._begin()
 
     def to_json(self) -> dict[str, Any]:
         """As it is saved in consumerOffset.json."""
-        groups: dict[str, list[str]] = {}
-        for topic, group in sorted(self._offsets):
-            groups.setdefault(group, []).append(topic)
-        return {
-            "dataVersion": self._version.to_json(),
-            "groupTopicMap": groups,
-            "offsetTable": {
-                f"{topic}{_SEPARATOR}{group}": dict(sorted(queues.items()))
-                for (topic, group), queues in sorted(self._offsets.items())
-            },
-        }
+        return self._begin()()
+
+    def _begin(self) -> Callable[[], dict[str, Any]]:
+        for key in self._changed:
+            queues = self._offsets.get(key)
+            if queues is None:
+                self._copies.pop(key, None)
+            else:
+                self._copies[key] = dict(sorted(queues.items()))
+        self._changed.clear()
+        copies, version = dict(self._copies), self._version.to_json()
+        return lambda: _form(copies, version)
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form. Raises ValueError for anything that is not an offset; it is never read as 0."""
@@ -159,6 +170,15 @@ class OffsetTable:
             if not separator or not isinstance(queues, Mapping):
                 raise ValueError(f"offsetTable: {key!r} is not topic@group")
             offsets[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
-        self._offsets = offsets
+        self._offsets, self._changed, self._copies = offsets, set(offsets), {}
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
         self.dirty = False
+
+
+def _form(offsets: Mapping[tuple[str, str], dict[int, int]], version: dict[str, int]) -> dict[str, Any]:
+    groups: dict[str, list[str]] = {}
+    table = {}
+    for (topic, group), queues in sorted(offsets.items()):
+        groups.setdefault(group, []).append(topic)
+        table[f"{topic}{_SEPARATOR}{group}"] = queues
+    return {"dataVersion": version, "groupTopicMap": groups, "offsetTable": table}

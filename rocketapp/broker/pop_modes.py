@@ -5,7 +5,7 @@ The saved form is Apache's messageRequestMode.json.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp.wire.requests.assignment import PULL, RequestMode
@@ -28,8 +28,10 @@ class RequestModes:
         self._modes[mode.topic, mode.group] = mode
         self.dirty = True
 
-    def count_change(self, now: float) -> None:
-        """Its saved form has no version."""
+    def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
+        """Return what makes the saved form of the present table, which has no version."""
+        self.dirty, form = False, self.to_json()
+        return lambda: form
 
     def to_json(self) -> dict[str, Any]:
         topics: dict[str, dict[str, Any]] = {}

@@ -9,7 +9,7 @@ No clock: times come in. The saved form is Apache's consumerOrderInfo.json (Java
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rocketapp.wire.lenient_json import int64_of, text_of
@@ -147,10 +147,12 @@ class PopOrder:
         """The group was moved in this queue: nothing of it is waited for."""
         self.dirty = self._popped.pop(queue, None) is not None or self.dirty
 
-    def count_change(self, now: float) -> None:
-        """Before it is saved, forget what nobody pops any more. The saved form has no version."""
+    def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
+        """Forget what nobody pops any more; return what makes the saved form of the rest. It has no version."""
         long_ago = int(now * 1000) - _IDLE_MS
         self._popped = {queue: one for queue, one in self._popped.items() if one.popped_ms >= long_ago}
+        self.dirty, form = False, self.to_json()
+        return lambda: form
 
     def to_json(self) -> dict[str, Any]:
         table: dict[str, dict[int, Any]] = {}

@@ -1,10 +1,10 @@
 """The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json, queueLocks.json,
 messageRequestMode.json, consumerOrderInfo.json.
 
-Topics and groups are written as soon as they change, before they are announced to clients. Offsets and request modes
-are written periodically. A file that exists but cannot be read stops the start: without it offsets would be lost
-unnoticed, and groups would begin anew. Queue locks are different: while their owners are unknown, the broker
-starts and grants no lock.
+Topics and groups are written as soon as they change, before anybody is answered who may have seen that. Offsets and
+request modes are written periodically. While the broker serves, all of it is written beside the event loop. A file
+that exists but cannot be read stops the start: without it offsets would be lost unnoticed, and groups would begin
+anew. Queue locks are different: while their owners are unknown, the broker starts and grants no lock.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ class Table(Protocol):
 
     dirty: bool
 
-    def count_change(self, now: float) -> None: ...
-
-    def to_json(self) -> dict[str, Any]: ...
+    def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
+        """Count a change; return what makes the saved form of the present table, in any thread."""
 
     def load(self, saved: Mapping[str, Any]) -> None: ...
 
@@ -153,31 +152,35 @@ class Saving:
         except OSError as error:
             raise StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}") from error
 
-    def save_names(self) -> None:
-        """Write topics and groups if they changed. After a StoreError the change must not be announced."""
-        for file, table in (self._topics, self._groups):
-            try:
-                self._save(file, table)
-            except OSError as error:
-                raise StoreError(f"{file.place} cannot be written: {error}") from error
+    def names_to_save(self) -> Callable[[], None] | None:
+        """A function that writes the present topics and groups, in any thread; None if they have not changed.
 
-    def save_offsets(self) -> None:
-        """Write offsets if they changed, and return when they are on disk."""
-        self._save(*self._offsets)
+        `names_written` follows, or `undo_names` after an error.
+        """
+        return self._to_save(self._topics, self._groups)
+
+    def names_written(self) -> None:
+        """What `names_to_save` returned has ended well."""
+        for _, table in (self._topics, self._groups):
+            table.written()
+
+    def undo_names(self) -> None:
+        """Take back the changes of topics and groups that are not on disk."""
+        for _, table in (self._topics, self._groups):
+            table.undo()
 
     def offsets_to_save(self) -> Callable[[], None] | None:
         """A function that writes the present offsets and modes, in any thread; None if they have not changed."""
-        changed: list[tuple[ConfigFile, Table, dict[str, Any]]] = []
-        for file, table in (self._offsets, self._modes, self._order):
-            if table.dirty:
-                table.count_change(self._clock.now())
-                changed.append((file, table, table.to_json()))
-                table.dirty = False
+        return self._to_save(self._offsets, self._modes, self._order)
+
+    def _to_save(self, *tables: tuple[ConfigFile, Table]) -> Callable[[], None] | None:
+        now = self._clock.now()
+        changed = [(file, table, table.begin_save(now)) for file, table in tables if table.dirty]
 
         def save() -> None:
-            for file, table, saved in changed:
+            for file, table, form in changed:
                 try:
-                    file.save(saved)
+                    file.save(form())
                 except BaseException:
                     table.dirty = True
                     raise
@@ -185,20 +188,16 @@ class Saving:
         return save if changed else None
 
     def save_all(self) -> None:
-        """Write every changed table, also when writing one of them fails."""
+        """Write every changed table now, also when writing one of them fails."""
         for file, table in (self._topics, self._groups, self._offsets, self._modes, self._order):
+            save = self._to_save((file, table))
             try:
-                self._save(file, table)
+                if save is not None:
+                    save()
             except OSError as error:
                 self._observe(LoopFailed(f"saving {file.place}", str(error)))
+        self.names_written()
         try:
             self.save_locks()
         except StoreError as error:
             self._observe(LoopFailed("saving locks", str(error)))
-
-    def _save(self, file: ConfigFile, table: Table) -> None:
-        if not table.dirty:
-            return
-        table.count_change(self._clock.now())
-        file.save(table.to_json())
-        table.dirty = False

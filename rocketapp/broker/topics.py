@@ -1,7 +1,6 @@
 """The topics of this broker: their names, numbers of queues and permissions.
 
-A change replaces the whole frozen `TopicConfig` and sets `dirty`, so that it is on disk before it is
-announced to clients.
+A change replaces the whole frozen `TopicConfig` and sets `dirty`, so that it is on disk before anybody is answered.
 
 The saved form is Apache's topics.json.
 """
@@ -76,17 +75,14 @@ class TopicTable(ConfigTable[TopicConfig]):
             perm=default.perm & ~PERM_INHERIT,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The saved form. Its members are the same objects as long as their topics do not change."""
-        members = {}
-        for name, config in sorted(self._configs.items()):
-            known = self._members.get(name)
-            if known is None or known[0] is not config:
-                known = self._members[name] = (config, config.to_json())
-            members[name] = known[1]
-        if len(self._members) > len(members):
-            self._members = {name: self._members[name] for name in members}
-        return {"dataVersion": self._version.to_json(), "topicConfigTable": members}
+    def _form(self, configs: Mapping[str, TopicConfig], version: dict[str, int]) -> dict[str, Any]:
+        """Its members are the same objects as long as their topics do not change."""
+        before, now = self._members, {}
+        for name, config in configs.items():
+            known = before.get(name)
+            now[name] = known if known is not None and known[0] is config else (config, config.to_json())
+        self._members = now
+        return {"dataVersion": version, "topicConfigTable": {name: known[1] for name, known in now.items()}}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form in addition to the system topics. Raises ValueError when it is not one."""
@@ -96,8 +92,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         default = self._configs.get(DEFAULT_TOPIC)
         for name, config in table.items():
             self._configs[str(name)] = TopicConfig.from_json(config)
-        self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
-        self.dirty = False
+        self._loaded(saved.get("dataVersion"))
         # The options say what a send may create, and not what they said when the file was written.
         self.delete(DEFAULT_TOPIC) if default is None else self.put(default)
 

@@ -127,7 +127,7 @@ class EmbeddedBroker:
         await broker.stop()
 
     def create_topic(self, topic: str) -> None:
-        """Create a topic with `broker.topic_queues` queues, unless it exists. Raises StoreError."""
+        """Create a topic with `broker.topic_queues` queues, unless it exists."""
         if self._broker is not None:
             self._broker.create_topic(topic)
 

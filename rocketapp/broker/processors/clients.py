@@ -51,10 +51,9 @@ class ClientProcessor:
         heartbeat = Heartbeat.decode(command.body)
         if len(heartbeat.producers) + len(heartbeat.consumers) > MOST_GROUPS:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"a heartbeat may name {MOST_GROUPS} groups")
-        with core.changing():
-            configs = [core.group(data.group) for data in heartbeat.consumers]
-            for config in configs:
-                core.ensure_retry_topic(config)
+        configs = [core.group(data.group) for data in heartbeat.consumers]
+        for config in configs:
+            core.ensure_retry_topic(config)
         now = core.monotonic()
         for name in heartbeat.producers:
             core.producers.register(connection, self._member(connection, command, heartbeat.client_id, now), name)

@@ -15,8 +15,8 @@ import msgspec
 from rocketapp.broker.core import Core
 from rocketapp.broker.groups import GroupConfig
 from rocketapp.broker.members import GroupMember
-from rocketapp.broker.request_dispatch import Process
-from rocketapp.errors import BrokerError, TransportError
+from rocketapp.broker.request_dispatch import Process, not_stored
+from rocketapp.errors import BrokerError, StoreError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import group_problem
 from rocketapp.transport.connection import Connection
@@ -72,8 +72,8 @@ class GroupProcessor:
         problem = group_problem(config.name)
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        with self._core.changing():
-            self._core.groups.put(config)
+        self._core.groups.put(config)
+        self._core.save(None)
         return Command.response(command, ResponseCode.SUCCESS)
 
     def all_configs(self, connection: Connection, command: Command) -> Command:
@@ -87,13 +87,17 @@ class GroupProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return Command.response(command, ResponseCode.SUCCESS, fields={}, body=msgspec.json.encode(config.members))
 
-    def delete(self, connection: Connection, command: Command) -> Command:
-        name = read.text(command.fields, "groupName")
-        with self._core.changing():
-            self._core.groups.delete(name)
-        if read.boolean(command.fields, "cleanOffset"):
-            self._core.offsets.delete_group(name)
-        return Command.response(command, ResponseCode.SUCCESS)
+    def delete(self, connection: Connection, command: Command) -> None:
+        name, clean_offset = read.text(command.fields, "groupName"), read.boolean(command.fields, "cleanOffset")
+
+        def saved(error: StoreError | None) -> None:
+            if error is None and clean_offset:
+                self._core.offsets.delete_group(name)
+            done = Command.response(command, ResponseCode.SUCCESS)
+            connection.reply(done if error is None else not_stored(command, error))
+
+        self._core.groups.delete(name)
+        self._core.save(saved)
 
     def consumers(self, connection: Connection, command: Command) -> Command:
         name = ConsumerGroupRequest.from_fields(command.fields).group

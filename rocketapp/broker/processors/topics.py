@@ -120,11 +120,8 @@ class TopicProcessor:
         if core.topics.get(name) is not None:
             retries = [pop_retry_topic(group, name, OF_RETRY) for group in core.offsets.groups_of(name)]
             doomed = [name, *(retry for retry in retries if core.topics.get(retry) is not None)]
-            with core.changing():
-                for each in doomed:
-                    core.topics.delete(each)
             for each in doomed:
-                core.offsets.delete_topic(each)
+                core.topics.delete(each)
         self._delete(connection, command, doomed)
 
     def groups_of(self, connection: Connection, command: Command) -> Command:
@@ -150,6 +147,7 @@ class TopicProcessor:
     def _delete(self, connection: Connection, command: Command, topics: list[str]) -> None:
         def answer(error: StoreError | None) -> None:
             for topic in topics if error is None else ():
+                self._core.offsets.delete_topic(topic)
                 self._topic_gone(topic)
             done = Command.response(command, ResponseCode.SUCCESS, fields={})
             connection.reply(done if error is None else not_stored(command, error))

@@ -457,12 +457,16 @@ class MessageStore:
     def end_delete(self, doomed: Queues) -> list[str]:
         """The files and directories that are to be removed, in any thread. StoreError: the topics stay."""
         if self._queues.position < 0:
-            self._queues.update(doomed)
-            self.deleted(doomed)
+            self.keep(doomed)
             topics = ", ".join(sorted({topic for topic, _ in doomed}))
             raise StoreError(f"topic {topics} is not deleted: {self._problem or 'the disk refuses the recovery hint'}")
         paths = [path for queue in doomed.values() for path in queue.forget()]
         return paths + [f"{DIRECTORY}/{topic}" for topic in dict.fromkeys(topic for topic, _ in doomed)]
+
+    def keep(self, doomed: Queues) -> None:
+        """They are not deleted after all."""
+        self._queues.update(doomed)
+        self.deleted(doomed)
 
     def deleted(self, doomed: Queues) -> None:
         """Their files are gone, or they stay: these topics take messages again."""

@@ -44,7 +44,7 @@ def test_the_saved_form_is_apaches() -> None:
     offsets.commit("billing", "orders", 1, 7)
     offsets.commit("billing", "orders", 0, 5)
     offsets.commit("billing", "%RETRY%billing", 0, 1)
-    offsets.count_change(2_000.0)
+    offsets.begin_save(2_000.0)
     assert offsets.to_json() == {
         "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 2_000_000},
         "groupTopicMap": {"billing": ["%RETRY%billing", "orders"]},

@@ -68,7 +68,7 @@ def test_changes_make_the_table_dirty_and_repetitions_do_not() -> None:
 def test_a_table_is_read_back_as_it_was_saved() -> None:
     topics, again = table(), table()
     topics.put(TopicConfig("orders", 4, 2, perm=4, order=True, attributes={"message.type": "FIFO"}))
-    topics.count_change(5.0)
+    topics.begin_save(5.0)
     again.load(topics.to_json())
     assert again.get("orders") == topics.get("orders")
     assert again.to_json() == topics.to_json()

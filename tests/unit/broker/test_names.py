@@ -1,0 +1,91 @@
+"""The names of topics and groups on disk: written beside the loop, before anybody is told of a change."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+from rocketapp.broker.store.files import DirectoryFiles
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from tests.unit.broker.asking import Running
+
+CHANGE = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+
+
+class Disk(DirectoryFiles):
+    """Waits before it renames a table, once it is told to; notes which threads have renamed one."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.may_rename = threading.Event()
+        self.may_rename.set()
+        self.threads = set[int]()
+        self.fails = False
+
+    def rename(self, old: str, new: str) -> None:
+        if new.startswith("config/"):
+            self.threads.add(threading.get_ident())
+            self.may_rename.wait()
+            if self.fails:
+                raise OSError("no room")
+        super().rename(old, new)
+
+
+def test_a_name_is_written_beside_the_loop_and_no_answer_leaves_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = Disk(str(tmp_path))
+        broker = Running(disk)  # type: ignore[arg-type]
+        await broker.start()
+        client, other = await broker.client(), await broker.client("other")
+        await client.send("orders")
+        disk.threads.clear()
+        disk.may_rename.clear()
+        created = asyncio.ensure_future(client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "bills", **CHANGE}))
+        sent = asyncio.ensure_future(client.send("bills"))
+        route = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+        assert route.code == ResponseCode.SUCCESS
+        await asyncio.sleep(0.05)
+        assert not created.done()
+        assert not sent.done()
+        disk.may_rename.set()
+        assert [(await each).code for each in (created, sent)] == [ResponseCode.SUCCESS] * 2
+        assert disk.threads
+        assert threading.get_ident() not in disk.threads
+        await broker.broker.stop()
+
+    asyncio.run(story())
+
+
+def test_what_was_answered_is_there_after_a_refused_change(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = Disk(str(tmp_path))
+        broker = Running(disk)  # type: ignore[arg-type]
+        await broker.start()
+        client = await broker.client()
+        await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders", **CHANGE})
+        disk.fails = True
+        disk.may_rename.clear()
+        changes = [
+            asyncio.ensure_future(client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "bills", **CHANGE})),
+            asyncio.ensure_future(client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})),
+            asyncio.ensure_future(client.send("parcels")),
+        ]
+        await asyncio.sleep(0.05)
+        disk.may_rename.set()
+        assert [(await each).code for each in changes] == [
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            ResponseCode.SERVICE_NOT_AVAILABLE,
+            ResponseCode.SYSTEM_ERROR,  # the message is stored, so that the answer is unknown
+        ]
+        routes = [await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": each}) for each in ("bills", "orders")]
+        assert [route.code for route in routes] == [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUCCESS]
+        disk.fails = False
+        assert (await client.send("orders")).code == ResponseCode.SUCCESS
+        await broker.restart()
+        client = await broker.client()
+        route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "bills"})
+        assert route.code == ResponseCode.TOPIC_NOT_EXIST
+        await broker.broker.stop()
+
+    asyncio.run(story())
