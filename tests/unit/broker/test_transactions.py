@@ -149,3 +149,18 @@ async def test_a_clock_that_goes_back_keeps_no_question_waiting() -> None:
         broker.clock.epoch -= 3600
         await asyncio.sleep(30)
         assert questions(client)
+
+
+@in_virtual_time
+async def test_a_half_message_that_comes_after_the_clock_went_back_is_given_its_time() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.heartbeat("billing", "orders")
+        await client.send("orders")
+        broker.clock.epoch -= 3600
+        await asyncio.sleep(9)
+        await half(client)
+        await asyncio.sleep(2)
+        assert not questions(client)
+        await asyncio.sleep(10)
+        assert questions(client)
