@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from random import Random
 
@@ -261,6 +261,7 @@ class Broker:
     async def start(self, address: str) -> None:
         """Start the loops. `address` is the `host:port` at which clients reach the broker."""
         self._core.address = address
+        self._core.store.mend_later = self._mend_later
         config = self._core.config
         self._every(config.flush_interval, "flush", self._flusher.flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
@@ -284,6 +285,7 @@ class Broker:
         """End the loops, save the tables, close the store."""
         self.drop_held_pulls()
         await self._tasks.close()
+        self._core.store.mend_later = None
         await self._lock_writer.close()
         self._flusher.close()
         try:
@@ -321,6 +323,14 @@ class Broker:
             except Exception as error:
                 # The next round tries again.
                 self._observe(LoopFailed(name, f"{type(error).__name__}: {error}"))
+
+    def _mend_later(self, steps: Generator[None]) -> None:
+        async def mend() -> None:
+            with contextlib.closing(steps):
+                for _ in steps:
+                    await asyncio.sleep(0)
+
+        self._tasks.start(mend(), "broker mends a queue")
 
     def _expire(self) -> None:
         self._clients.expire()

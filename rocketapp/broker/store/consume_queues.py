@@ -124,6 +124,14 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         if self._unwritten >= _MOST_UNWRITTEN:
             self.write()
 
+    def mend(self, queue: ConsumeQueue, stored: Stored) -> bool:
+        """Make the entry of a record again; whether it has changed."""
+        entry = stored.physical, stored.size, self._code(stored)
+        has_changed = queue.entry(stored.queue_offset) != entry
+        if has_changed:
+            queue.replace(stored.queue_offset, *entry)
+        return has_changed
+
     def finish(self) -> None:
         """The log has ended. Accept a doubtful offset if it is possible."""
         for queue, stored in self._doubtful.items():
@@ -150,9 +158,11 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
 
     def _put(self, queue: ConsumeQueue, stored: Stored) -> None:
         """Put an entry where the offset of the record is not the next one."""
-        code = self._tags_codes.of(stored.topic, stored.queue_id, stored.raw_properties, stored.stored_ms)
-        queue.put(stored.physical, stored.size, code)
+        queue.put(stored.physical, stored.size, self._code(stored))
         self._unwritten += 1
+
+    def _code(self, stored: Stored) -> int:
+        return self._tags_codes.of(stored.topic, stored.queue_id, stored.raw_properties, stored.stored_ms)
 
     # Becoming durable.
 

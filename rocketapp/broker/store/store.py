@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog, Segment
@@ -55,9 +55,12 @@ class MessageStore:
         self._is_closed = False
         self._log = CommitLog(files, config.segment_bytes)
         is_clean = ABORT not in files.names("")
-        self._repair = Repair(self._log)
         self._checkpoint = self._begin()
         self._queues = ConsumeQueues(files, lambda: clock.now() * 1000, observe)
+        self._repair = Repair(self._log, self._queues)
+        self._mending: set[ConsumeQueue] = set()
+        self.mend_later: Callable[[Generator[None]], None] | None = None
+        """Takes the steps of a repair in turns of the loop; without it a read takes them all."""
         last = recover(self._log, self._queues, self._checkpoint, is_clean=is_clean, observe=observe)
         self._last_record, self._last_ms = (-1, 0) if last is None else (last.physical, last.stored_ms)
         self.followers: list[Follow] = [self._queues.follow]
@@ -292,17 +295,40 @@ class MessageStore:
         max_bytes: int,
         matches: Matches | None = None,
     ) -> ReadResult:
-        """Read for a pull: see `reading.read_queue`. Entries that disagree with the log are made again from it."""
+        """Read for a pull: see `reading.read_queue`. Entries that disagree with the log are made again from it.
+
+        Raises StoreError while that goes on beside the loop.
+        """
         queue, limits = self._queues.get((topic, queue_id)), (max_messages, max_bytes)
         damaged: list[tuple[int, int]] = []
         result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged)
-        if damaged and queue is not None:
-            if self._repair.mend(queue, [offset for offset, _ in damaged]):
-                damaged.clear()
-                result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged)
-            for at, physical in damaged:
-                self._observe(RecordDamaged(topic, queue_id, at, physical))
+        while damaged and queue is not None:
+            wanted = self._repair.wanted(queue, [offset for offset, _ in damaged])
+            if wanted is None:
+                break
+            self._mend(queue, wanted)
+            damaged.clear()
+            result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged)
+        for at, physical in damaged:
+            self._observe(RecordDamaged(topic, queue_id, at, physical))
         return result
+
+    def _mend(self, queue: ConsumeQueue, offset: int) -> None:
+        if queue not in self._mending:
+            self._mending.add(queue)
+            steps = self._mending_steps(queue, offset)
+            if self.mend_later is None:
+                for _ in steps:
+                    pass
+                return
+            self.mend_later(steps)
+        raise StoreError(f"queue {queue.queue_id} of topic {queue.topic} is being made again from the log")
+
+    def _mending_steps(self, queue: ConsumeQueue, offset: int) -> Generator[None]:
+        try:
+            yield from self._repair.mend(queue, offset)
+        finally:
+            self._mending.discard(queue)
 
     def message(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         """The record of one message; None if the queue does not have it or it is damaged, which is reported."""
