@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pyspark_rocketmq")
 Store = Callable[["DataFrame", int], None]
+_NONE = -1
+"""The number of a query that has no batch in its table yet."""
 _ATTEMPTS = 20
 """How often others may commit in a row before a batch is given up, and the query fails."""
 
@@ -102,15 +104,24 @@ def sql_once(url: str, table: str, name: str) -> Store:
             sa.Column("batch", sa.BigInteger, nullable=False),
         )
         mine = (log.c.table_name == own) & (log.c.query == name)
-        meta.create_all(engine)
         try:
+            # Of two writers that find no number, or no table of numbers, one is refused: it looks again.
+            try:
+                meta.create_all(engine)
+            except sa.exc.DBAPIError:
+                if not sa.inspect(engine).has_table(log.name, schema or None):
+                    raise
+            try:
+                with engine.begin() as connection:
+                    if connection.scalar(sa.select(log.c.batch).where(mine)) is None:
+                        connection.execute(sa.insert(log).values(table_name=own, query=name, batch=_NONE))
+            except sa.exc.IntegrityError:
+                return False
             with engine.begin() as connection:
                 # Of two writers the second one waits here until the first is done, and changes nothing then.
                 newer = sa.update(log).where(mine, log.c.batch < batch).values(batch=batch)
                 if not connection.execute(newer).rowcount:
-                    if _has(table, name, batch, connection.scalar(sa.select(log.c.batch).where(mine))):
-                        return True
-                    connection.execute(sa.insert(log).values(table_name=own, query=name, batch=batch))
+                    return _has(table, name, batch, connection.scalar(sa.select(log.c.batch).where(mine)))
                 target = sa.Table(own, sa.MetaData(), schema=schema or None, autoload_with=connection)
                 if values := rows().to_pylist():
                     connection.execute(sa.insert(target), values)

@@ -130,6 +130,22 @@ def test_of_two_writers_of_a_batch_one_is_refused_and_leaves_it_out(table: Table
     assert table.rows() == 10
 
 
+@pytest.mark.parametrize("table", ["sql"], indirect=True)
+def test_of_two_writers_of_the_first_batch_one_is_refused_and_leaves_it_out(table: Table) -> None:
+    others = [table.store("query")]
+
+    def before(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if "INTO spark_batches" in statement and others:
+            others.pop()(Frame(), 0)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", before)
+    try:
+        table.store("query")(Frame(), 0)
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", before)
+    assert (table.rows(), others) == (5, [])
+
+
 def test_a_delta_table_is_made_of_rows_with_times_of_any_zone(tmp_path: Path) -> None:
     class Timed(Frame):
         def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
