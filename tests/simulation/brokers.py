@@ -229,7 +229,7 @@ class _Watched(EmbeddedBroker):
         self._threads = threads
         self.hearers: list[Callable[[Command], Command | None]] = []
 
-    def _new_listener(self, broker: Engine, texts: KvConfig, _: object) -> Listener:  # type: ignore[override]
+    def _new_listener(self, broker: Engine, texts: KvConfig, *_: object) -> Listener:  # type: ignore[override]
         self.engine, self.core = broker, broker._core
         table = {code: self._in_thread(code, process) for code, process in broker.table().items()}
         dispatch = RequestDispatch(table, NameServer(broker).table(), texts.table())
