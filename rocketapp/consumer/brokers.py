@@ -39,6 +39,9 @@ from rocketapp.wire.requests.send_back import SendBackRequest
 _MEMBERS_TIMEOUT = 1.0
 """Seconds that a list of members may take: one that comes later is out of date."""
 
+_SMALL = 1_024
+"""Bytes of a message that is kept to know its queue again."""
+
 # What a request for messages may be answered with.
 LOST_DELAY = 0.1
 """Seconds until one whose connection was lost is sent again: dialling has waits of its own."""
@@ -212,26 +215,21 @@ class Brokers(GroupOffsets):
         """They stand in for masters that are away."""
         self._group, self._client, self._config, self._random, self._tasks = group, client, config, random, tasks
         self._beating: asyncio.Task[Any] | None = None
-        self._carried: Mapping[str, SubscriptionData] = {}
+        self.carried: Mapping[str, SubscriptionData] = {}
+        """By topic what its pulls say that they ask for, whatever the broker has heard of the group.
+
+        Other pulls go by what it has heard. The subscription check of the group decides it.
+        """
         self.ends: dict[MessageQueue, int] = {}
         """Queues of which nothing behind this offset is wanted: who asks whether all is done need not wait for it."""
         self._landmarks: dict[MessageQueue, Landmark] = {}
         """By queue the first record that this process has pulled: what a broker loses first is what came last."""
-        self._newest: dict[MessageQueue, Landmark] = {}
-        """By queue the last record that its present session has pulled."""
+        self._newest: dict[MessageQueue, Landmark | Message] = {}
+        """By queue the last record that its present session has pulled; a message, while that is small."""
         self._recognised: dict[MessageQueue, Connection] = {}
         """By queue the connection to its master on which it was known to be the one that was pulled."""
-
-    def carry(self, subscriptions: Mapping[str, SubscriptionData]) -> None:
-        """From now on pulls of these topics say what they ask for, whatever the broker has heard of the group.
-
-        The others go by what it has heard. The subscription check of the group decides it.
-        """
-        self._carried = subscriptions
-
-    def carried(self, topic: str) -> SubscriptionData | None:
-        """What pulls of the topic say that they ask for; None: they leave it to the broker."""
-        return self._carried.get(topic)
+        self._masters: dict[str, Connection] = {}
+        """By broker the connection that was used last, as long as the routes are the same."""
 
     def is_connected(self, broker_name: str) -> bool:
         """Whether there is a living connection to its master."""
@@ -304,15 +302,18 @@ class Brokers(GroupOffsets):
 
     # Pulls.
 
-    def pulled(self, queue: MessageQueue, result: PullResult) -> None:
-        """Remember a record that its master sent, by which the queue is known again."""
-        if queue not in self._landmarks and (first := _first_record(result, queue)) is not None:
-            self._landmarks[queue] = first
+    def has_read(self, queue: MessageQueue, result: PullResult, last: object, *, is_master: bool) -> None:
+        """Remember the first record that its master sent, and the last one of its session: it is known again by them.
 
-    def read_up_to(self, queue: MessageQueue, last: object) -> None:
-        """Remember the last message of an answer, by which a tail is known again."""
-        if queue in self._landmarks and isinstance(last, Message):
-            self._newest[queue] = Landmark(last.offset, last.stored_ms, last.message_id)
+        `last`: the last message of this answer.
+        """
+        if queue not in self._landmarks:
+            if not is_master or (first := _first_record(result, queue)) is None:
+                return
+            self._landmarks[queue] = first
+        if isinstance(last, Message):
+            # To read its id costs more than to keep it; what is large would not count against `cache_max_bytes`.
+            self._newest[queue] = last if last.size <= _SMALL else _landmark(last)
 
     async def recognise(self, queue: MessageQueue, connection: Connection) -> bool:
         """Whether this process has pulled the queue before. Raises AnotherQueueError if other records are there now.
@@ -320,7 +321,8 @@ class Brokers(GroupOffsets):
         Asked once per connection, and whenever its master calls an offset illegal: behind a new connection there may
         be an empty broker, or one that lost its tail, which has perhaps got more messages than were handled before.
         """
-        first, newest = self._landmarks.get(queue), self._newest.get(queue)
+        first, last = self._landmarks.get(queue), self._newest.get(queue)
+        newest = _landmark(last) if isinstance(last, Message) else last
         if (known := newest or first) is not None and (other := await self._other(queue, known, connection)):
             if first is None or newest is None or await self._other(queue, first, connection):
                 raise AnotherQueueError(max(0, other.min_offset), other.max_offset)
@@ -379,14 +381,27 @@ class Brokers(GroupOffsets):
         self._landmarks.pop(queue, None)
         self._newest.pop(queue, None)
 
+    def recognised_at(self, queue: MessageQueue) -> Connection | None:
+        """The connection to its master on which the queue is known to be the one that was pulled, while it lives."""
+        connection = self._masters.get(queue.broker_name)
+        if connection is None or connection.is_closed or self._recognised.get(queue) is not connection:
+            return None
+        return connection
+
+    def routes_changed(self) -> None:
+        """A master may be at another address: it is looked up again."""
+        self._masters.clear()
+
     async def to_pull(self, queue: MessageQueue, broker_id: int) -> Connection:
         """The connection to this copy of its broker, dialled if need be. Raises AnotherQueueError of a master."""
         address = self._client.broker_address(queue.broker_name, broker_id)
         if address is None:
             raise TransportError(queue.broker_name, "no address of it is known")
         connection = await self._client.connection(address)
-        if broker_id == MASTER_ID and self._recognised.get(queue) is not connection:
-            await self.recognise(queue, connection)
+        if broker_id == MASTER_ID:
+            if self._recognised.get(queue) is not connection:
+                await self.recognise(queue, connection)
+            self._masters[queue.broker_name] = connection
         return connection
 
     # The group.
@@ -496,4 +511,8 @@ class Brokers(GroupOffsets):
 
 def _first_record(result: PullResult, queue: MessageQueue) -> Landmark | None:
     first = next(iter(decode_records(result.body, queue)), None)
-    return None if first is None else Landmark(first.offset, first.stored_ms, first.message_id)
+    return None if first is None else _landmark(first)
+
+
+def _landmark(message: Message) -> Landmark:
+    return Landmark(message.offset, message.stored_ms, message.message_id)

@@ -226,10 +226,9 @@ class Committer:
 
     # What pulls carry.
 
-    def travelling(self, process_queue: ProcessQueue[Message]) -> int | None:
+    def travelling(self, session: Session) -> int | None:
         """The offset that goes along with a pull now; None when it was told already, or must not be told."""
-        session = self.session_of(process_queue)
-        if session is None or self._member.broadcast:
+        if session.process_queue.closed or self._member.broadcast:
             return None
         if not self._store.travels:
             return session.confirmed  # what the store holds
@@ -242,10 +241,9 @@ class Committer:
             session.sent = max(session.sent, offset)
         return offset
 
-    def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:
-        """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
-        session = self.session_of(process_queue) if offset else None
-        if session is not None and offset is not None and self._store.travels:
+    def arrived(self, session: Session, offset: int) -> None:
+        """The pull that carried this offset was answered, so the broker has stored it."""
+        if self._store.travels:
             session.confirmed = offset
 
     # What the loop is told.

@@ -189,7 +189,7 @@ class Popper:
         member = self._member
         connection = await member.brokers.connection(self._about.broker_name)
         config = self._config  # only now: it may have changed meanwhile
-        wanted = member.brokers.carried(self._about.topic) or member.subscriptions[self._about.topic]
+        wanted = member.brokers.carried.get(self._about.topic) or member.subscriptions[self._about.topic]
         request = PopRequest(
             group=member.name,
             topic=self._about.topic,

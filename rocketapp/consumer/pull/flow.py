@@ -242,7 +242,7 @@ class Gate:
         self._loop = asyncio.get_running_loop()
         self._resumed: asyncio.Future[None] | None = None
         """Done when the queue is resumed; None while it is not paused."""
-        self._stopped: tuple[Text, str, float] | None = None
+        self.stopped: tuple[Text, str, float] | None = None
         """Why it is blocked, apart from a pause: text, kind, patience."""
         self.waits_for_room: bool = False
         """Flow control keeps the next request back."""
@@ -279,20 +279,20 @@ class Gate:
         if self._resumed is not None:
             self._resumed.set_result(None)
             self._resumed = None
-            if self._stopped is None:
+            if self.stopped is None:
                 self.moves()
             else:
-                self.stops(*self._stopped)
+                self.stops(*self.stopped)
 
     def stops(self, reason: Text, kind: str, patience: float) -> None:
         """The queue is blocked for this reason; it is told after `patience` seconds, and not during a pause."""
-        self._stopped = reason, kind, patience
+        self.stopped = reason, kind, patience
         if self._resumed is None:
             self._blocked.because(self._queue, reason, kind=kind, patience=patience)
 
     def moves(self) -> None:
         """Only a pause may still stop the queue."""
-        self._stopped = None
+        self.stopped = None
         if self._resumed is None:
             self._blocked.moving(self._queue)
 

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import BUSY, LOST_DELAY, LOST_PATIENCE, AnotherQueueError, Slaves
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.offsets.commits import Committer
+from rocketapp.consumer.offsets.commits import Committer, Session
 from rocketapp.consumer.pull.flow import Gate, QueueFlow
 from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
@@ -70,10 +71,14 @@ class Puller:
         delivery: Takes,
         flow: QueueFlow,
         committer: Committer,
+        session: Session,
     ) -> None:
+        """`session`: whose offset its pulls carry to the broker, for `committer`."""
         self._member, self._queue, self._deliver, self._decode = member, process_queue, delivery.deliver, mode.decode
         self._subscription = member.subscriptions[process_queue.message_queue.topic]
-        self._flow, self._committer = flow, committer
+        self.config: ConsumerConfig = member.limits.of(process_queue.message_queue.topic)
+        """The settings in force."""
+        self._flow, self._committer, self._offsets = flow, committer, session
         self._now = asyncio.get_running_loop().time
         self._copy = _Copy(process_queue.message_queue, member.brokers.slaves)
         self._carried: int | None = None
@@ -142,10 +147,12 @@ class Puller:
         process_queue = self._queue
         self._pulled_at = now = self._now()
         if is_master:
-            self._committer.arrived(process_queue, self._carried)
+            if self._carried:  # 0 does not travel
+                self._committer.arrived(self._offsets, self._carried)
             process_queue.broker_end, process_queue.answered_at = result.max_offset, now
         if is_master or result.min_offset <= process_queue.end_offset:
-            self.gate.moves()
+            if self.gate.stopped is not None:
+                self.gate.moves()
         else:
             broker_name, first = process_queue.message_queue.broker_name, result.min_offset
             reason = f"pull failed: the slave of {broker_name} has no messages before offset {first}"
@@ -208,14 +215,12 @@ class Puller:
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
         else:
-            interval = self._member.limits.of(queue.message_queue.topic).pull_interval
-            if is_master:
-                self._member.brokers.pulled(queue.message_queue, result)
+            interval = self.config.pull_interval
             if not self.gate.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
                 is_early = not interval and flow.may_pull()
                 if is_early:
                     self._coming = await self._start(result.next_offset)
-                self._put(result)
+                self._put(result, is_master=is_master)
                 if is_early:
                     return None
         # The wait may be long: what was answered is not kept in memory for it.
@@ -232,13 +237,13 @@ class Puller:
         self._coming = await self._start(queue.end_offset)
         return None
 
-    def _put(self, result: PullResult) -> None:
+    def _put(self, result: PullResult, *, is_master: bool) -> None:
         queue = self._queue
         found = self._decode(result.body, queue.message_queue, max_inflated_bytes=self._member.max_inflated_bytes)
         before = len(queue)
         messages = queue.put(found)
         if messages:
-            self._member.brokers.read_up_to(queue.message_queue, messages[-1])
+            self._member.brokers.has_read(queue.message_queue, result, messages[-1], is_master=is_master)
             self._member.stats.pulled[queue.message_queue.topic] += len(queue) - before
             self._hand_over(messages)
         queue.advance(result.next_offset)
@@ -263,11 +268,13 @@ class Puller:
         """Send a pull. Raises AnotherQueueError."""
         member, queue = self._member, self._queue.message_queue
         broker_id = self._copy.ask()
-        connection = await member.brokers.to_pull(queue, broker_id)
+        connection = None if broker_id != MASTER_ID else member.brokers.recognised_at(queue)
+        if connection is None:
+            connection = await member.brokers.to_pull(queue, broker_id)
         # Only now: reaching the broker may take long, and meanwhile more is committed, and other settings hold. Of what
         # is done the master alone is told.
-        self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self._queue)
-        config, asked = member.limits.of(queue.topic), member.brokers.carried(queue.topic)
+        self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self._offsets)
+        config, asked = self.config, member.brokers.carried.get(queue.topic)
         request = PullRequest(
             group=member.name,
             topic=queue.topic,

@@ -177,7 +177,8 @@ class Assignment(Owned):
     def limits_changed(self) -> None:
         """Other limits hold for what it pulls."""
         if self._consuming is not None:
-            self._consuming.flow.change(self._mode.limits(self._member.limits.of(self.queue.topic)))
+            config = self._consuming.puller.config = self._member.limits.of(self.queue.topic)
+            self._consuming.flow.change(self._mode.limits(config))
 
     def look_at_pulls(self) -> None:
         """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
@@ -240,7 +241,15 @@ class Assignment(Owned):
         session = committer.begin(process_queue, lease, is_contested=self._is_contested)
         member.observe(Assigned(member.name, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
-        puller = Puller(member, process_queue, mode=self._mode, delivery=delivery, flow=flow, committer=committer)
+        puller = Puller(
+            member,
+            process_queue,
+            mode=self._mode,
+            delivery=delivery,
+            flow=flow,
+            committer=committer,
+            session=session,
+        )
         self._consuming = _Consuming(session, delivery, puller, flow)
         pauses.watch(self._pauses_of, self._look_at_pauses)
         self._look_at_pauses()

@@ -81,7 +81,7 @@ class SubscriptionCheck:
         """Topics whose pulls cannot be widened."""
         if member.broadcast:
             # A broker keeps one subscription for a group, but here each member gets its own messages.
-            member.brokers.carry(self._own)
+            member.brokers.carried = self._own
         self._retry: tuple[SubscriptionData, ...] = () if retry is None else (subscriptions[retry],)
         self._mode = member.config.subscription_check
         self._limit = member.config.rebalance_interval + 5.0
@@ -136,7 +136,7 @@ class SubscriptionCheck:
         if not self.rolls_out:
             return None
         own = {topic: data for topic, data in self._own.items() if topic not in self._fixed}
-        return {topic: shown(self._member.brokers.carried(topic) or data) for topic, data in own.items()}
+        return {topic: shown(self._member.brokers.carried.get(topic) or data) for topic, data in own.items()}
 
     # At the start.
 
@@ -402,7 +402,7 @@ class SubscriptionCheck:
         is_unheard = self._unheard()
         wide = every if is_unheard else union
         wider = {} if wide is self._own else {topic: wide[topic] for topic in self._own if topic not in self._fixed}
-        brokers.carry({**self._own, **wider} if wider else {})
+        brokers.carried = {**self._own, **wider} if wider else {}
         after = self._pulled() or {}
         changed = {topic for topic in after if after[topic] != before.get(topic)}
         for queue, owned in self._member.owned.items() if changed else ():

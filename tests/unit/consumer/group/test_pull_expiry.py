@@ -37,7 +37,9 @@ async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_n
             await asyncio.get_running_loop().create_future()
         return await to_pull(brokers, queue, *others)
 
-    monkeypatch.setattr(Brokers, "to_pull", never)  # a bug: a pull that neither fails nor ends
+    # A bug: a pull that neither fails nor ends.
+    monkeypatch.setattr(Brokers, "to_pull", never)
+    monkeypatch.setattr(Brokers, "recognised_at", lambda _brokers, _queue: None)
     await eventually(lambda: bool(member.events.of(Released)), 180)
     assert 120 < asyncio.get_running_loop().time() - began < 165
     (released,) = member.events.of(Released)

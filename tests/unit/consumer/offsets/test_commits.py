@@ -93,8 +93,8 @@ async def test_what_a_pull_took_along_is_not_committed_again() -> None:
     for offset in range(5):
         session.process_queue.finish(message(offset))
     commits.prompt(session.process_queue)
-    assert committer.travelling(session.process_queue) == 5
-    committer.arrived(session.process_queue, 5)
+    assert committer.travelling(session) == 5
+    committer.arrived(session, 5)
     await asyncio.sleep(1)
     assert store.written == []
     assert commits.confirmed(QUEUE) == 5
@@ -110,7 +110,7 @@ async def test_what_is_finished_after_a_pull_took_a_batch_along_waits_for_the_ne
         session.process_queue.finish(message(offset))
     commits.prompt(session.process_queue)
     began = asyncio.get_running_loop().time()
-    assert committer.travelling(session.process_queue) == BATCH
+    assert committer.travelling(session) == BATCH
     session.process_queue.finish(message(BATCH))
     commits.prompt(session.process_queue)
     await asyncio.sleep(1)
@@ -135,10 +135,10 @@ async def test_no_pull_takes_an_offset_along_while_a_commit_is_under_way() -> No
     committing = asyncio.ensure_future(committer.commit(session))
     await asyncio.sleep(0.1)
     session.process_queue.finish(message(1))
-    assert committer.travelling(session.process_queue) is None
+    assert committer.travelling(session) is None
     may.set()
     assert await committing
-    assert committer.travelling(session.process_queue) == 2
+    assert committer.travelling(session) == 2
     assert store.offset == 1
     await commits.stop()
 
@@ -172,8 +172,8 @@ async def test_a_session_that_is_over_commits_and_confirms_nothing() -> None:
         session.process_queue.finish(message(offset))
     commits.prompt(session.process_queue)
     committer.end(session)
-    committer.arrived(session.process_queue, 5)
-    assert committer.travelling(session.process_queue) is None
+    committer.arrived(session, 5)
+    assert committer.travelling(session) is None
     await asyncio.sleep(10)
     assert store.written == []
     assert commits.confirmed(QUEUE) is None

@@ -13,6 +13,7 @@ import pytest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.commits import Session
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.pull.puller import Puller
 from rocketapp.errors import ConnectError
@@ -78,10 +79,10 @@ class TwoMessages(Script):
 class NoOffsets:
     """Nothing travels with these pulls."""
 
-    def travelling(self, queue: ProcessQueue[Message]) -> None:
+    def travelling(self, session: Session) -> None:
         return None
 
-    def arrived(self, queue: ProcessQueue[Message], offset: int | None) -> None:
+    def arrived(self, session: Session, offset: int) -> None:
         return None
 
 
@@ -114,7 +115,10 @@ class Asked(Brokers):
         self.to_pull, self.told = source.to_pull, list[str]()  # type: ignore[method-assign]
         self.slaves = cast(Any, Slaves())
 
-    def pulled(self, queue: MessageQueue, result: object) -> None:
+    def recognised_at(self, queue: MessageQueue) -> None:
+        """Each pull asks for its connection."""
+
+    def has_read(self, queue: MessageQueue, result: object, last: object, *, is_master: bool) -> None:
         """Remembers nothing."""
 
     def heartbeat_soon(self) -> None:
@@ -135,7 +139,8 @@ def puller_of(
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
     flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits)
     mode, delivery = cast(Any, SimpleNamespace(decode=decode_records)), cast(Any, SimpleNamespace(deliver=deliver))
-    return Puller(member, queue, mode=mode, delivery=delivery, flow=flow, committer=committer or NoOffsets())
+    committer, session = committer or NoOffsets(), Session(queue, None, is_contested=False)
+    return Puller(member, queue, mode=mode, delivery=delivery, flow=flow, committer=committer, session=session)
 
 
 def member_of(asked: Asked) -> Member:
