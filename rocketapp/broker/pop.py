@@ -236,8 +236,6 @@ class Pops:
         found = [(checkpoint, sorted(several.intersection(checkpoint.left()))) for checkpoint, several in done.items()]
         records = [log.ack_record(checkpoint, offsets, now_ms) for checkpoint, offsets in found if offsets]
         log.append(records, in_need=True)  # refused, what is done would come again, and need more room
-        for checkpoint, offsets in found:
-            log.open.ack(checkpoint.key, offsets)
 
     def hide(self, key: Key, handle: Handle, *, invisible_ms: int, suspend: bool, now_ms: int) -> int:
         """Hide a message from now on for so long; return when it counts as handed out. Raises StoreError.
@@ -255,7 +253,6 @@ class Pops:
                 suspend=suspend,
             )
             log.store([own], now_ms, [log.ack_record(before, offsets, now_ms)])
-            log.open.ack(key, offsets)
         return popped_ms
 
     def ack_in_order(self, key: Key, offset: int) -> None:
@@ -295,7 +292,6 @@ class Pops:
                 break
             again = self._again(first)
             log.append([*again, log.ack_record(first, first.left(), now_ms)])
-            log.open.close(first)
             size += sum(len(record.body) for record in again)
             revived.update((first.key.group, record.topic) for record in again)
         log.write_far_ones(now_ms)

@@ -160,7 +160,9 @@ def read(raw_properties: bytes, body: bytes, revive_queue: int) -> PopCheckpoint
     if tag not in (_CHECKPOINT, _ACK, _ACKS):
         return None
     with lenient_json.reading("record of the revive log", body) as data:
-        found = {short: data[long] for short, long in _LONG.items() if long in data} | dict(data)
+        found = data
+        if "so" not in data:
+            found = {short: data[long] for short, long in _LONG.items() if long in data} | dict(data)
         start = int64_of(found["so"])
         key = Key(text_of(found["c"]), text_of(found["t"]), int32_of(found["q"]), start, int64_of(found["pt"]))
         if tag == _ACK:

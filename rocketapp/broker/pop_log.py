@@ -21,7 +21,6 @@ from rocketapp.broker.pop_checkpoints import (
     Key,
     OpenCheckpoints,
     PopCheckpoint,
-    is_by_timer,
     read,
     revive_topic,
 )
@@ -76,18 +75,15 @@ class ReviveLog:
         """Append checkpoints, and other records behind them. Raises StoreError; then none of them is stored."""
         broker_name = self._core.config.name
         records = [checkpoint.record(self._topic, broker_name, now_ms) for checkpoint in checkpoints]
-        stored = self.append([*records, *more])
-        for checkpoint, appended in zip(checkpoints, stored, strict=False):
-            self.open.put(checkpoint, appended.queue_offset)
+        self.append([*records, *more])
 
-    def append(self, records: Sequence[Record], *, in_need: bool = False) -> list[Stored]:
+    def append(self, records: Sequence[Record], *, in_need: bool = False) -> None:
         """Append records of this log, and perhaps others, with one write. Raises StoreError.
 
         `in_need`: also while the disk is too full for messages.
         """
-        stored = self._core.store.append_batch(records, in_need=in_need)
+        self._core.store.append_batch(records, in_need=in_need)
         self._end = self._core.store.end_position if records else self._end
-        return stored
 
     def ack_record(self, checkpoint: PopCheckpoint, offsets: Sequence[int], now_ms: int) -> Record:
         return checkpoint.ack_record(self._topic, self._core.config.name, offsets, now_ms)
@@ -120,12 +116,9 @@ class ReviveLog:
         end = core.store.max_offset(topic, queue)
 
         def take(stored: Stored) -> None:
-            if stored.queue_offset < end:
-                found = self._note(stored)
-                if found is not None and seen is not None and stored.queue_offset >= seen:
-                    self._count(found)
-            elif is_by_timer(stored.raw_properties):  # others are of today, and known to whoever has written them
-                self._note(stored)
+            found = self._note(stored)
+            if found is not None and seen is not None and seen <= stored.queue_offset < end:
+                self._count(found)
 
         follower = QueueFollower(core.store, topic, queue, 0 if last is None else last + 1, take)
         follower.catch_up(end)
