@@ -20,7 +20,7 @@ from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, Key, PopCheckpoint
 from rocketapp.broker.pop_log import ReviveLog
 from rocketapp.broker.pop_order import InOrder, PopOrder
 from rocketapp.broker.pop_order import Queue as InOrderKey
-from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
+from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES, ReadResult, ReadStatus
 from rocketapp.model.names import dlq_topic, is_retry_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
@@ -145,6 +145,29 @@ class Pops:
         self._core.traffic.got += count
         body = b"".join(each.body(request.topic, answer, self._core.config.name) for each in found)
         return Popped(answer, body, misses > 0, min(free, default=0))
+
+    def peek(self, request: PopRequest) -> tuple[bytes, int]:
+        """What a pop would find, as it is stored, and how many messages there are in all. Nothing is noted."""
+        core, parts, count, rest = self._core, list[bytes](), 0, 0
+        for _, topic, queue_id in self._queues(request):
+            start, most = core.done_to(request.group, topic, queue_id), min(request.max_messages, MOST_MESSAGES) - count
+            left = core.store.max_offset(topic, queue_id) - start
+            if most > 0 and left > 0:
+                result = core.store.read(topic, queue_id, start, max_messages=most, max_bytes=MOST_BYTES)
+                parts.append(result.body)
+                count += result.count
+            rest += max(left, 0)
+        return b"".join(parts), rest
+
+    def has_any(self, request: PopRequest, now_ms: int) -> bool:
+        """Whether there is a message that the group has not got. Nothing is noted, and no filter is asked."""
+        core = self._core
+        for queue in self._queues(request):
+            if request.order and self._order.free_ms(_in_order(request, queue), request.attempt_id) > now_ms:
+                continue
+            if core.store.max_offset(queue.topic, queue.queue_id) > core.done_to(request.group, *queue[1:]):
+                return True
+        return False
 
     def _queues(self, request: PopRequest) -> list[_Queue]:
         """The queues to look at, in this order."""

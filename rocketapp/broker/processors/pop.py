@@ -1,14 +1,17 @@
 """Pop: hand messages out now or later, acknowledge them, hide them for longer.
 
-Codes POP_MESSAGE 200050, ACK_MESSAGE 200051, CHANGE_MESSAGE_INVISIBLETIME 200053, BATCH_ACK_MESSAGE 200151 (Java:
-PopMessageProcessor, PopLongPollingService, AckMessageProcessor, ChangeInvisibleTimeProcessor). What one pop finds
-another one does not: a message wakes one held pop of each group, the one that waits longest.
+Codes POP_MESSAGE 200050, ACK_MESSAGE 200051, PEEK_MESSAGE 200052, CHANGE_MESSAGE_INVISIBLETIME 200053, NOTIFICATION
+200054, POLLING_INFO 200055, BATCH_ACK_MESSAGE 200151 (Java: PopMessageProcessor, PopLongPollingService,
+AckMessageProcessor, PeekMessageProcessor, ChangeInvisibleTimeProcessor, NotificationProcessor, PollingInfoProcessor).
+What one pop finds another one does not: a message wakes one held pop of each group, the one that waits longest, and
+one of those who only want to be told that there is something.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter
@@ -43,13 +46,23 @@ _KNOWS_SUSPEND = 513
 """The version that answers to pops name, V5_5_0: from it on, giving a message back can be no attempt."""
 
 
-class _Held:
-    """A pop that waits for a message or for its deadline."""
+class _Place(NamedTuple):
+    """Of one topic: the group and the queue id, perhaps -1, that held requests ask for."""
 
-    __slots__ = ("command", "connection", "deadline", "request", "timer", "wanted")
+    group: str
+    queue_id: int
+    is_notified: bool = False
+    """Whether they only want to be told."""
+
+
+class _Held:
+    """A pop that waits for a message or for its deadline, or one who only wants to be told of it."""
+
+    __slots__ = ("command", "connection", "deadline", "place", "request", "timer", "wanted")
 
     def __init__(self, connection: Connection, command: Command, request: PopRequest, wanted: Filter) -> None:
         self.connection, self.command, self.request, self.wanted = connection, command, request, wanted
+        self.place = _Place(request.group, request.queue_id, command.code == RequestCode.NOTIFICATION)
         self.deadline: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -62,8 +75,8 @@ class PopProcessor:
     ) -> None:
         """`handed_out` is called with the milliseconds for which messages are hidden."""
         self._core, self._pops, self._loop, self._handed_out = core, pops, loop, handed_out
-        self._held: dict[str, dict[tuple[str, int], dict[_Held, None]]] = {}
-        """By topic, then by group and queue id, in the order in which they came."""
+        self._held: dict[str, dict[_Place, dict[_Held, None]]] = {}
+        """By topic, then by place, in the order in which they came."""
         self._held_in_all = 0
         self._tags_codes = TagsCodes()
         self._woken: dict[_Held, None] = {}
@@ -75,6 +88,9 @@ class PopProcessor:
             RequestCode.ACK_MESSAGE: self.ack,
             RequestCode.BATCH_ACK_MESSAGE: self.ack_all,
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change,
+            RequestCode.PEEK_MESSAGE: self.peek,
+            RequestCode.NOTIFICATION: self.notify,
+            RequestCode.POLLING_INFO: self.polling_info,
         }
 
     # Requests.
@@ -84,6 +100,29 @@ class PopProcessor:
         held = _Held(connection, command, request, self._check(request))
         held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST_HOLD)
         return self._run(held, is_first=True)
+
+    def peek(self, connection: Connection, command: Command) -> Command:
+        """Messages that a pop would find. They are not handed out."""
+        request = PopRequest.of_looking(command.fields)
+        self._check(request)
+        body, rest = self._pops.peek(request)
+        code, remark = (ResponseCode.SUCCESS, "FOUND") if body else (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
+        fields = PopResponse(0, 0, 0, rest).to_fields()
+        return Command.response(command, code, fields=fields, body=body, remark=remark)
+
+    def notify(self, connection: Connection, command: Command) -> Command | None:
+        """Say when there is a message, or when the time of the request is over."""
+        request = PopRequest.of_looking(command.fields)
+        held = _Held(connection, command, request, self._check(request))
+        held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST_HOLD)
+        return self._tell(held, is_first=True)
+
+    def polling_info(self, connection: Connection, command: Command) -> Command:
+        """How many pops of exactly this group, topic and queue id are held."""
+        request = PopRequest.of_looking(command.fields)
+        self._check(request)
+        waiting = self._held.get(request.topic, {}).get(_Place(request.group, request.queue_id), ())
+        return Command.response(command, ResponseCode.SUCCESS, fields={"pollingNum": str(len(waiting))})
 
     def ack(self, connection: Connection, command: Command) -> Command:
         request = AckRequest.from_fields(command.fields)
@@ -115,7 +154,7 @@ class PopProcessor:
 
     def _is_free(self, key: Key) -> None:
         """A queue that is popped in order has changed: who waits for it looks again."""
-        for (group, wanted), waiting in self._held.get(key.topic, {}).items():
+        for (group, wanted, _), waiting in self._held.get(key.topic, {}).items():
             if group == key.group and (wanted < 0 or wanted == key.queue_id):
                 self._wake_one(waiting, None)
 
@@ -146,7 +185,7 @@ class PopProcessor:
             if queues is None or not stored.is_queued:
                 continue
             tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
-            for (_, wanted), waiting in queues.items():
+            for (_, wanted, _), waiting in queues.items():
                 if wanted < 0 or wanted == queue_id:
                     self._wake_one(waiting, tags_code)
 
@@ -154,7 +193,7 @@ class PopProcessor:
         """Messages were stored in a retry topic of pop: held pops of the group look for them."""
         for topic, queues in self._held.items():
             if pop_retry_topic(group, topic, OF_RETRY) == retry_topic:
-                for (of_group, _), waiting in queues.items():
+                for (of_group, _, _), waiting in queues.items():
                     if of_group == group:
                         self._wake_one(waiting, None)
 
@@ -230,32 +269,40 @@ class PopProcessor:
             return _answer(held, ResponseCode.SUCCESS, "FOUND", popped)
         if self._loop.time() >= held.deadline:
             return _answer(held, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", popped)
-        if is_first and not self._may_hold(request):
+        if is_first and not self._may_hold(held):
             return _answer(held, ResponseCode.POLLING_FULL, "too many pops are held", popped)
         self._hold(held, popped.free_ms)
         if popped.is_more:
             self._wake([held])
         return None
 
-    def _may_hold(self, request: PopRequest) -> bool:
-        waiting = self._held.get(request.topic, {}).get((request.group, request.queue_id), ())
+    def _tell(self, held: _Held, *, is_first: bool = False) -> Command | None:
+        """The answer to who wants to be told; None when it is held, or held on."""
+        has_any = self._pops.has_any(held.request, self._now_ms())
+        is_full = is_first and held.request.poll_ms > 0 and not self._may_hold(held)
+        if not has_any and not is_full and self._loop.time() < held.deadline:
+            self._hold(held, 0)
+            return None
+        fields = {"hasMsg": str(has_any).lower(), "pollingFull": str(is_full and not has_any).lower()}
+        return Command.response(held.command, ResponseCode.SUCCESS, fields=fields)
+
+    def _may_hold(self, held: _Held) -> bool:
+        waiting = self._held.get(held.request.topic, {}).get(held.place, ())
         return len(waiting) < MOST_HELD and self._held_in_all < MOST_HELD_BY_ALL
 
     def _hold(self, held: _Held, free_ms: int) -> None:
         """Until its deadline, or until a queue is free that is popped in order."""
         if held.connection.is_closed or self._is_stopped:
             return
-        request = held.request
-        queues = self._held.setdefault(request.topic, {})
-        queues.setdefault((request.group, request.queue_id), {})[held] = None
+        self._held.setdefault(held.request.topic, {}).setdefault(held.place, {})[held] = None
         self._held_in_all += 1
         free = self._loop.time() + (free_ms - self._now_ms()) / 1000 if free_ms else held.deadline
         held.timer = self._loop.call_at(min(held.deadline, free), self._wake, [held])
 
     def _wake_next(self, request: PopRequest) -> None:
         """More is left than one answer has: another one may have it."""
-        for (group, _), waiting in self._held.get(request.topic, {}).items():
-            if group == request.group:
+        for (group, _, is_notified), waiting in self._held.get(request.topic, {}).items():
+            if group == request.group and not is_notified:
                 self._wake_one(waiting, None)
                 return
 
@@ -278,7 +325,7 @@ class PopProcessor:
                 continue
             try:
                 self._core.known_topic(held.request.topic)
-                response = self._run(held)
+                response = self._tell(held) if held.place.is_notified else self._run(held)
             except BrokerError as error:
                 response = _answer(held, error.code, error.remark)
             except Exception as error:
@@ -288,9 +335,8 @@ class PopProcessor:
                 held.connection.reply(response)
 
     def _take_out(self, held: _Held) -> bool:
-        request = held.request
-        queues = self._held.get(request.topic, {})
-        waiting = queues.get((request.group, request.queue_id), {})
+        queues = self._held.get(held.request.topic, {})
+        waiting = queues.get(held.place, {})
         if held not in waiting:
             return False
         assert held.timer is not None
@@ -298,9 +344,9 @@ class PopProcessor:
         del waiting[held]
         self._held_in_all -= 1
         if not waiting:
-            del queues[request.group, request.queue_id]
+            del queues[held.place]
         if not queues:
-            del self._held[request.topic]
+            del self._held[held.request.topic]
         return True
 
     def _all_held(self) -> Iterator[_Held]:

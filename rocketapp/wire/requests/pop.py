@@ -1,6 +1,7 @@
 """Messages that a broker hands out and hides from others for a while, until they are acknowledged.
 
-Codes: POP_MESSAGE 200050, ACK_MESSAGE 200051, CHANGE_MESSAGE_INVISIBLETIME 200053, BATCH_ACK_MESSAGE 200151.
+Codes: POP_MESSAGE 200050, ACK_MESSAGE 200051, PEEK_MESSAGE 200052, CHANGE_MESSAGE_INVISIBLETIME 200053,
+NOTIFICATION 200054, POLLING_INFO 200055, BATCH_ACK_MESSAGE 200151.
 Java: PopMessageRequestHeader, PopMessageResponseHeader, AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader,
 BatchAckMessageRequestBody, ExtraInfoUtil. These codes do not fit into a binary header.
 """
@@ -76,6 +77,12 @@ class PopRequest(
     """Nothing more of a queue while messages of it are hidden; they come again in their order."""
     attempt_id: str | None = None
     """In order: who repeats a request with the same one gets the same messages."""
+
+    @classmethod
+    def of_looking(cls, fields: Mapping[str, str] | None) -> PopRequest:
+        """A request that hands nothing out: it has some of the fields of a pop. It is never too late."""
+        least = {"maxMsgNums": "1", "invisibleTime": "0", "pollTime": "0"}
+        return cls.from_fields({**least, **(fields or {}), "bornTime": "0"})
 
 
 class PopResponse(NamedTuple):
