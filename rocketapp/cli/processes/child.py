@@ -1,9 +1,8 @@
 """One child process, seen from its parent: started, heard, told, ended.
 
-A child lives in a session of its own, so that Ctrl-C reaches only the parent. Its
-stdin is its lifeline: the parent writes what the child must know and then keeps the
-pipe open; when the parent is gone, even by kill -9, the child reads the end of it.
-It answers with reports on a second pipe, one a line. Its stdout and stderr are the parent's.
+A child lives in a session of its own, so that Ctrl-C reaches only the parent. A `Pipe` connects the two: the parent
+tells it what it must know, it answers with reports, and either learns from the pipe's end that the other one is gone.
+Its stdin is empty, its stdout and stderr are the parent's.
 """
 
 from __future__ import annotations
@@ -13,21 +12,20 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rocketapp.cli.processes.pipe import Pipe
 from rocketapp.cli.processes.reports import Report
-
-REAP_INTERVAL = 0.1
-"""Seconds between looks whether the process has ended. A grandchild may hold the report
-pipe open, so its end alone would not tell."""
 
 # sys.path is the parent's own, whichever way the parent found its modules.
 _BOOT = (
-    "import json,sys;line=sys.stdin.buffer.readline() or sys.exit();spec=json.loads(line);sys.path[:]=spec['path'];"
-    "from rocketapp.cli.processes.child_main import main;main(spec)"
+    "import json,sys;pipe=open(int(sys.argv[2]),'rb',buffering=0,closefd=False);line=pipe.readline() or sys.exit();"
+    "spec=json.loads(line);sys.path[:]=spec['path'];from rocketapp.cli.processes.child_main import main;main(spec)"
 )
 
 
@@ -48,10 +46,8 @@ class Child:
         self._descriptors = tuple(descriptors)
         self._on_report = on_report
         self._process: subprocess.Popen[bytes] | None = None
-        self._heard = self._unsaid = b""
-        self._reports = -1
+        self._pipe: Pipe | None = None
         self._gone: asyncio.Future[int] | None = None
-        self._reaper: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"<Child {self.name}: {self.pid or 'not started'}>"
@@ -63,57 +59,40 @@ class Child:
     def start(self) -> None:
         """Spawn it; to be called inside a running loop, once. Raises OSError when the machine has no room for it."""
         loop = asyncio.get_running_loop()
-        reading, writing = os.pipe()
+        ours, theirs = socket.socketpair()
+        number = theirs.fileno()
         try:
-            spec = {**self._spec, "name": self.name, "path": sys.path, "reports": writing, "parent": os.getpid()}
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, self.name],
-                stdin=subprocess.PIPE,
-                pass_fds=(writing, *self._descriptors),
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, self.name, str(number)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(number, *self._descriptors),
                 start_new_session=True,
             )
         except BaseException:
-            os.close(reading)
+            ours.close()
             raise
         finally:
-            os.close(writing)
-        self._reports = reading
-        self._gone = loop.create_future()
-        assert self._process.stdin is not None
-        os.set_blocking(self._process.stdin.fileno(), False)
-        os.set_blocking(self._reports, False)
-        loop.add_reader(self._reports, self._read)
-        self.tell(spec)
-        self._reaper = loop.call_later(REAP_INTERVAL, self._reap)
+            theirs.close()
+        pipe, gone = Pipe(ours), loop.create_future()
+        self._process, self._pipe, self._gone = process, pipe, gone
+        self.tell({**self._spec, "name": self.name, "path": sys.path, "pipe": number, "parent": os.getpid()})
+
+        def listen() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+                pipe.listen(lambda line: loop.call_soon_threadsafe(self._hear, line), lambda: process.poll() is None)
+                loop.call_soon_threadsafe(gone.set_result, process.wait())
+            pipe.close()
+
+        threading.Thread(target=listen, name=f"rocketapp-{self.name}", daemon=True).start()
 
     def tell(self, fields: Mapping[str, Any]) -> None:
-        """Write one JSON line to its stdin. A child that is gone is found by `ended`.
-
-        Never waits: what a frozen child does not read is written when it goes on.
-        """
-        assert self._gone is not None, "start comes first"
-        if self.is_alive:
-            is_waiting = bool(self._unsaid)
-            self._unsaid += json.dumps(fields).encode() + b"\n"
-            if not is_waiting:
-                self._say()
-
-    def _say(self) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        loop, descriptor = asyncio.get_running_loop(), self._process.stdin.fileno()
-        try:
-            while self._unsaid:
-                self._unsaid = self._unsaid[os.write(descriptor, self._unsaid) :]
-        except BlockingIOError:
-            loop.add_writer(descriptor, self._say)
-            return
-        except BrokenPipeError:
-            self._unsaid = b""
-        loop.remove_writer(descriptor)
+        """Send what is JSON; from any thread, and without waiting. A child that is gone is found by `ended`."""
+        assert self._pipe is not None, "start comes first"
+        self._pipe.tell(json.dumps(fields).encode())
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal unless it has ended."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self.is_alive:
             self._process.send_signal(number)
 
     @property
@@ -121,7 +100,7 @@ class Child:
         return self._gone is not None and not self._gone.done()
 
     async def ended(self) -> int:
-        """Its exit code, as soon as it has one; negative is the signal that killed it."""
+        """Its exit code, as soon as it has one and its last report was heard; negative is the signal that killed it."""
         assert self._gone is not None, "start comes first"
         return await asyncio.shield(self._gone)
 
@@ -138,41 +117,8 @@ class Child:
             self.signal(signal.SIGKILL)
         return await self.ended()
 
-    def _read(self) -> None:
-        if self._hear():
-            asyncio.get_running_loop().remove_reader(self._reports)
-            self._reap()
-
-    def _hear(self) -> bool:
-        """Hear what is in the pipe; True at its end."""
-        try:
-            while data := os.read(self._reports, 65536):
-                *lines, self._heard = (self._heard + data).split(b"\n")
-                for line in lines:
-                    self._on_report(Report.decode(line))
-        except BlockingIOError:
-            return False
-        return True
-
-    def _reap(self) -> None:
-        """When the process has ended, read its last lines and resolve `ended`."""
-        assert self._process is not None and self._gone is not None
-        if self._gone.done():
-            return
-        code = self._process.poll()
-        loop = asyncio.get_running_loop()
-        if self._reaper is not None:
-            self._reaper.cancel()
-        if code is None:
-            self._reaper = loop.call_later(REAP_INTERVAL, self._reap)
-            return
-        self._hear()
-        loop.remove_reader(self._reports)
-        os.close(self._reports)
-        if self._process.stdin is not None:
-            loop.remove_writer(self._process.stdin.fileno())
-            self._process.stdin.close()
-        self._gone.set_result(code)
+    def _hear(self, line: bytes) -> None:
+        self._on_report(Report.decode(line))
 
 
 class Presence:

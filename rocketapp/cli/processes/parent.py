@@ -53,7 +53,6 @@ class Parent:
         presence = self._presence = Presence()
         self._spec = {**spec, "role": "worker", "presence": presence.writing, "is_edited": watched is not None}
         self._stop = stop
-        self._loop = asyncio.get_running_loop()
         self._watched = watched
         self._edits = 0
         self._edited = asyncio.Event()
@@ -113,7 +112,7 @@ class Parent:
         self._run.go_by(settings, told)
 
     def _ask(self, number: int, fields: Mapping[str, str]) -> None:
-        self._loop.call_soon_threadsafe(self._children[number].tell, fields)
+        self._children[number].tell(fields)
 
     async def _keep(self, number: int) -> None:
         """One worker for as long as the run lasts, in one process after the other."""

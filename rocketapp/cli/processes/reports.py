@@ -51,8 +51,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """In the process that reports an object; its plain values in another one."""
 
     def encode(self) -> bytes:
-        """The line, with its end. Not JSON, which has no infinite numbers: a metric may be one."""
-        return base64.b64encode(msgspec.msgpack.encode(self)) + b"\n"
+        """The line, without its end. Not JSON, which has no infinite numbers: a metric may be one."""
+        return base64.b64encode(msgspec.msgpack.encode(self))
 
     @classmethod
     def decode(cls, line: bytes) -> Report:
