@@ -102,10 +102,7 @@ class BrokerDesk:
         return f"<BrokerDesk of {self._facts!r}>"
 
     def state(self, within: float = ANSWERED_WITHIN) -> BrokerState:
-        async def work() -> BrokerState:
-            return self._facts.state()
-
-        return self._asked(work(), within)
+        return self._read(self._facts.state, within)
 
     def disk(self) -> Disk | None:
         """None for a store in memory."""
@@ -115,10 +112,7 @@ class BrokerDesk:
         return Disk(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
 
     def topic_names(self) -> list[str]:
-        async def work() -> list[str]:
-            return self._facts.topics()
-
-        return self._asked(work())
+        return self._read(self._facts.topics)
 
     def topics(self, names: Sequence[str]) -> list[TopicLine]:
         """What the broker knows of topics with these names."""
@@ -157,11 +151,7 @@ class BrokerDesk:
 
     def readers(self, topic: str) -> list[str]:
         """The groups that consume a topic."""
-
-        async def work() -> list[str]:
-            return sorted(group for group, topics in self._facts.groups().items() if topic in topics)
-
-        return self._asked(work())
+        return self._read(lambda: sorted(group for group, has in self._facts.groups().items() if topic in has))
 
     def progress(self, group: str) -> list[Progress]:
         """Every queue of every topic of a group."""
@@ -174,19 +164,11 @@ class BrokerDesk:
 
     def members(self, group: str) -> tuple[list[MemberState], list[tuple[str, str]]]:
         """Its members, and the topics with the expressions that they subscribe."""
-
-        async def work() -> tuple[list[MemberState], list[tuple[str, str]]]:
-            return self._facts.members(group), self._facts.subscriptions(group)
-
-        return self._asked(work())
+        return self._read(lambda: (self._facts.members(group), self._facts.subscriptions(group)))
 
     def record(self, position: int) -> bytes | None:
         """The stored message at this position of the log; None where none begins."""
-
-        async def work() -> bytes | None:
-            return self._facts.record(position)
-
-        return self._asked(work())
+        return self._read(lambda: self._facts.record(position))
 
     def delayed(self, most: int) -> list[WaitingMessage]:
         """The next ones that are due."""
@@ -202,6 +184,12 @@ class BrokerDesk:
                 return await work(_Turns())
 
         return self._asked(one_at_a_time())
+
+    def _read(self, call: Callable[[], T], within: float = ANSWERED_WITHIN) -> T:
+        async def work() -> T:
+            return call()
+
+        return self._asked(work(), within)
 
     def _asked(self, work: Coroutine[Any, Any, T], within: float = ANSWERED_WITHIN) -> T:
         asked = asyncio.run_coroutine_threadsafe(work, self._loop)

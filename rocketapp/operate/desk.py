@@ -10,6 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -35,14 +36,6 @@ class _Process:
     blocked: LoopBlocked | None = None
     blocked_at: float = 0.0
     has_started: bool = False
-
-
-class _Question:
-    """What a process was asked; a request waits for the answer."""
-
-    def __init__(self) -> None:
-        self.is_answered = threading.Event()
-        self.answer, self.problem = "", ""
 
 
 class Desk:
@@ -73,7 +66,7 @@ class Desk:
         """Of the two that follow: a process that starts meanwhile hears of each pause once."""
         self._paused: dict[tuple[str, str], None] = {}
         self._listening: set[int] = set()
-        self._questions, self._open = 0, dict[int, _Question]()
+        self._questions, self._open = 0, dict[int, Future[str]]()
         self._description = ""
 
     def __repr__(self) -> str:
@@ -137,17 +130,15 @@ class Desk:
             if not self._listening:
                 raise SetupError("", "no worker is there to ask yet: ask again")
             self._questions += 1
-            number, question = self._questions, _Question()
+            number, question = self._questions, Future[str]()
             self._open[number] = question
             self._ask(min(self._listening), {"call": call, "number": number, **fields})
-        is_answered = question.is_answered.wait(ANSWERED_WITHIN)
-        self._open.pop(number, None)
-        if not is_answered:
-            problem = f"no answer within {ANSWERED_WITHIN:g} s: the log says what became of it"
-            raise SetupError("", problem)
-        if question.problem:
-            raise SetupError("", question.problem)
-        return question.answer
+        try:
+            return question.result(ANSWERED_WITHIN)
+        except TimeoutError:
+            raise SetupError("", f"no answer within {ANSWERED_WITHIN:g} s: the log says what became of it") from None
+        finally:
+            self._open.pop(number, None)
 
     def greet(self, number: int) -> list[tuple[str, str]]:
         """Topics and groups that are paused for a process that starts; from now on it hears of changes."""
@@ -170,10 +161,11 @@ class Desk:
 
     def answered(self, number: int, answer: str, problem: str) -> None:
         """A process answers a question, or says why it cannot. Nothing happens when nobody waits for it any more."""
-        question = self._open.get(number)
-        if question is not None:
-            question.answer, question.problem = answer, problem
-            question.is_answered.set()
+        question = self._open.pop(number, None)
+        if question is not None and problem:
+            question.set_exception(SetupError("", problem))
+        elif question is not None:
+            question.set_result(answer)
 
     def lost(self, number: int) -> None:
         """The process has ended: what it counted stays counted."""

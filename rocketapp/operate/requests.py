@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
 from rocketapp.clock import SystemClock
@@ -125,15 +126,7 @@ _READS: Final[Mapping[str, Callable[[Desk], Response]]] = {
 }
 
 
-def _pause(desk: Desk, given: Mapping[str, str]) -> Response:
-    return _switch(desk, "pause", given)
-
-
-def _resume(desk: Desk, given: Mapping[str, str]) -> Response:
-    return _switch(desk, "resume", given)
-
-
-def _switch(desk: Desk, call: Literal["pause", "resume"], given: Mapping[str, str]) -> Response:
+def _switch(call: Literal["pause", "resume"], desk: Desk, given: Mapping[str, str]) -> Response:
     try:
         desk.change(call, given["topic"], given["group"])
     except RocketAppError as error:
@@ -166,8 +159,8 @@ def _try(desk: Desk, given: Mapping[str, str]) -> Response:
 
 _NO_TRY: Final = "handlers are tried in the environment development only"
 _CHANGES: Final[Mapping[str, tuple[tuple[str, ...], Callable[[Desk, Mapping[str, str]], Response]]]] = {
-    "/pause": (("topic", "group"), _pause),
-    "/resume": (("topic", "group"), _resume),
+    "/pause": (("topic", "group"), partial(_switch, "pause")),
+    "/resume": (("topic", "group"), partial(_switch, "resume")),
     "/replay": (("group", "id"), _replay),
     "/try": (("handler", "tag", "body"), _try),
 }
