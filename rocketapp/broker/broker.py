@@ -46,6 +46,7 @@ from rocketapp.broker.processors.send_back import SendBackProcessor
 from rocketapp.broker.processors.topics import TopicProcessor
 from rocketapp.broker.processors.transactions import TransactionProcessor
 from rocketapp.broker.replication.master import Master
+from rocketapp.broker.replication.replies import ReplicatedReplies
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving
@@ -109,7 +110,8 @@ class Broker:
     ) -> None:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
         self._pace, self._files = pace, files
-        self._flusher = Flusher(core.store, saving, is_sync=core.config.flush == "sync", in_thread=in_thread)
+        is_sync = core.config.flush == "sync" or core.config.role == "sync_master"
+        self._flusher = Flusher(core.store, saving, is_sync=is_sync, in_thread=in_thread)
         core.save = self._flusher.save_names
         run = self._flusher.run
         self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)
@@ -132,8 +134,12 @@ class Broker:
         self._tasks = Tasks(observe)
         self.master: Master | None = Master(core.store, observe) if core.config.ha_port else None
         """The slaves that copy the log; None where the option says that there are none."""
+        self._replies: ReplicatedReplies | None = None
         if self.master is not None:
             self._flusher.on_flushed = self.master.flushed
+            if core.config.role == "sync_master":
+                self._replies = ReplicatedReplies(self.master, core.config.slave_timeout)
+                self._flusher.answered = self._replies.hold
         self.facts: BrokerFacts = BrokerFacts(core, loop.time())
         """What it knows of itself, for whoever shows it."""
         core.store.followers += [self._pulls.follow, self._held_pops.follow]
@@ -286,6 +292,8 @@ class Broker:
         self.drop_held_pulls()
         await self._tasks.close()
         self._core.store.mend_later = None
+        if self._replies is not None:
+            self._replies.close()
         await self._lock_writer.close()
         self._flusher.close()
         try:

@@ -25,6 +25,12 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 
 Tell = Callable[[StoreError | None], object]
+Answer = Callable[[int, Connection, Command, Command], None]
+"""Sends the reply to a command, when all of the log up to this position is durable."""
+
+
+def _reply(position: int, connection: Connection, command: Command, response: Command) -> None:
+    connection.reply(response)
 
 
 class _Waiting(NamedTuple):
@@ -38,18 +44,23 @@ class _Waiting(NamedTuple):
 class _Reply:
     """A reply that waits."""
 
-    __slots__ = ("_command", "_connection", "_has_appended", "_response")
+    __slots__ = ("_answer", "_command", "_connection", "_end", "_response")
 
-    def __init__(self, connection: Connection, command: Command, response: Command, *, has_appended: bool) -> None:
+    def __init__(
+        self, connection: Connection, command: Command, response: Command, *, end: int, answer: Answer
+    ) -> None:
+        """`end`: of what the request has appended to the log; 0 if that is nothing."""
         self._connection, self._command, self._response = connection, command, response
-        self._has_appended = has_appended
+        self._end, self._answer = end, answer
 
     def tell(self, error: StoreError | None) -> None:
-        response = self._response
-        if error is not None:
-            response = not_stored(self._command, StoreError(error.problem, error.is_unknown or self._has_appended))
-        if not self._connection.is_closed:
-            self._connection.reply(response)
+        if self._connection.is_closed:
+            return
+        if error is None:
+            self._answer(self._end, self._connection, self._command, self._response)
+        else:
+            is_unknown = error.is_unknown or self._end > 0
+            self._connection.reply(not_stored(self._command, StoreError(error.problem, is_unknown)))
 
 
 class Flusher:
@@ -60,6 +71,8 @@ class Flusher:
         self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
         self.on_flushed: Callable[[], object] = bool
         """Called when more of the log is durable; the owner of who waits for that replaces it."""
+        self.answered: Answer = _reply
+        """Sends a reply that has waited; who makes it wait for slaves as well replaces it."""
         self._flushing = asyncio.Lock()
         self._waiting: deque[_Waiting] = deque()
         self._changes = self._written = 0
@@ -156,8 +169,9 @@ class Flusher:
             has_appended = store.end_position != before
             if response is None or (self._changes == self._written and not (is_sync and has_appended)):
                 return response
-            reply = _Reply(connection, command, response, has_appended=has_appended)
-            position = store.end_position if is_sync and has_appended else 0
+            end = store.end_position if has_appended else 0
+            position, answer = (end, self.answered) if is_sync and has_appended else (0, _reply)
+            reply = _Reply(connection, command, response, end=end, answer=answer)
             waiting.append(_Waiting(position, self._changes, reply.tell))
             self._are_waiting.set()
             return None

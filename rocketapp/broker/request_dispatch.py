@@ -22,7 +22,7 @@ Process = Callable[[Connection, Command], Command | None]
 Check = Callable[[Connection, Command], None]
 """Raises BrokerError for a request that its sender may not make."""
 
-_SENDS = frozenset(
+SENDS = frozenset(
     {
         RequestCode.SEND_MESSAGE,
         RequestCode.SEND_MESSAGE_V2,
@@ -32,7 +32,7 @@ _SENDS = frozenset(
     }
 )
 
-_LARGE_BODIES = _SENDS | {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
+_LARGE_BODIES = SENDS | {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
 """A message, and the queues of a topic: these bodies may be as large as a frame."""
 MOST_ANSWER_BYTES = 16_000_000
 """Clients end a connection that brings a frame of more than 16 MiB, with all that waits on it."""
@@ -84,7 +84,7 @@ class RequestDispatch:
 
 def _check_body(command: Command) -> None:
     """Refuse, before it is decoded, a body that would keep the loop busy."""
-    if command.code in _SENDS or command.code == RequestCode.REGISTER_BROKER:  # nobody reads what that one has
+    if command.code in SENDS or command.code == RequestCode.REGISTER_BROKER:  # nobody reads what that one has
         return
     size = len(command.body)
     if command.code not in _LARGE_BODIES and size > _MOST_CONTROL_BYTES:
@@ -102,6 +102,6 @@ def not_stored(command: Command, error: StoreError) -> Command:
 
 
 def _refusal(command: Command, response: Command) -> Command:
-    if command.code in _SENDS:
+    if command.code in SENDS:
         response.fields = dict(FAILURE_FIELDS)
     return response

@@ -27,6 +27,18 @@ class BrokerConfig:
         least=0,
         most=65535,
     )
+    role: str = option(
+        "async_master",
+        "When a send is answered: before a slave has its bytes, or after. `sync_master` needs `ha_port`.",
+        java="brokerRole",
+        choices=("async_master", "sync_master"),
+    )
+    slave_timeout: float = option(
+        3.0,
+        "Seconds that an answer of a `sync_master` waits for a slave; then its code says that none has it.",
+        java="slaveTimeout",
+        least=0.001,
+    )
     dir: str = option(".rocketapp", "Directory of the store.", java="storePathRootDir")
     cluster: str = option("DefaultCluster", "Name of the cluster.", java="brokerClusterName")
     name: str = option("broker-a", "Name of the broker.", java="brokerName")

@@ -15,11 +15,10 @@ from rocketapp.config.option import info_of
 from rocketapp.errors import ConfigError
 
 _PATHS = frozenset({"dir", "cert_file", "key_file"})
-_LISTEN, _HOST, _FLUSH = "listenPort", "bindAddress", "flushDiskType"
+_LISTEN, _HOST, _FLUSH, _ROLE = "listenPort", "bindAddress", "flushDiskType", "brokerRole"
 _IGNORED = frozenset(
     {
         "brokerId",
-        "brokerRole",
         "enablePropertyFilter",
         "storePathCommitLog",
         "authenticationMetadataProvider",
@@ -40,6 +39,8 @@ def to_java(config: BrokerConfig) -> dict[str, str]:
             shown[_HOST], shown[_LISTEN] = host.strip("[]"), port
         elif name == _FLUSH:
             shown[name] = f"{value.upper()}_FLUSH"
+        elif name == _ROLE:
+            shown[name] = value.upper()
         elif field.name not in _PATHS and not info_of(field).secret:
             shown[name] = _text(value, _units(field))
     return shown
@@ -98,6 +99,8 @@ def _value(field: dataclasses.Field[Any], text: str, where: str, name: str) -> A
             return int(text) / _units(field)
         if info_of(field).java == _FLUSH:
             return {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}[text.upper()]
+        if info_of(field).java == _ROLE:
+            return {"ASYNC_MASTER": "async_master", "SYNC_MASTER": "sync_master"}[text.upper()]
         return kind(text)
     except (KeyError, ValueError):
         raise ConfigError(where, f"{name}={text[:60]!r} is not a value of it") from None

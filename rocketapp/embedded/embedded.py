@@ -83,6 +83,8 @@ class EmbeddedBroker:
         """
         if self._broker is not None:
             raise RuntimeError("this broker is started already: make a new one")
+        if self._config.role == "sync_master" and not self._config.ha_port:
+            raise ConfigError("broker.role", "a sync_master waits for a slave: set broker.ha_port, where one connects")
         files = self._files or (MemoryFiles(MOST_MEMORY_BYTES) if self._memory else DirectoryFiles(self._config.dir))
         try:
             broker = Broker.open(

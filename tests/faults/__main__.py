@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.faults import effects, kills, loads, mixed, outages, replays, restarts, roll_out, scenarios, slaves, storms
+from tests.faults import (
+    effects,
+    kills,
+    loads,
+    mixed,
+    outages,
+    replays,
+    replication,
+    restarts,
+    roll_out,
+    scenarios,
+    slaves,
+    storms,
+)
 from tests.faults.scenarios import Figures
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.databases import HAS_MARIADB
@@ -102,6 +115,10 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         place = home / title.replace(" ", "-")
         run = partial(slaves.slave, seconds=20.0 if small else 60.0, orderly=orderly)
         yield "slave", "", title, lambda run=run, place=place: run(parts.peer, place)
+    yield (
+        *("replication", "", "replication"),
+        lambda: replication.synchronous(home / "replication", kills=2 if small else 10),
+    )
     away = 20.0 if small else 120.0
     for orderly in (False, True):
         title = "three brokers orderly" if orderly else "three brokers"

@@ -20,6 +20,8 @@ from rocketapp.transport.stream import is_loopback, join_address
 
 MOST_SLAVES = 16
 """Connections at a time. More are closed at once."""
+MOST_BEHIND = 268_435_456
+"""Bytes that a slave may lack and still count as one that keeps up (Java: haMaxGapNotInSync)."""
 LAST_PATIENCE = 3.0
 """Seconds that slaves have at a stop to confirm the rest of the log."""
 
@@ -35,6 +37,8 @@ class Master:
         self.slaves: list[Slave] = []
         """Those that are connected."""
         self._progress = asyncio.Event()
+        self.on_confirmed: Callable[[], object] = bool
+        """Called when a slave has confirmed more; the owner of who waits for that replaces it."""
         self.address: str = ""
         """Where slaves connect; empty while none can."""
 
@@ -71,6 +75,13 @@ class Master:
         """Up to where every slave has the log; None while there is none."""
         return min((slave.replica.confirmed for slave in self.slaves if slave.replica.position >= 0), default=None)
 
+    @property
+    def replicated(self) -> int | None:
+        """Up to where the foremost slave has the log; None while no slave keeps up."""
+        foremost = max((slave.replica.confirmed for slave in self.slaves), default=-1)
+        keeps_up = foremost >= 0 and self._store.durable_position - foremost < MOST_BEHIND
+        return foremost if keeps_up else None
+
     async def have(self, position: int, timeout: float) -> bool:
         """Wait until every slave has the log up to this position; whether they do after so many seconds."""
         with contextlib.suppress(TimeoutError):
@@ -106,9 +117,13 @@ class Master:
             sock.setblocking(False)
             sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
             slave = Slave(sock, host, self._store, self._thread, self._observe)
-            slave.progress = self._progress.set
+            slave.progress = self._confirmed
             self.slaves.append(slave)
             self._tasks.start(self._serve(slave), f"broker slave {host}")
+
+    def _confirmed(self) -> None:
+        self._progress.set()
+        self.on_confirmed()
 
     async def _serve(self, slave: Slave) -> None:
         try:

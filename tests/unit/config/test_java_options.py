@@ -37,6 +37,8 @@ def test_a_file_of_apaches_sets_our_options() -> None:
     assert BrokerConfig(**found).flush == "sync"
     assert from_java("bindAddress=::1", "broker.conf") == {"listen": "[::1]:9876"}
     assert from_java("", "broker.conf") == {}
+    slaves = "brokerRole=SYNC_MASTER\nhaListenPort=10912\nslaveTimeout=500"
+    assert from_java(slaves, "broker.conf") == {"role": "sync_master", "ha_port": 10912, "slave_timeout": 0.5}
     asked = 'authenticationEnabled=true\ninitAuthenticationUser={"username":"a"}\ntls.server.mode=enforcing'
     keys = {"authentication": True, "admin_user": '{"username":"a"}', "tls": "enforcing"}
     assert from_java(asked, "broker.conf") == keys
@@ -50,6 +52,7 @@ def test_a_file_of_apaches_sets_our_options() -> None:
         ("brokerName", "'brokerName' is not name=value"),
         ("transactionTimeOut=soon", "transactionTimeOut='soon' is not a value of it"),
         ("flushDiskType=never", "flushDiskType='never' is not a value of it"),
+        ("brokerRole=SLAVE", "brokerRole='SLAVE' is not a value of it"),
         ("autoCreateTopicEnable=maybe", "autoCreateTopicEnable='maybe' is not a value of it"),
     ],
 )

@@ -1,0 +1,113 @@
+"""A synchronous embedded master is killed under load, again and again: its slave has all that was acknowledged."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.send import SendRequest
+from tests.faults.members import pause
+from tests.faults.scenarios import Figures
+from tests.peers import toolchain
+from tests.peers.bare import Bare
+from tests.peers.clusters import Apache, Embedded, free_port
+from tests.peers.waiting import wait_until
+
+_SENDERS, _RATE, _SEGMENT = 4, 1000, 16_777_216
+_BODY = re.compile(rb"sent-\d+-\d+-\d+;")
+_TOPIC = "copied"
+
+
+class _Sender(threading.Thread):
+    """Sends until its master is gone, and remembers what was acknowledged as stored twice."""
+
+    def __init__(self, address: str, name: str) -> None:
+        super().__init__(daemon=True)
+        self._address, self._prefix = address, name
+        self.acknowledged: set[bytes] = set()
+        self.codes: dict[int, int] = {}
+        self.seconds: list[float] = []
+
+    def run(self) -> None:
+        fields = SendRequest("senders", _TOPIC, queue_id=0).to_fields()
+        number, due = 0, time.monotonic()
+        with Bare(self._address) as asking:
+            while True:
+                body = f"sent-{self._prefix}-{number};".encode()
+                number, due = number + 1, due + _SENDERS / _RATE
+                began = time.monotonic()
+                try:
+                    code = asking.ask(RequestCode.SEND_MESSAGE_V2, body, **fields).code
+                except (OSError, EOFError):
+                    return
+                self.seconds.append(time.monotonic() - began)
+                self.codes[code] = self.codes.get(code, 0) + 1
+                if code == 0:
+                    self.acknowledged.add(body)
+                pause(max(due - time.monotonic(), 0.0))
+
+
+def synchronous(directory: Path, *, kills: int = 10) -> Figures:
+    """Nothing that was acknowledged is missing at the slave when its master is gone, and both logs are the same."""
+    port, chance = free_port(around=(-2, 0, 1)), Random(1)
+    options = {"role": "sync_master", "ha_port": port + 1, "segment_bytes": _SEGMENT}
+    conf = ("brokerRole=SLAVE", "brokerId=1", f"mappedFileSizeCommitLog={_SEGMENT}")
+    master, slave = Embedded(directory / "master", listen=f"127.0.0.1:{port}", options=options), None
+    acknowledged: set[bytes] = set()
+    codes: dict[int, int] = {}
+    seconds: list[float] = []
+    lost = 0
+    try:
+        slave = Apache(
+            directory / "slave", name_server=master.name_server, conf=conf, options=toolchain.BRIEF, heap="256m"
+        )
+        for kill in range(kills):
+            wait_until(lambda: _is_copied(master), within=60, what=master.log, every=0.5)
+            senders = [_Sender(master.name_server, f"{kill}-{one}") for one in range(_SENDERS)]
+            for sender in senders:
+                sender.start()
+            pause(chance.uniform(1.0, 3.0))
+            master.kill_broker()
+            for sender in senders:
+                sender.join(10)
+                acknowledged |= sender.acknowledged
+                seconds += sender.seconds
+                codes = {code: codes.get(code, 0) + sender.codes.get(code, 0) for code in {*codes, *sender.codes}}
+            lost += len(acknowledged - set(_BODY.findall(_log(slave.directory / "store"))))
+            master.start_again()
+        wait_until(lambda: _is_copied(master), within=60, what=master.log, every=0.5)
+    finally:
+        if slave is not None:
+            slave.stop()
+        master.stop()
+    ours, copy = _log(master.store), _log(slave.directory / "store")
+    seconds.sort()
+    figures = {
+        "kills": kills,
+        "acknowledged": len(acknowledged),
+        "lost": lost,
+        "codes": {str(code): count for code, count in sorted(codes.items())},
+        "send_p50_ms": round(seconds[len(seconds) // 2] * 1000, 1),
+        "send_p99_ms": round(seconds[len(seconds) * 99 // 100] * 1000, 1),
+        "equal_bytes": len(copy) if ours.startswith(copy) else 0,
+        "log_bytes": len(ours),
+    }
+    assert acknowledged, figures
+    assert (lost, figures["equal_bytes"]) == (0, len(copy)), figures
+    return figures
+
+
+def _is_copied(master: Embedded) -> bool:
+    """Whether a send is acknowledged by a slave."""
+    with Bare(master.name_server) as asking:
+        fields = SendRequest("senders", _TOPIC, queue_id=0).to_fields()
+        return asking.ask(RequestCode.SEND_MESSAGE_V2, b"are you there", **fields).code == 0
+
+
+def _log(store: Path) -> bytes:
+    """The whole log, without the zeros behind its end."""
+    return b"".join(file.read_bytes() for file in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
