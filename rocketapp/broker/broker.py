@@ -54,7 +54,7 @@ from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.timers import TimerService
-from rocketapp.broker.topics import READ_WRITE, TopicTable
+from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, StoreError
@@ -65,7 +65,6 @@ from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import join_address, split_address
 from rocketapp.wire.message_id import UniqueIds
-from rocketapp.wire.requests.replies import reply_topic
 
 RESTART_DELAY = 1.0
 """Seconds until delivery of delayed messages is tried again after an error."""
@@ -194,9 +193,9 @@ class Broker:
 
     def table(self) -> dict[int, Process]:
         """Request code -> processor."""
-        core = self._core
+        core, sends = self._core, SendProcessor(self._core)
         table = {
-            **SendProcessor(core).table(),
+            **sends.table(),
             **SendBackProcessor(core).table(),
             **self._pulls.table(),
             **self._held_pops.table(),
@@ -206,7 +205,7 @@ class Broker:
             **self._clients.table(),
             **self._transactions.table(),
             **RecallProcessor(core).table(),
-            **ReplyProcessor(core).table(),
+            **ReplyProcessor(core, sends).table(),
             **LockProcessor(core).table(),
             **TopicProcessor(core, self._topic_gone, self._delete_stored).table(),
             **GroupProcessor(core).table(),
@@ -224,9 +223,6 @@ class Broker:
 
     def route(self, topic: str) -> TopicRoute | None:
         config = self._core.topics.get(topic)
-        if config is None and topic == reply_topic(self._core.config.cluster):
-            # Nothing is stored there: it is how clients find the brokers that hand replies over.
-            return TopicRoute((QueueData(self._core.config.name, 1, 1, READ_WRITE),), self.brokers())
         if config is None:
             return None
         queues = QueueData(

@@ -151,8 +151,13 @@ class Core:
         return self.put_topic(TopicConfig(topic, queues, queues))
 
     def put_topic(self, config: TopicConfig) -> TopicConfig:
-        """Create or change a topic."""
+        """Create or change a topic. Raises BrokerError 29 for a new one that the disk cannot tell from another."""
         is_new = self.topics.get(config.name) is None
+        if is_new and self.store.ignores_case:
+            other = next((one.name for one in self.topics if one.name.lower() == config.name.lower()), None)
+            if other is not None:
+                problem = f"there is a topic {other}, and this broker's disk does not tell capital letters from small"
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{config.name}: {problem}")
         self.topics.put(config)
         self.save(None)
         if is_new:

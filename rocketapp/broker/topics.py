@@ -26,6 +26,7 @@ from rocketapp.model.names import (
 )
 from rocketapp.model.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from rocketapp.wire.requests.admin import TopicConfig
+from rocketapp.wire.requests.replies import reply_topic
 
 READ_WRITE = PERM_READ | PERM_WRITE
 MOST_QUEUES = 65_535
@@ -41,7 +42,7 @@ class TopicTable(ConfigTable[TopicConfig]):
     def __init__(self, version: DataVersion, *, cluster: str, broker: str, auto_create: bool, queues: int) -> None:
         super().__init__(version)
         self._members: dict[str, tuple[TopicConfig, dict[str, Any]]] = {}
-        self._system = _SYSTEM_NAMES | {cluster, broker, f"{cluster}_REPLY_TOPIC"}
+        self._system = _SYSTEM_NAMES | {cluster, broker, reply_topic(cluster)}
         for config in _system_topics(cluster, broker, auto_create=auto_create, queues=queues):
             self._configs[config.name] = config
 
@@ -108,6 +109,7 @@ def _system_topics(cluster: str, broker: str, *, auto_create: bool, queues: int)
         yield topic(DEFAULT_TOPIC, queues, READ_WRITE | PERM_INHERIT)
     yield topic(cluster, 16, READ_WRITE | PERM_INHERIT)
     yield topic(broker, 1, READ_WRITE | PERM_INHERIT)
+    yield topic(reply_topic(cluster), 1)
     yield topic("OFFSET_MOVED_EVENT", 1)
     yield topic(SCHEDULE_TOPIC, _DELAY_LEVELS)
     yield topic(revive_topic(cluster), REVIVE_QUEUES)

@@ -7,9 +7,13 @@ import asyncio
 import pytest
 
 from rocketapp import Client, NoReply
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.send import SendRequest
 from tests.conftest import RunApp, on_apache
+from tests.peers.bare import Bare
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, JavaError
+from tests.peers.waiting import wait_until
 
 WITHIN = 60
 """Seconds that an answer may take on a busy machine: a Java consumer that is asked may only just have begun."""
@@ -100,3 +104,17 @@ def test_who_is_not_answered_hears_it_in_time(
     assert asyncio.run(ask()) == "re: now"
     with pytest.raises(JavaError, match="timeout"):
         java.request(topic, "silence", timeout=1)
+
+
+def test_a_reply_to_a_client_that_is_away_is_refused_and_stored(cluster: Cluster) -> None:
+    topic = "DefaultCluster_REPLY_TOPIC"
+    with Bare(cluster.broker_address, timeout=20) as asking:
+
+        def count() -> int:
+            return int(asking.ask(RequestCode.GET_MAX_OFFSET, topic=topic, queueId=0).fields["offset"])
+
+        before = count()
+        properties = "REPLY_TO_CLIENT\x01away\x02CORRELATION_ID\x01c1\x02MSG_TYPE\x01reply\x02"
+        request = SendRequest("makers", topic, queue_id=0, properties=properties)
+        assert asking.ask(RequestCode.SEND_REPLY_MESSAGE_V2, b"42", **request.to_fields()).code == 1
+        wait_until(lambda: count() > before, within=10, what="the reply")

@@ -1,20 +1,24 @@
-"""Replies: each is handed to the client that asked, and stored nowhere.
+"""Replies: each is stored, and handed to the client that asked.
 
 Codes SEND_REPLY_MESSAGE 324, SEND_REPLY_MESSAGE_V2 325, and to the client PUSH_REPLY_MESSAGE_TO_CLIENT 326 (Java:
-ReplyMessageProcessor, which stores replies as well unless `storeReplyMessageEnable` is off).
+ReplyMessageProcessor). The answer says whether the client has it. Nothing reads what is stored: it is a record of
+replies whose client was away.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from rocketapp.broker.core import Core
+from rocketapp.broker.processors.send import SendProcessor
 from rocketapp.broker.request_dispatch import Process
-from rocketapp.errors import BrokerError
+from rocketapp.errors import BrokerError, StoreError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.requests.replies import PushReply
 from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
 
@@ -25,16 +29,23 @@ TIMEOUT = 10.0
 class ReplyProcessor:
     """Hands replies over to the client that asked, which is connected here."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, core: Core, sends: SendProcessor) -> None:
+        self._core, self._sends = core, sends
 
     def table(self) -> dict[int, Process]:
         return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
 
     def reply(self, connection: Connection, command: Command) -> Command | None:
-        """Answered when the client has it."""
-        core = self._core
+        """Answered when the client has it. One that cannot be stored is handed over nevertheless."""
+        core, sends = self._core, self._sends
         request = SendRequest.from_command(command)
+        topic, told = sends.topic(request), SendResponse("", request.queue_id, 0)
+        queue_id, raw = sends.queue_id(request, topic), request.properties.encode()
+        record = sends.record(connection, request, command.body, raw, topic=topic.name, queue_id=queue_id)
+        with contextlib.suppress(StoreError):
+            stored = core.store.append(record)
+            message_id = offset_id(record.store_host, record.store_port, stored.physical)
+            told = SendResponse(message_id, queue_id, stored.queue_offset)
         asker = names.decode(request.properties.encode()).get(names.REPLY_TO_CLIENT, "")
         channel = core.producers.channel_of(asker)
         if channel is None:
@@ -60,8 +71,7 @@ class ReplyProcessor:
                 return
             problem = taken.exception() or (taken.result().remark if taken.result().code else None)
             if problem is None:
-                fields = SendResponse("", request.queue_id, 0).to_fields()
-                connection.reply(Command.response(command, ResponseCode.SUCCESS, fields=fields))
+                connection.reply(Command.response(command, ResponseCode.SUCCESS, fields=told.to_fields()))
             else:
                 remark = f"push reply message to {asker} fail: {problem}"
                 code = ResponseCode.SYSTEM_ERROR

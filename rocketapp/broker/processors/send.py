@@ -49,8 +49,8 @@ class SendProcessor:
 
     def send(self, connection: Connection, command: Command) -> Command | None:
         request = SendRequest.from_command(command)
-        topic = self._topic(request)
-        queue_id = self._queue_id(request, topic)
+        topic = self.topic(request)
+        queue_id = self.queue_id(request, topic)
         if request.batch:
             response = self._batch(connection, command, request, queue_id)
         else:
@@ -59,7 +59,7 @@ class SendProcessor:
             return None
         return Command.response(command, ResponseCode.SUCCESS, fields=response.to_fields())
 
-    def _topic(self, request: SendRequest) -> TopicConfig:
+    def topic(self, request: SendRequest) -> TopicConfig:
         """The topic of a send. A missing topic is created when that is allowed."""
         name = request.topic
         if name in FORBIDDEN_TOPICS:
@@ -81,7 +81,8 @@ class SendProcessor:
         topic = core.topics.inherited(request.topic, request.default_topic, request.default_queues)
         return core.known_topic(request.topic) if topic is None else core.put_topic(topic)
 
-    def _queue_id(self, request: SendRequest, topic: TopicConfig) -> int:
+    def queue_id(self, request: SendRequest, topic: TopicConfig) -> int:
+        """The queue of a send, by chance where it names none."""
         queue_id = request.queue_id
         if queue_id >= max(topic.write_queues, topic.read_queues):
             raise BrokerError(
@@ -108,7 +109,7 @@ class SendProcessor:
             if dead is not None:
                 topic, queue_id = dead, 0
                 stamped = Stamped(stamped.raw + b"DELAY\x01-1\x02", stamped.unique_key, 0)
-        record = self._record(connection, request, body, stamped.raw, topic=topic, queue_id=queue_id)
+        record = self.record(connection, request, body, stamped.raw, topic=topic, queue_id=queue_id)
         handle = None
         if stamped.is_half:
             appended = core.halves.add(record, stamped.unique_key)
@@ -143,7 +144,7 @@ class SendProcessor:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no transaction: send each singly")
             if stamped.delay_level or stamped.timer_ms:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
-            record = self._record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
+            record = self.record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
             records.append(record._replace(flag=flag))
         stored = core.store.append_batch(records)
         core.traffic.put += len(stored)
@@ -157,9 +158,10 @@ class SendProcessor:
         if len(body) > self._core.config.max_message_bytes:
             raise _too_large(len(body), self._core.config.max_message_bytes)
 
-    def _record(
+    def record(
         self, connection: Connection, request: SendRequest, body: bytes, raw: bytes, *, topic: str, queue_id: int
     ) -> Record:
+        """What is stored of a request."""
         born, here = self._core.hosts(connection)
         sys_flag = request.sys_flag & ~_OURS
         if born.is_ipv6:

@@ -48,6 +48,8 @@ class MessageStore:
 
     refusal: str | None = None
     """Why no message is taken at the moment; None when they are."""
+    ignores_case: bool = False
+    """Whether the disk takes `orders` and `Orders` for one name, so that two such topics would share their files."""
 
     def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe) -> None:
         self._files, self._clock, self._observe = files, clock, observe
@@ -91,6 +93,9 @@ class MessageStore:
             checkpoint.say_flushed(self._log.min_position)  # an empty log is certainly flushed
         checkpoint.sync()
         self._files.sync_directory("")
+        with contextlib.suppress(OSError):
+            self._files.open(ABORT.upper()).close()
+            self.ignores_case = True
         return checkpoint
 
     def close(self) -> None:

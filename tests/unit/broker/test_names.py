@@ -6,9 +6,10 @@ import asyncio
 import threading
 from pathlib import Path
 
-from rocketapp.broker.store.files import DirectoryFiles
+from rocketapp.broker.store.files import DirectoryFiles, File, MemoryFiles
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from tests.unit.broker.asking import Running
+from tests.unit.broker.asking import Running, running
+from tests.unit.scripted import in_virtual_time
 
 CHANGE = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
 
@@ -89,3 +90,26 @@ def test_what_was_answered_is_there_after_a_refused_change(tmp_path: Path) -> No
         await broker.broker.stop()
 
     asyncio.run(story())
+
+
+class NoCase(MemoryFiles):
+    """A disk that takes `Orders` and `orders` for one name."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return super().open(next((each for each in self.paths() if each.lower() == path.lower()), path), create=create)
+
+
+@in_virtual_time
+async def test_topics_that_differ_in_case_only_are_refused_where_the_disk_cannot_tell_them_apart() -> None:
+    async with running(NoCase()) as broker:
+        client = await broker.client()
+        assert (await client.send("Orders")).code == ResponseCode.SUCCESS
+        refused = await client.send("orders")
+        assert refused.code == ResponseCode.INVALID_PARAMETER
+        assert "there is a topic Orders" in (refused.remark or "")
+        created = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "ORDERS", **CHANGE})
+        assert created.code == ResponseCode.INVALID_PARAMETER
+        assert (await client.send("Orders")).code == ResponseCode.SUCCESS
+    async with running() as broker:
+        client = await broker.client()
+        assert [(await client.send(each)).code for each in ("Orders", "orders")] == [ResponseCode.SUCCESS] * 2

@@ -36,3 +36,4 @@ async def test_a_reply_to_a_client_that_is_gone_is_told() -> None:
     async with running() as broker:
         replier = await broker.client("replier")
         assert await reply(replier, "gone") == ResponseCode.SYSTEM_ERROR
+        assert [one.body for one in await replier.messages("DefaultCluster_REPLY_TOPIC")] == [b"42"]
