@@ -89,6 +89,16 @@ async def scope(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asy
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def is_set_by(event: asyncio.Event, at: float | None) -> bool:
+    """Wait until the event is set, True, or until the loop's time is `at`, False. None: for as long as it takes."""
+    try:
+        async with asyncio.timeout_at(at):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 async def repeat(seconds: float, call: Callable[[], object]) -> None:
     """Call this every `seconds`, until cancelled. What it raises ends the repetition, and is raised.
 

@@ -14,6 +14,7 @@ from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.route import MASTER_ID, TopicRoute
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.route_cache import RouteCache
+from rocketapp.tasks import is_set_by
 
 FIRST_WAIT, MOST_WAIT = 0.5, 10.0
 """Seconds until the next poll when no name server answers."""
@@ -125,10 +126,7 @@ class RouteTable:
             due = self._cache.next_due()
             if due is not None and due <= loop.time():
                 return
-            try:
-                async with asyncio.timeout_at(due):
-                    await self._wake.wait()
-            except TimeoutError:
+            if not await is_set_by(self._wake, due):
                 return
 
     async def _poll(self) -> None:

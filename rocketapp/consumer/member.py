@@ -16,7 +16,6 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked import BlockedQueues
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
-from rocketapp.consumer.limits import Limits
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -110,6 +109,10 @@ class Member:
     def __repr__(self) -> str:
         return f"<Member {self.client_id} of {self.name}>"
 
+    def failed(self, loop: str, error: Exception) -> None:
+        """A bug has ended a turn of this loop, which goes on: it is told."""
+        self.observe(LoopFailed(loop, f"{type(error).__name__}: {error}"))
+
 
 class Owned:
     """One owned queue, from the moment it is acquired until it has been given back: an assignment, pulled or popped."""
@@ -152,7 +155,7 @@ class Owned:
                     await self._wait(timeout=TRY_AGAIN)
                 except Exception as error:
                     # A bug here must not end the consumption of this queue without a word.
-                    member.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
+                    member.failed(f"queue {self.queue}", error)
                     await self._wait(timeout=TRY_AGAIN)
         finally:
             member.blocked.forget(self.queue)
@@ -197,6 +200,36 @@ class Owned:
 
     def move(self, offset: int) -> None:
         """An operator has the group go on at this offset."""
+
+
+class Limits:
+    """By topic the settings in force, of pulls, pops and handlers: those of the start, with what was changed since."""
+
+    def __init__(self, config: ConsumerConfig) -> None:
+        self.config: ConsumerConfig = config
+        """Those of the start."""
+        self._by_topic: dict[str, ConsumerConfig] = {}
+        self.changed: dict[str, dict[str, float]] = {}
+        """By topic what is not as it was declared or set at the start."""
+
+    def __repr__(self) -> str:
+        return f"<Limits: {self.changed or 'as they were set'}>"
+
+    def of(self, topic: str) -> ConsumerConfig:
+        """The settings of this topic now."""
+        return self._by_topic.get(topic, self.config)
+
+    def change(self, topic: str, values: Mapping[str, float | None]) -> None:
+        """From now on these values hold for this topic; None: what was declared or set at the start."""
+        changed: dict[str, float | None] = {**self.changed.get(topic, {}), **values}
+        left = {name: value for name, value in changed.items() if value is not None}
+        settings: dict[str, Any] = {name: value for name, value in left.items() if hasattr(self.config, name)}
+        settings.pop("concurrency", None)  # of a handler: the setting is what handlers inherit at the start
+        self._by_topic[topic] = replace(self.config, **settings)
+        if left:
+            self.changed[topic] = left
+        else:
+            self.changed.pop(topic, None)
 
 
 class GroupStats:

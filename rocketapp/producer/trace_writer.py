@@ -22,7 +22,7 @@ from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.preparing import Preparing
 from rocketapp.producer.selection import InTurn, RoundRobin
 from rocketapp.producer.targets import Targets
-from rocketapp.tasks import Tasks
+from rocketapp.tasks import Tasks, is_set_by
 from rocketapp.wire import properties as names
 from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.trace import (
@@ -173,13 +173,9 @@ class TraceWriter:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         written = loop.time()
-        while not self._stopping.is_set():
-            try:
-                async with asyncio.timeout(LOOK):
-                    await self._stopping.wait()
-            except TimeoutError:
-                pass
-            is_last = self._stopping.is_set()
+        is_last = False
+        while not is_last:
+            is_last = await is_set_by(self._stopping, loop.time() + LOOK)
             if is_last or self.traces.waiting >= AT_ONCE or loop.time() >= written + INTERVAL:
                 await self._write()
                 written = loop.time()

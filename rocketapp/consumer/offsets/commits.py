@@ -18,12 +18,12 @@ from math import inf
 from rocketapp.consumer.brokers import AnotherQueueError, GroupOffsets
 from rocketapp.consumer.member import Member
 from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
-from rocketapp.model.event import CommitFailed, LoopFailed
+from rocketapp.model.event import CommitFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.fencing import Fencing, Unfenced
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.tasks import Tasks
+from rocketapp.tasks import Tasks, is_set_by
 from rocketapp.wire.record import Message
 
 _PATIENCE = 1.0
@@ -288,16 +288,12 @@ class Committer:
                 await self._commit_due()
             except Exception as error:
                 # Later offsets must still be committed.
-                self._member.observe(LoopFailed("commit", f"{type(error).__name__}: {error}"))
+                self._member.failed("commit", error)
                 await asyncio.sleep(_LOOK_AGAIN)
 
     async def _sleep(self) -> None:
         until = self._look_at if self._uncertain() else self._round_at
-        try:
-            async with asyncio.timeout_at(min(until, self._round_at)):
-                await self._news.wait()
-        except TimeoutError:
-            pass
+        await is_set_by(self._news, min(until, self._round_at))
         self._news.clear()
 
     async def _commit_due(self) -> None:

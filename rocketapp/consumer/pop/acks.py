@@ -8,7 +8,6 @@ for the protocol has none for several messages; a few run side by side.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.state.pop_queue import LATE, HandOut, PopQueue, RetryTimes
 from rocketapp.state.redelivery import Failure, GiveUp, concurrent_step, delay_before
+from rocketapp.tasks import is_set_by
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message
@@ -92,9 +92,7 @@ class Acknowledging:
                 await self._send_all(queue)
             except Exception as error:
                 # A bug must not end the acknowledgements for good without a report.
-                self._member.observe(
-                    LoopFailed(f"acknowledge {queue.message_queue}", f"{type(error).__name__}: {error}")
-                )
+                self._member.failed(f"acknowledge {queue.message_queue}", error)
                 await asyncio.sleep(_AGAIN)
                 self._news.set()
 
@@ -220,9 +218,7 @@ class Invisibility:
         while True:
             # A request under way may still bring messages that are hidden for a time of before.
             shortest = min(shortest, self._invisible)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(shortest / _LOOKS):
-                    await self._changed.wait()
+            await is_set_by(self._changed, self._loop.time() + shortest / _LOOKS)
             self._changed.clear()
             try:
                 for message in self._queue.due(self._loop.time()):
@@ -354,7 +350,7 @@ class Invisibility:
             self._member.observe(LoopFailed(f"pop {self._about}", text))
 
     def _failed(self, error: Exception) -> None:
-        self._member.observe(LoopFailed(f"hide messages of {self._about}", f"{type(error).__name__}: {error}"))
+        self._member.failed(f"hide messages of {self._about}", error)
 
     def _blocked(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"

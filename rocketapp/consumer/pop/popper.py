@@ -7,7 +7,6 @@ answer is never discarded: its messages are hidden from everyone else.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,10 +18,10 @@ from rocketapp.consumer.modes.popped import PopDelivery
 from rocketapp.consumer.pop.acks import Invisibility
 from rocketapp.consumer.pull.flow import Gate, QueueFlow
 from rocketapp.errors import ProtocolError, RocketAppError, TransportError
-from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Handle
 from rocketapp.state.pop_queue import AGAIN, RENEW_AT, HandOut, PopQueue, hidden_since
+from rocketapp.tasks import is_set_by
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
@@ -90,17 +89,16 @@ class Popper:
                 await asyncio.sleep(self._member.brokers.pause_after(error, self._about.topic))
             except Exception as error:
                 # A bug must not stop the topic for good without a report.
-                self._member.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
+                self._member.failed(f"pop {self._about}", error)
                 await asyncio.sleep(self._config.pull_retry_delay)
 
     async def look_for_retries(self) -> None:
         """Beside the request that the broker holds, ask for messages that come again, until this is cancelled."""
         while True:
-            pause = self._invisibility.retries.next_look(self._loop.time())
+            now = self._loop.time()
+            pause = self._invisibility.retries.next_look(now)
             self._invisibility.new_retry.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._invisibility.new_retry.wait()
+            if await is_set_by(self._invisibility.new_retry, None if pause is None else now + pause):
                 continue
             if not (self.gate.is_paused or self.gate.waits_for_room or self._flow.is_full()):
                 try:
@@ -112,8 +110,7 @@ class Popper:
                     await asyncio.sleep(AGAIN)  # the request that is held says what is the matter
                 except Exception as error:
                     # A bug must not end the looks for good without a report.
-                    problem = f"{type(error).__name__}: {error}"
-                    self._member.observe(LoopFailed(f"look for retries of {self._about}", problem))
+                    self._member.failed(f"look for retries of {self._about}", error)
                     await asyncio.sleep(AGAIN)
 
     async def _pop_on(self) -> None:

@@ -22,7 +22,6 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Committer, Session
 from rocketapp.consumer.pull.flow import Gate, QueueFlow
 from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError, TransportError
-from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.process_queue import ProcessQueue
@@ -139,7 +138,7 @@ class Puller:
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
-                self._member.observe(LoopFailed(f"pull {queue}", f"{type(error).__name__}: {error}"))
+                self._member.failed(f"pull {queue}", error)
                 await asyncio.sleep(self._member.config.pull_retry_delay)
 
     def _answered(self, result: PullResult, *, is_master: bool) -> None:

@@ -18,7 +18,7 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import LeaseState
 from rocketapp.state.lease import Lease
-from rocketapp.tasks import Tasks
+from rocketapp.tasks import Tasks, is_set_by
 
 _ASK_AGAIN = 0.5
 """Seconds until a lock that was not granted, or not answered for, is asked for again."""
@@ -204,7 +204,7 @@ class _Keeper:
                     self._tell_uncertain()
                 except Exception as error:
                     # The other locks must still be renewed.
-                    self._member.observe(LoopFailed("locks", f"{type(error).__name__}: {error}"))
+                    self._member.failed("locks", error)
                     await asyncio.sleep(_ASK_AGAIN)
         finally:
             self._is_over = True
@@ -212,11 +212,7 @@ class _Keeper:
                 returned.cancel()
 
     async def _sleep(self) -> None:
-        try:
-            async with asyncio.timeout_at(min((lock.ask_at for lock in self.locks.values()), default=None)):
-                await self._news.wait()
-        except TimeoutError:
-            pass
+        await is_set_by(self._news, min((lock.ask_at for lock in self.locks.values()), default=None))
         self._news.clear()
 
     async def _unlock(self) -> None:

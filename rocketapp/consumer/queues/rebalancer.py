@@ -29,7 +29,7 @@ from rocketapp.model.event import DrainCut, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import sorted_queues
 from rocketapp.state.rebalance import GracePeriods, is_left_out, share
-from rocketapp.tasks import Tasks, repeat
+from rocketapp.tasks import Tasks, is_set_by, repeat
 from rocketapp.wire.record import Message
 
 _CLOCK_INTERVAL = 0.25
@@ -138,11 +138,7 @@ class Rebalancer:
             at = self._loop.time() + (self._member.config.rebalance_interval if self.is_complete else _AGAIN)
             if grace_end is not None:
                 at = min(at, grace_end + _GRAIN)
-            try:
-                async with asyncio.timeout_at(at):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+            await is_set_by(self._news, at)
             self._news.clear()
             # Asked before the look: a list that may be acted on since then was not.
             grace_end = self._lists.next_grace_end()
@@ -291,9 +287,7 @@ class Rebalancer:
     async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Owned]) -> None:
         """When the time is over, or `cut` is set: wait for no handler any more, and tell which still ran."""
         began = self._loop.time()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(drain_timeout):
-                await cut.wait()
+        await is_set_by(cut, began + drain_timeout)
         running: dict[str, list[Message]] = {}
         for handler, item in self._modes.in_flight():
             running.setdefault(handler.name, []).append(first_of(item))

@@ -20,7 +20,7 @@ from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.watch.slow_calls import SlowCalls, stacks
 from rocketapp.errors import RocketAppError
-from rocketapp.model.event import Handled, LoopFailed, Unmatched
+from rocketapp.model.event import Handled, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import GroupSnapshot, HandlerSnapshot, QueueSnapshot
 from rocketapp.state.growth import Growth, GrowthCounts
@@ -96,7 +96,7 @@ class Figures:
         try:
             self.look()
         except Exception as error:
-            self._member.observe(LoopFailed("watch", f"{type(error).__name__}: {error}"))
+            self._member.failed("watch", error)
 
     def look(self) -> None:
         """Report what is new since the last look."""
