@@ -384,9 +384,9 @@ class Brokers(GroupOffsets):
     def recognised_at(self, queue: MessageQueue) -> Connection | None:
         """The connection to its master on which the queue is known to be the one that was pulled, while it lives."""
         connection = self._masters.get(queue.broker_name)
-        if connection is None or connection.is_closed or self._recognised.get(queue) is not connection:
+        if connection is None or connection.is_closed or connection.is_retired:
             return None
-        return connection
+        return connection if self._recognised.get(queue) is connection else None
 
     def routes_changed(self) -> None:
         """A master may be at another address: it is looked up again."""

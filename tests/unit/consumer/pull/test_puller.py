@@ -246,3 +246,40 @@ async def test_a_pull_that_waited_for_its_connection_carries_what_is_done_when_i
     assert client.sent[0]["commitOffset"] == "15"
     pulling.cancel()
     await asyncio.wait([pulling])
+
+
+class Dialled:
+    """A client whose broker is reached by the newest of its connections."""
+
+    def __init__(self) -> None:
+        self.newest: Any = None
+
+    def dial(self) -> Any:
+        self.newest = SimpleNamespace(is_closed=False, is_retired=False)
+        return self.newest
+
+    def broker_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
+        return "10.0.0.1:10911"
+
+    async def connection(self, address: str) -> Any:
+        return self.newest
+
+
+@pytest.mark.parametrize("how", ["is_closed", "is_retired", "routes"])
+@in_virtual_time
+async def test_a_pull_looks_its_connection_up_when_that_has_ended_or_routes_have_changed(how: str) -> None:
+    client = Dialled()
+    brokers = Brokers("group", cast(Any, client), ConsumerConfig(), Random(1), NO_TASKS)
+    first = client.dial()
+    assert brokers.recognised_at(QUEUE) is None
+    assert await brokers.to_pull(QUEUE, MASTER_ID) is first
+    assert brokers.recognised_at(QUEUE) is first
+    assert brokers.recognised_at(QUEUE._replace(queue_id=1)) is None
+    if how == "routes":
+        brokers.routes_changed()
+    else:
+        setattr(first, how, True)
+    second = client.dial()
+    assert brokers.recognised_at(QUEUE) is None
+    assert await brokers.to_pull(QUEUE, MASTER_ID) is second
+    assert brokers.recognised_at(QUEUE) is second
