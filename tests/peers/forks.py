@@ -24,6 +24,11 @@ from typing import IO, Any
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC")
+RUN = (
+    *("dynaconf", "uvloop", "rocketapp.app.run.lifecycle", "rocketapp.cli.commands.run", "rocketapp.cli.loader"),
+    *("rocketapp.cli.processes.broker", "rocketapp.cli.processes.run", "rocketapp.cli.processes.worker"),
+)
+"""With these comes nearly all that a plain app has imported when it handles its first message."""
 _FORKING = Path(__file__).with_name("forking")
 _STATUS = struct.Struct("i")
 _one_at_a_time = threading.Lock()
@@ -42,21 +47,28 @@ class Fork:
         out: IO[bytes],
         err: IO[bytes],
         new_session: bool = False,
+        program: Sequence[str] = ("-m", "rocketapp"),
+        imported: Sequence[str] = RUN,
     ) -> None:
-        """Run `rocketapp ARGUMENTS` in a directory, with these variables and no others."""
-        self.args = ["rocketapp", *arguments]
+        """Run `python PROGRAM ARGUMENTS` in a directory, with these variables and no others but a longer PYTHONPATH.
+
+        The program finds the modules `imported` imported.
+        """
+        path = os.pathsep.join(filter(None, [str(_FORKING), environment.get("PYTHONPATH")]))
+        environment = {**environment, "PYTHONPATH": path}
+        self.args = [*program, *arguments]
         self.returncode: int | None = None
         self._ended, ended = os.pipe()
         try:
             request = {
                 "arguments": list(arguments),
                 "directory": str(directory),
-                "environment": dict(environment),
+                "environment": environment,
                 "ignored": [number for number in HEARD if signal.getsignal(number) == signal.SIG_IGN],
                 "new_session": new_session,
             }
             with _one_at_a_time:
-                self.pid = _parent_for(environment).fork(request, [out.fileno(), err.fileno(), ended])
+                self.pid = _parent(environment, program, imported).fork(request, [out.fileno(), err.fileno(), ended])
         finally:
             os.close(ended)
 
@@ -99,13 +111,16 @@ class Fork:
 class _Parent:
     """The process that forks, seen from the tests. It ends when its socket is closed, and what it has forked too."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], program: Sequence[str], imported: Sequence[str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path = os.pathsep.join(filter(None, [str(_FORKING), environment.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rocketapp"],
+            [sys.executable, *program],
             pass_fds=[theirs.fileno()],
-            env={**environment, "PYTHONPATH": path, "ROCKETAPP_TESTS_FORK": str(theirs.fileno())},
+            env={
+                **environment,
+                "ROCKETAPP_TESTS_FORK": str(theirs.fileno()),
+                "ROCKETAPP_TESTS_IMPORT": " ".join(imported),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
@@ -124,12 +139,13 @@ class _Parent:
         return int(answer)
 
 
-_parents: dict[frozenset[tuple[str, str]], _Parent] = {}
-"""By the variables that an interpreter or its C library reads as it starts."""
+_parents: dict[tuple[str, ...], _Parent] = {}
+"""By the program, its imports, and the variables that an interpreter or its C library reads as it starts."""
 
 
-def _parent_for(environment: Mapping[str, str]) -> _Parent:
-    key = frozenset(pair for pair in environment.items() if pair[0].startswith(_OF_THE_INTERPRETER))
+def _parent(environment: Mapping[str, str], program: Sequence[str], imported: Sequence[str]) -> _Parent:
+    read = (f"{name}={value}" for name, value in environment.items() if name.startswith(_OF_THE_INTERPRETER))
+    key = (*program, *imported, *sorted(read))
     if key not in _parents:
-        _parents[key] = _Parent(environment)
+        _parents[key] = _Parent(environment, program, imported)
     return _parents[key]

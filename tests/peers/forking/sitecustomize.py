@@ -1,6 +1,6 @@
-"""`python -m rocketapp` imports this as it starts, and forks for each command that it is asked for.
+"""An interpreter imports this as it starts; the one that tests start forks here for each command that it is asked for.
 
-In a fork the interpreter goes on from here as at any start: to `-m rocketapp`, with the arguments of that command.
+In a fork it goes on from here as at any start: to the program, with the arguments of that command.
 """
 
 import gc
@@ -12,21 +12,15 @@ import signal
 import socket
 import struct
 import sys
-from pathlib import Path
 from typing import Any
 
-_IMPORTED = (
-    *("dynaconf", "uvloop", "rocketapp.app.run.lifecycle", "rocketapp.cli.commands.run", "rocketapp.cli.loader"),
-    *("rocketapp.cli.processes.broker", "rocketapp.cli.processes.run", "rocketapp.cli.processes.worker"),
-)
-"""With these comes nearly all that a plain app has imported when it handles its first message."""
 _STATUS = struct.Struct("i")
 
 
 def _serve(connection: socket.socket) -> dict[str, Any]:
     """Fork a command for each request, and say how each has ended. It returns in a fork, with what that is to run."""
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in _IMPORTED:
+    for name in os.environ["ROCKETAPP_TESTS_IMPORT"].split():
         importlib.import_module(name)
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
@@ -77,7 +71,7 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["environment"])
     sys.argv[1:] = request["arguments"]
-    sys.path.remove(str(Path(__file__).parent))
 
 
-_become(_serve(socket.socket(fileno=int(os.environ["ROCKETAPP_TESTS_FORK"]))))
+if "ROCKETAPP_TESTS_FORK" in os.environ:
+    _become(_serve(socket.socket(fileno=int(os.environ["ROCKETAPP_TESTS_FORK"]))))

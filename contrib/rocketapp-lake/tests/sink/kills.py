@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ from rocketapp_lake.sql import SqlStore
 from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
+from tests.peers.forks import Fork
 
 TOPIC = "orders"
 BROKER = BrokerConfig(lock_expiry=1.0, client_expiry=2.0)
@@ -61,6 +62,12 @@ FREEZE = 4.0
 BEGAN = time.monotonic()
 JARS = ":".join(map(str, (Path(__file__).parents[4] / ".cache" / "spark-jars").glob("delta-*.jar")))
 """What `make test` has fetched: that of Delta among them, for Spark 4.1."""
+IMPORTED = (
+    *("dynaconf", "pyarrow.dataset", "pyiceberg.table", "rocketapp.app.run.lifecycle", "rocketapp.testing.broker"),
+    *("rocketapp_lake", "rocketapp_lake.delta", "rocketapp_lake.iceberg", "rocketapp_lake.parquet"),
+    *("rocketapp_lake.sql", "rocketapp_pyspark.session", "rocketapp_pyspark.writing", "sqlalchemy"),
+)
+"""What an app that is killed need not import again."""
 PATIENCE = 300.0
 """Seconds for anything that is waited for."""
 
@@ -265,15 +272,23 @@ class Run:
         self.table, self.how, self.written_by, self.is_naive = table, how, written_by, is_naive
         self.random = random.Random(seed)
         self.errors = directory / "app.log"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.pair: list[subprocess.Popen[bytes]] = []
+        self.process: Fork | None = None
+        self.pair: list[Fork] = []
 
     def start(self, point: str = "") -> None:
-        command = [sys.executable, __file__, "--app", "--format", self.how, "--point", point]
-        command += ["--written-by", self.written_by]
-        command += ["--naive"] if self.is_naive else []
+        arguments = ["--app", "--format", self.how, "--point", point, "--written-by", self.written_by]
+        arguments += ["--naive"] if self.is_naive else []
         with self.errors.open("ab") as log:
-            self.process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
+            self.process = Fork(
+                arguments,
+                directory=Path.cwd(),
+                environment=os.environ,
+                out=log,
+                err=log,
+                new_session=True,
+                program=[__file__],
+                imported=IMPORTED,
+            )
 
     def kill(self) -> None:
         assert self.process is not None
@@ -414,7 +429,7 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
     }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--points", action="store_true")
@@ -428,7 +443,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--app", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--point", default="", help=argparse.SUPPRESS)
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.app:
         run_app(given.format, given.point, given.naive, given.written_by)
         return 0

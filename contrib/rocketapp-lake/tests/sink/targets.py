@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -91,8 +91,8 @@ class Table:
     points = ("fenced", "loaded", "committed")
     """In the transaction, before and behind the rows, and when it is over, before it is read back."""
 
-    def __init__(self, server: postgres.Server, is_naive: bool) -> None:
-        self._url, self._connection = server.create("shop"), server.connect("shop")
+    def __init__(self, url: str, connection: Any, is_naive: bool) -> None:
+        self._url, self._connection = url, connection
         self._commits = "SELECT count(DISTINCT xmin::text) AS n FROM orders" if is_naive else _COMMITS
 
     def options(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ class Table:
         return bool(self._all("SELECT to_regclass('orders') IS NOT NULL AS n")[0]["n"])
 
     def _all(self, sql: str) -> list[dict[str, Any]]:
-        return self._connection.execute(sql).fetchall()  # type: ignore[call-overload,no-any-return]
+        return self._connection.execute(sql).fetchall()  # type: ignore[no-any-return]
 
 
 class Delta:
@@ -184,6 +184,9 @@ class Iceberg:
     def end(self) -> None:
         """A commit of a catalog is done or not."""
 
+    def close(self) -> None:
+        self._catalog.engine.dispose()
+
     def _table(self) -> Any:
         return self._catalog.load_table("shop.orders")
 
@@ -196,12 +199,15 @@ def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = Fa
     if format == "delta" and not is_naive:
         yield Delta(directory / "table", is_compacted)
     elif format == "s3-iceberg":
-        with s3.serving() as bucket:
-            yield Iceberg(directory, bucket)
+        with s3.serving() as bucket, closing(Iceberg(directory, bucket)) as table:
+            yield table
     elif format == "iceberg":
-        yield Iceberg(directory, is_naive=is_naive)
+        with closing(Iceberg(directory, is_naive=is_naive)) as table:
+            yield table
     elif format != "sql":
         yield Directory(directory / "table", is_naive)
     else:
         with postgres.serving() as server:
-            yield Table(server, is_naive)
+            url = server.create("shop")
+            with closing(server.connect("shop")) as connection:
+                yield Table(url, connection, is_naive)
