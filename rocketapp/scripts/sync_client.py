@@ -38,7 +38,7 @@ class SyncClient(PublishesSync):
 
     def __init__(self, name_server: str, *, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._client = Client(name_server, settings=settings)
-        self._loop: _LoopThread | None = None
+        self._loop: LoopThread | None = None
 
     def __repr__(self) -> str:
         return f"<SyncClient over {self._client!r}>"
@@ -46,7 +46,7 @@ class SyncClient(PublishesSync):
     def __enter__(self) -> Self:
         if self._loop is not None:
             raise SetupError(place_of_call(), f"{self!r} is entered already: make another one")
-        loop = _LoopThread()
+        loop = LoopThread("rocketapp client")
         try:
             loop.run(self._client.__aenter__())
         except BaseException:
@@ -121,7 +121,7 @@ class SyncClient(PublishesSync):
             if self._loop is not None:
                 self._run(self._client._end(reading))
 
-    def _entered(self) -> _LoopThread:
+    def _entered(self) -> LoopThread:
         """Raises SetupError outside of `with`, and in a forked process."""
         loop = self._loop
         if loop is None:
@@ -154,17 +154,17 @@ class _InItsThread(Publishing):
         return found
 
 
-class _LoopThread:
-    """An event loop that runs in a thread."""
+class LoopThread:
+    """An event loop that runs in a thread of this name."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._is_open = True
         """Guarded: what comes to a loop that has stopped would wait for ever."""
         self._loop = asyncio.new_event_loop()
         # A daemon: a program that forgets to leave the client ends all the same.
-        self._thread = threading.Thread(target=self._loop.run_forever, name="rocketapp client", daemon=True)
+        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     @property

@@ -213,14 +213,6 @@ class Driver:
         for _ in self._turns_until(when):
             await _give_way()
 
-    def call(self, function: Callable[[], T]) -> T:
-        """Call this within a turn of the loop, at the present moment."""
-
-        async def work() -> T:
-            return function()
-
-        return self.run(work())
-
     def close(self) -> None:
         """End what is left on the loop, and the loop."""
         loop = self.loop

@@ -5,7 +5,7 @@ A plugin writes them down, with the hooks that any plugin has.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.outcome import FILTERED, DeadLetter, Outcome, Park, Pause, Retry, Skip, outcomes_by_message
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.subscription import Subscription
+from rocketapp.plugins.handling import around
 from rocketapp.state.redelivery import Failure
 from rocketapp.testing.driver import DrivenLoop
 from rocketapp.wire.message import Message
@@ -217,12 +218,24 @@ class Recorder:
 
     @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper:
-        return Wrapper(
-            layer="telemetry",
-            for_sync=lambda call: self._recording(call, subscription),
-            for_async=lambda call: self._recording_async(call, subscription),
-            polled=True,
-        )
+        loop = self._loop
+
+        def begin(item: Any) -> tuple[Any, list[_Call]]:
+            calls = self._begin(item, subscription)
+            if subscription.is_async:  # of the others the loop counts the threads
+                loop.calls += 1
+            return item, calls
+
+        def end(begun: tuple[Any, list[_Call]], result: Any, error: BaseException | None) -> None:
+            if subscription.is_async:
+                loop.calls -= 1
+            calls = begun[1] or self._begin(begun[0], subscription)
+            if error is None:
+                self._returned(calls, result, subscription)
+            else:
+                self._raised(calls, error, subscription)
+
+        return around(begin, end, polled=True)
 
     @hookimpl(trylast=True)
     def publish_wrapper(self, app: Surface) -> PublishWrapper:
@@ -240,39 +253,6 @@ class Recorder:
                     else:
                         self.published.append(one)
             return results
-
-        return recording
-
-    def _recording(self, call: Callable[[Any], Any], subscription: Subscription) -> Callable[[Any], Any]:
-        def recording(item: Any) -> Any:
-            calls = self._begin(item, subscription)
-            try:
-                result = call(item)
-            except BaseException as error:
-                self._raised(calls or self._begin(item, subscription), error, subscription)
-                raise
-            self._returned(calls or self._begin(item, subscription), result, subscription)
-            return result
-
-        return recording
-
-    def _recording_async(
-        self, call: Callable[[Any], Awaitable[Any]], subscription: Subscription
-    ) -> Callable[[Any], Awaitable[Any]]:
-        loop = self._loop
-
-        async def recording(item: Any) -> Any:
-            calls = self._begin(item, subscription)
-            loop.calls += 1
-            try:
-                result = await call(item)
-            except BaseException as error:
-                self._raised(calls or self._begin(item, subscription), error, subscription)
-                raise
-            finally:
-                loop.calls -= 1
-            self._returned(calls or self._begin(item, subscription), result, subscription)
-            return result
 
         return recording
 
