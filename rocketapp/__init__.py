@@ -37,39 +37,22 @@ if TYPE_CHECKING:
     from rocketapp.wire.record import Message
 
 _HOMES = {
-    "Breaker": "rocketapp.model.policy",
-    "BrokerError": "rocketapp.errors",
-    "Client": "rocketapp.scripts.client",
-    "ConfigError": "rocketapp.errors",
-    "Context": "rocketapp.app.call.context",
-    "DeadLetter": "rocketapp.model.outcome",
-    "Message": "rocketapp.wire.record",
-    "MessageQueue": "rocketapp.model.message_queue",
-    "NoReply": "rocketapp.errors",
-    "NoRouteError": "rocketapp.errors",
-    "NotRecalled": "rocketapp.errors",
-    "Outcomes": "rocketapp.model.outcome",
-    "Policy": "rocketapp.model.policy",
-    "Publisher": "rocketapp.app.publishing",
-    "Pull": "rocketapp.app.call.context",
-    "Retry": "rocketapp.model.outcome",
-    "RocketApp": "rocketapp.app.app",
-    "RocketAppError": "rocketapp.errors",
-    "Router": "rocketapp.app.router",
-    "SendRefused": "rocketapp.errors",
-    "SendResult": "rocketapp.model.outgoing",
-    "SendUnknown": "rocketapp.errors",
-    "SetupError": "rocketapp.errors",
-    "Skip": "rocketapp.model.outcome",
-    "Pause": "rocketapp.model.outcome",
-    "SyncClient": "rocketapp.scripts.sync_client",
-    "SyncPull": "rocketapp.app.call.context",
-    "Topic": "rocketapp.model.topic",
-    "TopicPublisher": "rocketapp.app.publishing",
-    "TransportError": "rocketapp.errors",
-    "TypeByProperty": "rocketapp.model.topic",
-    "TypeByTag": "rocketapp.model.topic",
+    "rocketapp.app.app": "RocketApp",
+    "rocketapp.app.call.context": "Context Pull SyncPull",
+    "rocketapp.app.publishing": "Publisher TopicPublisher",
+    "rocketapp.app.router": "Router",
+    "rocketapp.errors": "BrokerError ConfigError NoReply NoRouteError NotRecalled "
+    "RocketAppError SendRefused SendUnknown SetupError TransportError",
+    "rocketapp.model.message_queue": "MessageQueue",
+    "rocketapp.model.outcome": "DeadLetter Outcomes Pause Retry Skip",
+    "rocketapp.model.outgoing": "SendResult",
+    "rocketapp.model.policy": "Breaker Policy",
+    "rocketapp.model.topic": "Topic TypeByProperty TypeByTag",
+    "rocketapp.scripts.client": "Client",
+    "rocketapp.scripts.sync_client": "SyncClient",
+    "rocketapp.wire.record": "Message",
 }
+"""By module the names that it is the home of."""
 
 __all__ = [
     "Breaker",
@@ -112,4 +95,4 @@ def __getattr__(name: str) -> "typing.Any":
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 def imported(package: str, names: dict[str, Any], homes: Mapping[str, str], name: str) -> Any:
     """What the `__getattr__` of a package returns for a name that is not there yet (PEP 562).
 
-    names: the globals of the package, where the name is kept from now on. homes: the module of each name. Raises
-    AttributeError for a name without a home.
+    names: the globals of the package, where the name is kept from now on. homes: by module its names, with a blank
+    between them. Raises AttributeError for a name without a home.
     """
-    home = homes.get(name)
+    home = next((module for module, its_names in homes.items() if name in its_names.split()), None)
     if home is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     value = names[name] = getattr(import_module(home), name)

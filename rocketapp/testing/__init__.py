@@ -22,26 +22,14 @@ if TYPE_CHECKING:
     from rocketapp.testing.virtual_time import StandstillError
 
 _HOMES = {
-    "AsyncTestedApp": "rocketapp.testing.app",
-    "Dead": "rocketapp.testing.records",
-    "Done": "rocketapp.testing.records",
-    "Dropped": "rocketapp.testing.records",
-    "Faults": "rocketapp.testing.faults",
-    "Handled": "rocketapp.testing.records",
-    "Published": "rocketapp.testing.records",
-    "Retried": "rocketapp.testing.records",
-    "StandstillError": "rocketapp.testing.virtual_time",
-    "StartTestApp": "rocketapp.testing.app",
-    "TestApp": "rocketapp.testing.app",
-    "TestedApp": "rocketapp.testing.app",
-    "call": "rocketapp.testing.calling",
-    "call_sync": "rocketapp.testing.calling",
-    "check_allocation": "rocketapp.testing.contracts",
-    "check_codec": "rocketapp.testing.contracts",
-    "check_idempotency_store": "rocketapp.testing.contracts",
-    "check_offset_store": "rocketapp.testing.contracts",
-    "make_message": "rocketapp.testing.calling",
+    "rocketapp.testing.app": "AsyncTestedApp StartTestApp TestApp TestedApp",
+    "rocketapp.testing.calling": "call call_sync make_message",
+    "rocketapp.testing.contracts": "check_allocation check_codec check_idempotency_store check_offset_store",
+    "rocketapp.testing.faults": "Faults",
+    "rocketapp.testing.records": "Dead Done Dropped Handled Published Retried",
+    "rocketapp.testing.virtual_time": "StandstillError",
 }
+"""By module the names that it is the home of."""
 
 __all__ = [
     "AsyncTestedApp",
@@ -71,4 +59,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})
