@@ -125,7 +125,7 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
         value = float(value)
     if type(value) is not option.kind:
         said = "the value" if option.info.secret else repr(value)
-        return value, f"{said} is {_named(value)}, not {_WORDS[option.kind]}"
+        return value, f"{said} is {_WORDS.get(type(value), f'a {type(value).__name__}')}, not {_WORDS[option.kind]}"
     if option.kind is float and not math.isfinite(value):
         return value, f"{value!r} is not a finite number"
     return value, bounds_problem(option.info, value)
@@ -205,12 +205,6 @@ def _item_of(kind: Any) -> Any:
         return None
     item = typing.get_args(kind)[0]
     return item if item in (str, float) or dataclasses.is_dataclass(item) else None
-
-
-def _named(value: Any) -> str:
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(
-        type(value), f"a {type(value).__name__}"
-    )
 
 
 def check_tables(settings: object, place: str) -> None:

@@ -247,7 +247,8 @@ class Lifespan:
     async def enter(self, app: object) -> None:
         """Raises SetupError with the place of what it raised."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task = self._tasks.start(self._live(app, entered), f"lifespan {self.place}")
+        live = self._function.live(app, entered, self._leaving)
+        self._task = self._tasks.start(live, f"lifespan {self.place}")
         try:
             await asyncio.wait({self._task, entered}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -260,6 +261,3 @@ class Lifespan:
         """Raises SetupError with the place of what it raised; cancelling cuts it off."""
         self._leaving.set()
         await self._task
-
-    async def _live(self, app: object, entered: asyncio.Future[None]) -> None:
-        await self._function.live(app, entered, self._leaving)

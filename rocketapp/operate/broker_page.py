@@ -15,7 +15,6 @@ from urllib.parse import urlencode
 
 from rocketapp.admin import dead_letters
 from rocketapp.admin.cluster import AdminCluster, AdminError
-from rocketapp.admin.dead_letters import StoredDeadLetter
 from rocketapp.admin.messages import find_by_id, find_by_key, limits, newest, stored_since
 from rocketapp.admin.topics import kind_of
 from rocketapp.broker.facts import BrokerState, WaitingMessage
@@ -435,11 +434,8 @@ def _body(body: bytes) -> str:
 
 
 def _dead_letters(desk: BrokerDesk, group: str) -> Iterator[str]:
-    async def work(cluster: AdminCluster) -> list[StoredDeadLetter]:
-        return await dead_letters.newest(cluster, group, MOST_MESSAGES)
-
     rows = []
-    for one in desk.look(work):
+    for one in desk.look(lambda cluster: dead_letters.newest(cluster, group, MOST_MESSAGES)):
         replay = button("Replay", one.place, token=desk.token, group=group, id=one.place)
         about = f"{one.topic or 'topic unknown'}, {counted(one.attempts, 'attempt')}"
         link = _link("/message", one.message.message_id, at=str(one.message.physical_offset))

@@ -115,12 +115,13 @@ def _bare_call(
         return function
     payload = next((argument for argument in arguments if argument.kind is Kind.PAYLOAD), None)
     own = publisher_of(subscription, publishing)
+    get = partial(_getter, subscription=subscription, publisher=own, publishing=publishing, decisions=decisions)
     if subscription.batch is None or payload is None:
         if len(arguments) == 1 and payload is not None and not payload.by_name:
             return _call_with_payload(function, payload, subscription)
-        gets = [_getter(argument, subscription, own, publishing, decisions) for argument in arguments]
+        gets = [get(argument) for argument in arguments]
         return _call_of(function, arguments, gets, subscription.is_async)
-    gets = [_getter_of_decoded(argument, subscription, own, publishing, decisions) for argument in arguments]
+    gets = [_of_decoded(argument, get) for argument in arguments]
     call = _call_of(function, arguments, gets, subscription.is_async)
     sift = partial(_sift, decode=_decoded(payload, subscription))
     return sifted(call, sift, subscription, raised_beside_unread)
@@ -183,11 +184,7 @@ def _by_name(function: Callable[..., Any], arguments: tuple[Argument, ...], gets
 
 
 def _getter(
-    argument: Argument,
-    subscription: Subscription,
-    publisher: Get,
-    publishing: Publishing,
-    decisions: Decisions | None,
+    argument: Argument, subscription: Subscription, publisher: Get, publishing: Publishing, decisions: Decisions | None
 ) -> Get:
     """Message -> the value of one argument."""
     if argument.kind is Kind.MESSAGE:
@@ -205,22 +202,18 @@ def _getter(
     return _decoded(argument, subscription)
 
 
-def _getter_of_decoded(
-    argument: Argument,
-    subscription: Subscription,
-    publisher: Get,
-    publishing: Publishing,
-    decisions: Decisions | None,
-) -> Get:
+def _of_decoded(argument: Argument, get: Callable[[Argument], Get]) -> Get:
     """The same for a batch with payloads: taken from what could be decoded."""
     if argument.kind is Kind.PAYLOAD:
         return attrgetter("payloads")
-    get, messages = _getter(argument, subscription, publisher, publishing, decisions), attrgetter("messages")
-    # The handler's list is its own: what it takes out of it is still part of what failed.
-    return _own_messages if argument.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
+    if argument.kind is Kind.MESSAGE:
+        return _own_messages
+    of_messages, messages = get(argument), attrgetter("messages")
+    return lambda decoded: of_messages(messages(decoded))
 
 
 def _own_messages(decoded: Any) -> list[Any]:
+    """The handler's list is its own: what it takes out of it is still part of what failed."""
     return list(decoded.messages)
 
 

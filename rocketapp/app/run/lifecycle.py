@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -248,7 +248,9 @@ class Lifecycle:
             self._producers[cluster] = producer
         for cluster, producer in self._producers.items():
             self._senders[cluster] = producer if wrapped is None else WrappedSender(wrapped, cluster)
-        self._consumers += self._new_consumers(wiring)
+        for plan in wiring.groups:
+            client, producer = self._clients[plan.cluster], self._producers[plan.cluster]
+            self._consumers.append(wiring.consumer(plan, client, producer, expected_members=self._expected_members))
         self._is_assembled = True
         self._offset_store = wiring.offset_store if wiring.shared else None
         if self._offset_store is not None:
@@ -263,17 +265,6 @@ class Lifecycle:
         wiring.surface.periodic.start(self.loop)
         for consumer in self._consumers:
             consumer.begin()
-
-    def _new_consumers(self, wiring: Wiring) -> Iterator[PushConsumer]:
-        for plan in wiring.groups:
-            yield wiring.consumer(
-                self._clients[plan.cluster],
-                self._producers[plan.cluster],
-                cluster=plan.cluster,
-                group=plan.group,
-                topics=plan.topics,
-                expected_members=self._expected_members,
-            )
 
     def _clusters(self, wiring: Wiring) -> dict[str, str]:
         """Name servers by cluster: every named one, and the unnamed one if anything may use it."""

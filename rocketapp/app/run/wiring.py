@@ -152,29 +152,23 @@ class Wiring:
         )
 
     def consumer(
-        self,
-        client: ClientInstance,
-        producer: Producer,
-        *,
-        cluster: str,
-        group: str,
-        topics: Sequence[ConsumedTopic],
-        expected_members: int,
+        self, plan: ConsumedGroup, client: ClientInstance, producer: Producer, *, expected_members: int
     ) -> PushConsumer:
         """The consumer of one group."""
+        topics: Sequence[ConsumedTopic] = plan.topics
         if self._settings.client.message_trace and producer.traces is not None:
             from rocketapp.consumer.traced import traced
 
-            topics = traced(topics, group, producer.traces, self._world.random)
+            topics = traced(topics, plan.group, producer.traces, self._world.random)
         member = Member(
-            group,
+            plan.group,
             topics,
             client=client,
             config=self._settings.consumer,
             clock=self.clock,
             random=self._world.random,
             allocation=self.allocation,
-            cluster=cluster,
+            cluster=plan.cluster,
             worker=self._world.worker,
             app_version=self._settings.app.version,
             max_inflated_bytes=self._settings.client.max_inflated_bytes,
