@@ -110,7 +110,7 @@ async def test_a_key_that_another_program_uses_is_an_error_of_its_own(
 
 
 async def test_a_server_that_is_away_is_an_error_and_used_again_when_it_is_back(own_server: Any) -> None:
-    store = RedisStore(own_server.url, timeout=1.0)
+    store = RedisStore(own_server.url, timeout=30.0)
     await store.open()
     await store.claim([MINE], lease=30)
     own_server.stop()

@@ -150,7 +150,7 @@ def lifecycle_of(
         world = {**{name: partial(kind, diary) for name, kind in noted.items()}, **world}
     return Lifecycle(
         app,
-        settings or Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=2.0)),
+        settings or Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=60.0)),
         World(**{"dial": never_dial, "clock": SystemClock(), "random": Random(1), **world}),
         expected_members=expected_members,
         plugins=plugins,

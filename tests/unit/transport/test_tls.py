@@ -64,7 +64,7 @@ async def ask(address: str, tls: Tls | None, *, size: int = 300_000) -> Command:
     connection = Connection(serve=None, max_frame_bytes=1 << 20)
     try:
         connection.attach(await dial_tcp(address, connection, 3.0, tls))
-        return await connection.start_request(Command(105, {"topic": "t"}, bytes(size)), timeout=3.0)
+        return await connection.start_request(Command(105, {"topic": "t"}, bytes(size)), timeout=30.0)
     finally:
         await connection.close()
 

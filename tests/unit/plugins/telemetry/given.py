@@ -60,7 +60,7 @@ class Sender:
     async def send(self, topic: str, body: bytes, **properties: str) -> None:
         request = SendRequest("others", topic, properties=encode(properties).decode())
         command = Command(RequestCode.SEND_MESSAGE_V2, request.to_fields(), body)
-        assert (await self._connection.start_request(command, timeout=3.0)).code == 0
+        assert (await self._connection.start_request(command, timeout=30.0)).code == 0
 
 
 @asynccontextmanager
