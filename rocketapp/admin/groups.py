@@ -112,14 +112,18 @@ async def refuse_unknown(cluster: AdminCluster, group: str) -> None:
 
 async def live_members(cluster: AdminCluster, group: str) -> tuple[ConnectedClient, ...]:
     """The members that any broker knows, each once. Raises TransportError when one of them does not answer."""
-    answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
-    return _members([answer for answer in answers.values() if answer is not None])
+    return _members(await _told(cluster, group))
 
 
 async def is_broadcasting(cluster: AdminCluster, group: str) -> bool:
     """Whether members say that each of them gets every message: their offsets are their own, and not the broker's."""
+    return any(one.message_model == BROADCASTING for one in await _told(cluster, group))
+
+
+async def _told(cluster: AdminCluster, group: str) -> list[ConsumerConnection]:
+    """What each master that knows members tells of them."""
     answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
-    return any(answer is not None and answer.message_model == BROADCASTING for answer in answers.values())
+    return [answer for answer in answers.values() if answer is not None]
 
 
 async def ask_member(cluster: AdminCluster, group: str, client_id: str) -> tuple[str, RunningInfo | None]:

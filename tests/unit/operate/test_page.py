@@ -6,8 +6,7 @@ import re
 from html.parser import HTMLParser
 
 from rocketapp.operate.history import History
-from rocketapp.operate.page import page
-from rocketapp.operate.sparklines import bars, curves
+from rocketapp.operate.page import bars, curves, page
 from rocketapp.operate.verdict import judge
 from rocketapp.operate.view import Now
 from rocketapp.plugins.counts import Counts, HandledKey, Histogram
