@@ -13,7 +13,7 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test style types check collected peers docs pipeline java bench faults simulation spark templates environments clean
+.PHONY: help run test style types check collected peers docs pipeline java bench faults simulation year spark templates environments clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
 	@echo "make simulation  200 seeds of each workload in the simulated cluster; ARGS='--workload pairs --seeds 0 2000'"
+	@echo "make year        a year of a broker in virtual time; ARGS='--days 30'"
 	@echo "make spark   ARGS=cluster: spark-submit on two workers; ARGS=versions: every version of Spark;"
 	@echo "             ARGS=restart: two brokers restarted in turn under a stream;"
 	@echo "             ARGS=landing: 1,000,000 messages of Apache RocketMQ into Parquet files, the app killed on the way"
@@ -85,6 +86,9 @@ faults: .venv/.dev-stamp
 
 simulation: .venv/.dev-stamp
 	$(BIN)/python -m tests.simulation $(ARGS)
+
+year: .venv/.dev-stamp
+	$(BIN)/python -m tests.unit.broker.life $(ARGS)
 
 spark: .venv/.dev-stamp
 	$(BIN)/python -m tests.spark $(ARGS)
