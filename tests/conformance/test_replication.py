@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.wire.lenient_json import loads
+from rocketapp.wire.requests.replication import decode_timer_checkpoint
 from tests.peers import toolchain
 from tests.peers.bare import Bare
 from tests.peers.clusters import Apache, Embedded, free_port
@@ -16,9 +17,10 @@ from tests.peers.waiting import wait_until
 
 QUEUES, SEGMENT = 4, 4_194_304
 SAME_SEGMENT = f"mappedFileSizeCommitLog={SEGMENT}"
-SLAVE = ("brokerRole=SLAVE", "brokerId=1", SAME_SEGMENT)
+SLAVE = ("brokerRole=SLAVE", "brokerId=1", "timerFlushIntervalMs=500", SAME_SEGMENT)
 GET_MAX_OFFSET, GET_TOPIC_CONFIG = 30, 351
-SCHEDULE, HALF = ("SCHEDULE_TOPIC_XXXX", 3), ("RMQ_SYS_TRANS_HALF_TOPIC", 0)
+SCHEDULE, HALF, TIMERS = ("SCHEDULE_TOPIC_XXXX", 3), ("RMQ_SYS_TRANS_HALF_TOPIC", 0), ("rmq_sys_wheel_timer", 0)
+LATE = ["at a second", "in half a minute", "open", "was delivered before"]
 TAKE = """
 app = RocketApp("mover")
 
@@ -58,6 +60,11 @@ def _offsets_of(store: Path) -> object:
         return None
 
 
+def _timers_of(store: Path) -> int:
+    """How far the master has read the queue of timers, as the slave knows it."""
+    return decode_timer_checkpoint((store / "config" / "timercheck").read_bytes()[:56])[1]
+
+
 def _log(store: Path) -> bytes:
     """The whole log, without the zeros behind its end."""
     return b"".join(file.read_bytes() for file in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
@@ -75,6 +82,7 @@ def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, t
         java.produce("moving", 1000, size=300, prefix="old").wait(within=30)
         before = RunningApp(tmp_path / "before", TAKE, master.name_server, "--exit-when-idle", "0.5")
         assert before.wait(within=60).handled == 1000
+        java.send("late", {"text": "was delivered before", "delay_ms": 1000})
         done = {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()}
         load = java.produce("moving", 10**9, size=300, threads=1, rate=1000, prefix="new")
         slave = Apache(tmp_path / "slave", name_server=master.name_server, conf=SLAVE, options=toolchain.BRIEF)
@@ -84,12 +92,13 @@ def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, t
             assert _knows(slave, "moving")
             load.stop()
             acknowledged = set(load.wait(within=30)["stored"])
-            java.send("late", {"text": "in half a minute", "delay": 4})
+            java.send("late", {"text": "in half a minute", "delay": 4}, {"text": "at a second", "delay_ms": 30_500})
             assert java.transaction("late", "open", group="mover", local="unknown") == "UNKNOW"
-            places = [SCHEDULE, HALF, *(("moving", queue) for queue in range(QUEUES))]
+            places = [SCHEDULE, HALF, TIMERS, *(("moving", queue) for queue in range(QUEUES))]
             ends = {place: _end(master, *place) for place in places}
-            assert ends[SCHEDULE] == ends[HALF] == 1
+            assert (ends[SCHEDULE], ends[HALF], ends[TIMERS]) == (1, 1, 2)
             wait_until(lambda: {at: _end(slave, *at) for at in places} == ends, within=30, what="the slave has it all")
+            wait_until(lambda: _timers_of(store) == 2, within=15, what="the slave knows how far the timers are")
             assert set(_addresses(master)) == {"0", "1"}
             master.kill_broker()
         finally:
@@ -119,8 +128,8 @@ def _promoted(peer: Peer, directory: Path, store: Path, acknowledged: set[int], 
         assert {int(text.split()[1]) for text in after.texts()} == acknowledged
         java.send("moving", "written by Apache")
         after.wait_for_count(len(acknowledged) + 1, within=20)
-        after.wait_for_count(2, "late", within=60)
-        assert sorted(after.texts("late")) == ["in half a minute", "open"]
+        after.wait_for_count(len(LATE), "late", within=60)
+        assert sorted(after.texts("late")) == LATE
         after.stop()
     finally:
         if after is not None:

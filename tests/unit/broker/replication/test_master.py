@@ -55,6 +55,9 @@ class Copy:
         self.heartbeats += not size
         return size
 
+    async def skip(self, count: int) -> None:
+        await self._reader.readexactly(count)
+
     async def close(self) -> None:
         self._writer.close()
         with contextlib.suppress(OSError):
@@ -72,7 +75,8 @@ class Pair:
         self.files, self.events = files, Events()
         self.store: MessageStore = open_store(files)
         self.master = Master(self.store, self.events)
-        self.master.listen("127.0.0.1", 0, lambda host: False)
+        self.known: set[str] = set()
+        self.master.listen("127.0.0.1", 0, lambda host: host in self.known)
 
     def write(self, count: int = 1, size: int = 1000) -> None:
         """Append, and flush."""
@@ -151,6 +155,20 @@ async def test_a_copy_that_is_cut_anywhere_goes_on_where_it_ended(pair: Pair) ->
         await copy.follow(len(whole))
         assert bytes(copy.log) == whole
         await copy.close()
+
+
+async def test_a_cut_at_any_byte_of_a_blocks_head_costs_nothing(pair: Pair) -> None:
+    pair.write(10)
+    for cut in range(HEAD_BYTES + 1):
+        copy = await pair.copy()
+        copy.report()
+        await copy.skip(cut)
+        await copy.close()
+    copy = await pair.copy()
+    await copy.follow(pair.store.durable_position)
+    assert bytes(copy.log) == pair.log()
+    await copy.close()
+    await eventually(lambda: not pair.master.slaves)
 
 
 async def test_a_slave_of_another_history_is_refused_with_the_position(pair: Pair) -> None:
@@ -241,6 +259,26 @@ async def test_there_is_an_end_to_how_many_slaves_are_served(pair: Pair) -> None
     assert len(pair.master.slaves) == MOST_SLAVES
     for copy in copies:
         await copy.close()
+
+
+async def test_another_machine_is_served_only_if_a_slave_has_registered_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masters, "is_loopback", lambda host: False)
+    pair = Pair(DirectoryFiles(str(tmp_path)))
+    pair.write()
+    stranger = await pair.copy()
+    stranger.report()
+    assert await stranger.ended() == b""
+    reason = "no slave of that host has registered with the name server"
+    assert pair.events.of(SlaveLeft) == [SlaveLeft("127.0.0.1", 0, reason)]
+    pair.known.add("127.0.0.1")
+    slave = await pair.copy()
+    await slave.follow(pair.store.durable_position)
+    for copy in (stranger, slave):
+        await copy.close()
+    await pair.master.finish()
+    pair.store.close()
 
 
 async def test_a_stop_gives_the_slaves_what_they_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
