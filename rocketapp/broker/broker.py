@@ -25,10 +25,12 @@ from rocketapp.broker.lock_writer import LockWriter
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.long_poll import HeldPulls
 from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.permissions import Permissions
 from rocketapp.broker.pop import Pops
 from rocketapp.broker.pop_log import ReviveLog
 from rocketapp.broker.pop_modes import RequestModes
 from rocketapp.broker.pop_order import PopOrder
+from rocketapp.broker.processors.access import AccessProcessor
 from rocketapp.broker.processors.assignment import AssignmentProcessor
 from rocketapp.broker.processors.clients import ClientProcessor
 from rocketapp.broker.processors.groups import GroupProcessor
@@ -214,6 +216,10 @@ class Broker:
         if self.master is not None:
             table |= ReplicationProcessor(core, self.master, self._flusher, self._tasks).table()
         return self._flusher.holding(table)
+
+    def access_table(self, permissions: Permissions) -> dict[int, Process]:
+        """The processors that show and change who may do what."""
+        return AccessProcessor(permissions, self._flusher, self._tasks).table()
 
     def connection_lost(self, connection: Connection) -> None:
         self._pulls.connection_lost(connection)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NoReturn
 
 import msgspec
@@ -32,33 +32,43 @@ _ACTIONS = frozenset({"All", "Pub", "Sub", "Create", "Update", "Delete", "Get", 
 _KINDS = frozenset({"Topic", "Group", "Cluster"})
 
 
-class _User(msgspec.Struct, frozen=True, rename="camel"):
+class User(msgspec.Struct, frozen=True, rename="camel"):
+    """A user, in the words of the admin tool."""
+
     username: str
     password: str
     user_type: str = "Normal"
     user_status: str = "enable"
 
 
-class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+class Entry(msgspec.Struct, frozen=True, rename="camel"):
+    """What is allowed or denied on one resource."""
+
     resource: str
     actions: list[str]
-    source_ips: list[str] = []
+    source_ips: list[str] | msgspec.UnsetType = msgspec.UNSET
     decision: str = "Allow"
 
 
-class _Policy(msgspec.Struct, frozen=True, rename="camel"):
-    entries: list[_Entry]
+class Policy(msgspec.Struct, frozen=True, rename="camel"):
+    """Entries of one type: Default ones count where no Custom one does."""
+
+    entries: list[Entry]
     policy_type: str = "Custom"
 
 
-class _Acl(msgspec.Struct, frozen=True):
+class Acl(msgspec.Struct, frozen=True):
+    """The policies of one user."""
+
     subject: str
-    policies: list[_Policy]
+    policies: list[Policy]
 
 
-class _Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    users: list[_User] = []
-    acls: list[_Acl] = []
+class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The users and the policies of a broker."""
+
+    users: list[User] = []
+    acls: list[Acl] = []
 
 
 class _Grant:
@@ -66,7 +76,7 @@ class _Grant:
 
     __slots__ = ("_actions", "_kind", "_name", "_networks", "_scope", "is_allowed")
 
-    def __init__(self, entry: _Entry) -> None:
+    def __init__(self, entry: Entry) -> None:
         kind, _, name = entry.resource.partition(":")
         if (not name or kind not in _KINDS) and entry.resource != "*":
             raise ValueError(f"{entry.resource!r} is no resource: write Topic:name, Group:name, Cluster:name or *")
@@ -79,7 +89,7 @@ class _Grant:
         self._scope = _ANY if name in ("", "*") else _PREFIXED if name.endswith("*") else _LITERAL
         self._name = name.removesuffix("*")
         self._actions = frozenset(entry.actions)
-        self._networks = [ipaddress.ip_network(text, strict=False) for text in entry.source_ips]
+        self._networks = [ipaddress.ip_network(text, strict=False) for text in entry.source_ips or ()]
         self.is_allowed: bool = entry.decision == "Allow"
 
     @property
@@ -110,7 +120,7 @@ class _Grant:
 class _Account:
     """A user with its keys and its permissions."""
 
-    def __init__(self, user: _User) -> None:
+    def __init__(self, user: User) -> None:
         if not user.username or not user.password:
             raise ValueError("a user has a username and a password")
         if user.user_type not in ("Super", "Normal") or user.user_status not in ("enable", "disable"):
@@ -132,8 +142,11 @@ class _Account:
 class Permissions:
     """Checks each request before it is served."""
 
-    def __init__(self, accounts: Mapping[str, _Account], *, cluster: str, everything: bool) -> None:
-        self._accounts, self._cluster, self._everything = accounts, cluster, everything
+    def __init__(self, file: ConfigFile, saved: Saved, *, cluster: str, everything: bool) -> None:
+        """Raises ValueError for what it cannot understand."""
+        self._file, self._cluster, self._everything = file, cluster, everything
+        self.saved: Saved = saved
+        self._accounts = _accounts(saved)
 
     def __repr__(self) -> str:
         return f"<Permissions of {len(self._accounts)} users>"
@@ -147,17 +160,44 @@ class Permissions:
             return None
         place, content = file.place, file.load() or {}
         try:
-            accounts = _accounts(msgspec.convert(content, _Saved))
+            saved = msgspec.convert(content, Saved)
+            permissions = cls(file, saved, cluster=config.cluster, everything=not config.authorization)
             if config.admin_user:
                 place = "broker.admin_user"
-                admin = msgspec.json.decode(config.admin_user, type=_User)
-                accounts.setdefault(admin.username, _Account(msgspec.structs.replace(admin, user_type="Super")))
+                admin = msgspec.json.decode(config.admin_user, type=User)
+                if admin.username not in permissions._accounts:
+                    admin = msgspec.structs.replace(admin, user_type="Super")
+                    permissions.change(msgspec.structs.replace(saved, users=[*saved.users, admin]))()
         except (msgspec.MsgspecError, ValueError) as error:
             raise ConfigError(place, str(error)) from None
-        if not accounts:
+        if not permissions._accounts:
             problem = f"there is no user: set broker.admin_user, or write {file.place}"
             raise ConfigError("broker.authentication", problem)
-        return cls(accounts, cluster=config.cluster, everything=not config.authorization)
+        return permissions
+
+    def change(self, saved: Saved) -> Callable[[], None]:
+        """What makes these users and policies the present ones. Raises ValueError for what it cannot understand."""
+        accounts = _accounts(saved)
+
+        def use() -> None:
+            self.saved, self._accounts = saved, accounts
+
+        return use
+
+    def write(self, saved: Saved) -> None:
+        """Write users and policies down, in any thread, so that a start finds these or those before. Raises OSError."""
+        self._file.save(msgspec.to_builtins(saved))
+
+    def operator_keys(self) -> tuple[str, str] | None:
+        """The access key and the secret key of a user that may do everything; None when there is none."""
+        found = (user for user in self.saved.users if self._accounts[user.username].is_super)
+        user = next((user for user in found if self._accounts[user.username].is_enabled), None)
+        return None if user is None else (user.username, user.password)
+
+    def is_super(self, command: Command) -> bool:
+        """Whether the user that has signed this request may do everything."""
+        account = self._accounts.get((command.fields or {}).get(ACCESS_KEY, ""))
+        return account is not None and account.is_super
 
     def check(self, connection: Connection, command: Command) -> None:
         """Raises BrokerError 16 unless the request is signed by a user that may make it, or is one for everybody."""
@@ -191,7 +231,7 @@ class Permissions:
         return account
 
 
-def _accounts(saved: _Saved) -> dict[str, _Account]:
+def _accounts(saved: Saved) -> dict[str, _Account]:
     accounts: dict[str, _Account] = {}
     for user in saved.users:
         if user.username in accounts:
@@ -209,7 +249,7 @@ def _accounts(saved: _Saved) -> dict[str, _Account]:
     return accounts
 
 
-def _grants(entries: Iterable[_Entry]) -> list[_Grant]:
+def _grants(entries: Iterable[Entry]) -> list[_Grant]:
     return [_Grant(entry) for entry in entries]
 
 

@@ -70,6 +70,7 @@ class EmbeddedBroker:
         self._broker: Broker | None = None
         self._listening: list[Listening] = []
         self._listener: Listener | None = None
+        self._permissions: Permissions | None = None
         self.address: str = ""
 
     def __repr__(self) -> str:
@@ -104,6 +105,7 @@ class EmbeddedBroker:
         try:
             texts = KvConfig(ConfigFile(files, "config/kvConfig.json", self._observe))
             permissions = Permissions.load(ConfigFile(files, ACCESS_FILE, self._observe), self._config)
+            self._permissions = permissions
             slaves = SlaveTable(asyncio.get_running_loop().time)
             self._listener = self._new_listener(broker, texts, permissions, slaves)
             self._listening = [await self._listen(listen, self._listener)]
@@ -149,6 +151,10 @@ class EmbeddedBroker:
             raise RuntimeError("this broker does not run")
         return self._broker.facts
 
+    def operator_keys(self) -> tuple[str, str] | None:
+        """The present keys of a user that may do everything; None when there is none, or no keys are asked for."""
+        return None if self._permissions is None else self._permissions.operator_keys()
+
     def tell_commits(self, committed: Callable[[str], object]) -> None:
         """From now on call this with the id of each message of a transaction that is committed."""
         if self._broker is not None:
@@ -158,6 +164,8 @@ class EmbeddedBroker:
     def _new_listener(broker: Broker, texts: KvConfig, permissions: Permissions | None, slaves: SlaveTable) -> Listener:
         check = None if permissions is None else permissions.check
         tables = [broker.table(), NameServer(broker, slaves.addresses).table(), texts.table()]
+        if permissions is not None:
+            tables.append(broker.access_table(permissions))
         if broker.master is not None:
             tables.append(RegistrationProcessor(slaves, lambda: broker.brokers()[0], lambda: broker.ha_address).table())
 

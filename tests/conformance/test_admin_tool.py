@@ -59,7 +59,7 @@ def both(tmp_path_factory: pytest.TempPathFactory, java_classes: Path) -> Iterat
         apache.stop()
 
 
-def _masked(printed: str) -> list[str]:
+def masked(printed: str) -> list[str]:
     """The lines in order of the alphabet, without what differs between two brokers, and between two moments."""
     for pattern, name in (
         (r"127\.0\.0\.1:\d+", "ADDRESS"),
@@ -118,7 +118,7 @@ def _printed(cluster: Apache | Embedded, home: Path) -> dict[str, list[str]]:
         }
         for line in COMMANDS.strip().splitlines():
             found[line] = java.admin(*(address if word == "BROKER" else word for word in line.split()))
-        return {line: _masked(printed) for line, printed in found.items()}
+        return {line: masked(printed) for line, printed in found.items()}
     finally:
         peer.stop()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import random
 import socket
@@ -33,7 +32,6 @@ from rocketapp.transport.stream import is_loopback
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
     from rocketapp.app.settings import Settings
-    from rocketapp.broker.facts import BrokerFacts
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.model.event import Event
@@ -83,7 +81,7 @@ async def serve_broker(
     try:
         if not memory:
             write_running(directory, address)
-        with watched(settings, broker.facts, address, memory=memory) if config.http else contextlib.nullcontext():
+        with watched(settings, broker, address, memory=memory) if config.http else contextlib.nullcontext():
             stop.tell()
             on_serving(address)
             await stop.requested.wait()
@@ -101,7 +99,7 @@ def _refuse_http(http: str, name: str) -> None:
 
 
 @contextlib.contextmanager
-def watched(settings: Settings, facts: BrokerFacts, address: str, *, memory: bool) -> Iterator[None]:
+def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory: bool) -> Iterator[None]:
     """Within: the broker at this address is watched at `broker.http`. Nothing of it is imported without that option."""
     from tempfile import TemporaryDirectory
 
@@ -112,7 +110,8 @@ def watched(settings: Settings, facts: BrokerFacts, address: str, *, memory: boo
     from rocketapp.operate.broker_requests import answering
     from rocketapp.operate.server import OperatorServer
 
-    own = _as_operator(settings, address)
+    def own() -> Settings:
+        return _as_operator(settings, address, broker.operator_keys())
 
     def asked(ask: Callable[[], T]) -> T:
         try:
@@ -121,19 +120,19 @@ def watched(settings: Settings, facts: BrokerFacts, address: str, *, memory: boo
             raise AdminError(str(error)) from error
 
     def look(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
-        return asked(lambda: run_on(own, work))
+        return asked(lambda: run_on(own(), work))
 
     # What was replayed is noted beside the store; of one in memory nothing stays.
     with TemporaryDirectory() if memory else contextlib.nullcontext() as folder:
 
         def replay(group: str, identity: str) -> str:
             file = f"{folder}/replay-{group}.json" if folder else None
-            text = asked(lambda: replay_one(own, group, identity, file))
+            text = asked(lambda: replay_one(own(), group, identity, file))
             _log.warning("%s, by an operator", text)
             return text
 
         directory = None if memory else Path(settings.broker.dir)
-        desk = BrokerDesk(facts, directory=directory, look=look, replay=replay)
+        desk = BrokerDesk(broker.facts, directory=directory, look=look, replay=replay)
         server = OperatorServer(settings.broker.http, answering(desk))
         try:
             served = server.start()
@@ -146,15 +145,14 @@ def watched(settings: Settings, facts: BrokerFacts, address: str, *, memory: boo
             server.stop()
 
 
-def _as_operator(settings: Settings, address: str) -> Settings:
-    """The settings with which the page asks its own broker: in the name of the user that may do everything."""
+def _as_operator(settings: Settings, address: str, keys: tuple[str, str] | None) -> Settings:
+    """The settings with which the page asks its own broker: with the present keys of a user that may do everything."""
     from rocketapp.app.settings import with_name_server
 
     own, broker = with_name_server(settings, address), settings.broker
     client = own.client
-    if broker.authentication and broker.admin_user and not client.access_key:
-        user = json.loads(broker.admin_user)
-        client = replace(client, access_key=user["username"], secret_key=user["password"])
+    if keys is not None and not client.access_key:
+        client = replace(client, access_key=keys[0], secret_key=keys[1])
     if broker.tls == "enforcing":  # it needs no proof of who it is
         client = replace(client, tls=True, tls_verify=False)
     return replace(own, client=client)

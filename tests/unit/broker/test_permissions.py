@@ -239,3 +239,83 @@ async def test_an_entry_that_is_none_ends_the_start(entry: dict[str, Any], probl
 
 def test_each_code_that_is_served_says_what_it_needs() -> None:
     assert {code for code in Code if code not in SERVED} == CLOSED
+
+
+def info(**members: object) -> bytes:
+    return json.dumps(members).encode()
+
+
+def allowing(resource: str, *actions: str, **more: object) -> bytes:
+    entry = {"resource": resource, "actions": list(actions), "decision": "Allow", **more}
+    return info(subject="User:orders", policies=[{"policyType": "Custom", "entries": [entry]}])
+
+
+async def test_users_and_policies_that_are_changed_count_at_once_and_after_a_restart() -> None:
+    async with running(**ON) as broker:
+        admin = await asker(broker, ADMIN, SECRET)
+        given = info(username="orders", password="orders-secret", userType="Normal", userStatus="enable")
+        named, subject = {"username": "orders"}, {"subject": "User:orders"}
+        assert (await admin.ask(Code.AUTH_CREATE_USER, named, given)).code == 0
+        assert said(await admin.ask(Code.AUTH_CREATE_USER, named, given)) == (16, "The user is existed")
+        user = await asker(broker)
+        assert (await user.send("orders")).code == 16
+        assert (await admin.ask(Code.AUTH_CREATE_ACL, subject, allowing("Topic:orders", "Pub"))).code == 0
+        assert (await user.send("orders")).code == 0
+        assert (await user.ask(Code.AUTH_LIST_USER, {})).code == 16
+        await admin.ask(Code.AUTH_UPDATE_ACL, subject, allowing("Topic:bills", "pub", "sub", sourceIps=["10.0.0.0/8"]))
+        shown = json.loads((await admin.ask(Code.AUTH_GET_ACL, subject)).body)
+        assert shown["policies"][0]["entries"] == [
+            {"resource": "Topic:orders", "actions": ["Pub"], "decision": "Allow"},
+            {"resource": "Topic:bills", "actions": ["Pub", "Sub"], "sourceIps": ["10.0.0.0/8"], "decision": "Allow"},
+        ]
+        assert (await admin.ask(Code.AUTH_DELETE_ACL, {**subject, "resource": "Topic:orders"})).code == 0
+        assert (await user.send("orders")).code == 16
+        await admin.ask(Code.AUTH_UPDATE_USER, named, info(username="orders", password="another", userType="Super"))
+        assert said(await user.send("orders")) == (16, "check signature failed.")
+        assert (await (await asker(broker, secret="another")).send("orders")).code == 0
+        await broker.restart(killed=True)
+        admin = await asker(broker, ADMIN, SECRET)
+        assert (await (await asker(broker, secret="another")).send("orders")).code == 0
+        users = json.loads((await admin.ask(Code.AUTH_LIST_USER, {"filter": "ord"})).body)
+        assert users == [{"username": "orders", "password": "another", "userType": "Super", "userStatus": "enable"}]
+        assert (await admin.ask(Code.AUTH_DELETE_USER, named)).code == 0
+        assert (await admin.ask(Code.AUTH_GET_USER, named)).body == b""
+        assert (await admin.ask(Code.AUTH_GET_ACL, subject)).body == b""
+        assert (await admin.ask(Code.AUTH_DELETE_USER, named)).code == 0
+
+
+async def test_what_cannot_be_understood_or_may_not_be_changes_nothing() -> None:
+    everything = {"resource": "Cluster:*", "actions": ["All"]}
+    async with running(files_with(everything), **ON) as broker:
+        admin, user = await asker(broker, ADMIN, SECRET), await asker(broker)
+        subject = {"subject": "User:orders"}
+        for body, problem in [
+            (allowing("", "Pub"), "The resource is null."),
+            (allowing("Topic:orders"), "The actions is empty."),
+            (allowing("Topic:orders", "Fly"), "actions of Topic:orders are some of"),
+            (allowing("Topic:orders", "Pub", sourceIps=["here"]), "'here' does not appear"),
+        ]:
+            answer = await admin.ask(Code.AUTH_UPDATE_ACL, subject, body)
+            assert answer.code == 16
+            assert problem in (answer.remark or "")
+        unknown = await admin.ask(Code.AUTH_CREATE_ACL, {"subject": "User:no"}, allowing("Topic:orders", "Pub"))
+        assert said(unknown) == (16, "The subject of User:no is not exist.")
+        assert said(await admin.ask(Code.AUTH_DELETE_ACL, {"subject": "User:no"})) == (16, "The acl is not exist.")
+        super_user = info(username="chief", password="x", userType="Super")
+        assert (await user.ask(Code.AUTH_CREATE_USER, {"username": "chief"}, super_user)).code == 1
+        assert (await user.ask(Code.AUTH_DELETE_USER, {"username": ADMIN})).code == 16
+        assert (await user.ask(Code.AUTH_UPDATE_USER, {"username": "no"}, info(password="x"))).code == 16
+        assert (await admin.ask(Code.AUTH_CREATE_USER, {"username": " "}, super_user)).code == 29
+        assert len(json.loads((await user.ask(Code.AUTH_LIST_USER, {})).body)) == 2
+
+
+async def test_the_broker_s_own_page_asks_with_the_present_keys_of_a_user_that_may_do_everything() -> None:
+    files = MemoryFiles()
+    save(files, {"users": [{"username": ADMIN, "password": "of the file", "userType": "Super"}], "acls": []})
+    async with running(files, **ON) as broker:
+        assert broker.broker.operator_keys() == (ADMIN, "of the file")
+        admin = await asker(broker, ADMIN, "of the file")
+        await admin.ask(Code.AUTH_UPDATE_USER, {"username": ADMIN}, info(password="changed"))
+        assert broker.broker.operator_keys() == (ADMIN, "changed")
+    async with running() as broker:
+        assert broker.broker.operator_keys() is None

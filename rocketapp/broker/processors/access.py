@@ -1,0 +1,234 @@
+"""Requests of administrators about users and their policies, which are changed while the broker runs.
+
+Codes AUTH_CREATE_USER 3001, AUTH_UPDATE_USER 3002, AUTH_DELETE_USER 3003, AUTH_GET_USER 3004, AUTH_LIST_USER 3005,
+AUTH_CREATE_ACL 3006, AUTH_UPDATE_ACL 3007, AUTH_DELETE_ACL 3008, AUTH_GET_ACL 3009, AUTH_LIST_ACL 3010 (Java:
+AdminBrokerProcessor, AuthorizationMetadataManagerImpl). A change is answered when it is written, and counts from then
+on; one change is made after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from rocketapp.broker.flushing import Flusher
+from rocketapp.broker.permissions import Acl, Entry, Permissions, Policy, Saved, User
+from rocketapp.broker.request_dispatch import Process, not_stored
+from rocketapp.errors import BrokerError, StoreError
+from rocketapp.tasks import Tasks
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import fields as read
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+
+Change = Callable[[Command], Saved]
+_Body = TypeVar("_Body")
+
+
+class _UserInfo(msgspec.Struct, frozen=True, rename="camel"):
+    password: str | None = None
+    user_type: str | None = None
+    user_status: str | None = None
+
+
+class _EntryInfo(msgspec.Struct, frozen=True, rename="camel"):
+    resource: str | None = None
+    actions: list[str] | None = None
+    source_ips: list[str] | None = None
+    decision: str | None = None
+
+
+class _PolicyInfo(msgspec.Struct, frozen=True, rename="camel"):
+    entries: list[_EntryInfo] | None = None
+    policy_type: str | None = None
+
+
+class _AclInfo(msgspec.Struct, frozen=True):
+    policies: list[_PolicyInfo] | None = None
+
+
+class AccessProcessor:
+    """Shows and changes who may do what."""
+
+    def __init__(self, permissions: Permissions, flusher: Flusher, tasks: Tasks) -> None:
+        self._permissions, self._flusher, self._tasks = permissions, flusher, tasks
+        self._is_changing = asyncio.Lock()
+
+    def table(self) -> dict[int, Process]:
+        return {
+            RequestCode.AUTH_CREATE_USER: self._changing(self.create_user),
+            RequestCode.AUTH_UPDATE_USER: self._changing(self.update_user),
+            RequestCode.AUTH_DELETE_USER: self._changing(self.delete_user),
+            RequestCode.AUTH_GET_USER: self.user,
+            RequestCode.AUTH_LIST_USER: self.users,
+            RequestCode.AUTH_CREATE_ACL: self._changing(self.update_acl),
+            RequestCode.AUTH_UPDATE_ACL: self._changing(self.update_acl),
+            RequestCode.AUTH_DELETE_ACL: self._changing(self.delete_acl),
+            RequestCode.AUTH_GET_ACL: self.acl,
+            RequestCode.AUTH_LIST_ACL: self.acls,
+        }
+
+    # What is shown.
+
+    def user(self, connection: Connection, command: Command) -> Command:
+        found = self._user(read.text(command.fields, "username"))
+        return _shown(command, found)
+
+    def users(self, connection: Connection, command: Command) -> Command:
+        part = read.text(command.fields, "filter", "")
+        found = [user for user in self._permissions.saved.users if part in user.username]
+        return _shown(command, sorted(found, key=lambda user: user.username))
+
+    def acl(self, connection: Connection, command: Command) -> Command:
+        return _shown(command, self._acl(read.text(command.fields, "subject")))
+
+    def acls(self, connection: Connection, command: Command) -> Command:
+        subject, resource = (read.text(command.fields, name, "") for name in ("subjectFilter", "resourceFilter"))
+        found = [_only(acl, resource) for acl in self._permissions.saved.acls if subject in acl.subject]
+        return _shown(command, sorted((acl for acl in found if acl.policies), key=lambda acl: acl.subject))
+
+    # What is changed.
+
+    def create_user(self, command: Command) -> Saved:
+        name, info = read.text(command.fields, "username", ""), _body(command, _UserInfo)
+        if not name.strip():
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, "The username is blank")
+        if self._user(name) is not None:
+            _refuse("The user is existed")
+        user = _with(User(name, info.password or ""), info)
+        self._check_super(command, "create", user)
+        saved = self._permissions.saved
+        return replace(saved, users=[*saved.users, user])
+
+    def update_user(self, command: Command) -> Saved:
+        user = self._user(read.text(command.fields, "username"))
+        if user is None:
+            _refuse("The user is not exist")
+        changed = _with(user, _body(command, _UserInfo))
+        self._check_super(command, "update", user, changed)
+        saved = self._permissions.saved
+        return replace(saved, users=[changed if each is user else each for each in saved.users])
+
+    def delete_user(self, command: Command) -> Saved:
+        name, saved = read.text(command.fields, "username"), self._permissions.saved
+        user = self._user(name)
+        if user is not None:
+            self._check_super(command, "delete", user, code=ResponseCode.NO_PERMISSION)
+        users = [each for each in saved.users if each.username != name]
+        return Saved(users, [acl for acl in saved.acls if acl.subject != f"User:{name}"])
+
+    def update_acl(self, command: Command) -> Saved:
+        """Entries about the same resource are replaced, others stay."""
+        subject, saved = read.text(command.fields, "subject"), self._permissions.saved
+        if self._user(subject.removeprefix("User:")) is None:
+            _refuse(f"The subject of {subject} is not exist.")
+        policies = {} if (acl := self._acl(subject)) is None else {each.policy_type: each for each in acl.policies}
+        for given in _body(command, _AclInfo).policies or ():
+            kind = (given.policy_type or "Custom").capitalize()
+            before = policies.get(kind, Policy([], kind)).entries
+            entries = {entry.resource: entry for entry in (*before, *map(_entry, given.entries or ()))}
+            policies[kind] = Policy(list(entries.values()), kind)
+        others = [each for each in saved.acls if each.subject != subject]
+        return replace(saved, acls=[*others, Acl(subject, list(policies.values()))])
+
+    def delete_acl(self, command: Command) -> Saved:
+        """Without a resource all policies of the subject."""
+        subject, saved = read.text(command.fields, "subject"), self._permissions.saved
+        kind, resource = (read.text(command.fields, name, "") for name in ("policyType", "resource"))
+        acl = self._acl(subject)
+        if acl is None:
+            _refuse("The acl is not exist.")
+        policies = [
+            replace(each, entries=[entry for entry in each.entries if entry.resource != resource])
+            if each.policy_type == (kind or "Custom").capitalize()
+            else each
+            for each in (acl.policies if resource else ())
+        ]
+        left = [each for each in policies if each.entries]
+        others = [each for each in saved.acls if each.subject != subject]
+        return replace(saved, acls=[*others, Acl(subject, left)] if left else others)
+
+    def _changing(self, change: Change) -> Process:
+        def process(connection: Connection, command: Command) -> None:
+            self._tasks.start(self._change(connection, command, change), "broker users")
+
+        return process
+
+    async def _change(self, connection: Connection, command: Command, change: Change) -> None:
+        async with self._is_changing:
+            try:
+                saved = change(command)
+                use = self._permissions.change(saved)
+                await self._flusher.run(partial(self._permissions.write, saved))
+                use()
+                response = Command.response(command, ResponseCode.SUCCESS)
+            except BrokerError as error:
+                response = Command.response(command, error.code, remark=error.remark)
+            except OSError as error:
+                response = not_stored(command, StoreError(f"users cannot be written: {error}"))
+            except ValueError as error:
+                response = Command.response(command, ResponseCode.NO_PERMISSION, remark=str(error))
+        if not connection.is_closed:
+            connection.reply(response)
+
+    def _user(self, name: str) -> User | None:
+        return next((user for user in self._permissions.saved.users if user.username == name), None)
+
+    def _acl(self, subject: str) -> Acl | None:
+        return next((acl for acl in self._permissions.saved.acls if acl.subject == subject), None)
+
+    def _check_super(
+        self, command: Command, what: str, *users: User, code: ResponseCode = ResponseCode.SYSTEM_ERROR
+    ) -> None:
+        if any(user.user_type == "Super" for user in users) and not self._permissions.is_super(command):
+            raise BrokerError(code, f"The super user can only be {what} by super user")
+
+
+def _shown(command: Command, found: User | Acl | list[User] | list[Acl] | None) -> Command:
+    """Without a body when there is nothing, as Apache RocketMQ answers."""
+    return Command.response(command, ResponseCode.SUCCESS, body=msgspec.json.encode(found) if found else b"")
+
+
+def _body(command: Command, kind: type[_Body]) -> _Body:
+    try:
+        return msgspec.json.decode(command.body, type=kind)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+
+
+def _with(user: User, info: _UserInfo) -> User:
+    """The user with what is given."""
+    return User(
+        user.username,
+        info.password or user.password,
+        (info.user_type or user.user_type).capitalize(),
+        (info.user_status or user.user_status).lower(),
+    )
+
+
+def _entry(info: _EntryInfo) -> Entry:
+    if not info.resource:
+        _refuse("The resource is null.")
+    if not info.actions:
+        _refuse("The actions is empty.")
+    if not info.decision:
+        _refuse("The decision is null.")
+    actions = [action.strip().capitalize() for action in info.actions]
+    return Entry(info.resource, actions, info.source_ips or msgspec.UNSET, info.decision.capitalize())
+
+
+def _only(acl: Acl, resource: str) -> Acl:
+    """Its entries about resources whose name has this part."""
+    policies = [
+        replace(each, entries=[one for one in each.entries if resource in one.resource]) for each in acl.policies
+    ]
+    return Acl(acl.subject, [each for each in policies if each.entries])
+
+
+def _refuse(remark: str) -> NoReturn:
+    raise BrokerError(ResponseCode.NO_PERMISSION, remark)
