@@ -143,18 +143,20 @@ class Commits:
 
     def confirmed(self, queue: MessageQueue) -> int | None:
         """The offset of this queue that its store is known to hold; None when that is not known."""
-        committer = self._committers.get(queue.broker_name)
-        session = None if committer is None else committer.sessions.get(queue)
+        session = self._session(queue)
         return None if session is None else session.confirmed
+
+    def _session(self, queue: MessageQueue) -> Session | None:
+        committer = self._committers.get(queue.broker_name)
+        return None if committer is None else committer.sessions.get(queue)
 
     def prompt(self, process_queue: ProcessQueue[Message]) -> None:
         """Messages of an orderly queue were finished: commit soon if it is idle, or if a batch was not told yet."""
         if self._member.broadcast:
             return  # its file is written in the regular rounds
-        committer = self._committers.get(process_queue.message_queue.broker_name)
-        session = None if committer is None else committer.session_of(process_queue)
-        if committer is not None and session is not None:
-            committer.prompt(session)
+        session = self._session(process_queue.message_queue)
+        if session is not None and session.process_queue is process_queue:
+            self._committers[session.queue.broker_name].prompt(session)
 
     def look_soon(self) -> None:
         """Queues may be uncertain, or a broker may be reached again: look at once."""
@@ -168,9 +170,8 @@ class Commits:
 
     async def is_unchanged(self, queue: MessageQueue) -> bool | None:
         """Whether no other member committed while its lock was uncertain; None: its broker does not answer."""
-        committer = self.of(queue.broker_name)
-        session = committer.sessions.get(queue)
-        return True if session is None else await committer.verify(session)
+        session = self._session(queue)
+        return True if session is None else await self.of(queue.broker_name).verify(session)
 
     async def stop(self) -> None:
         """End the regular rounds of commits."""
@@ -218,11 +219,6 @@ class Committer:
         if self.sessions.get(queue) is session:
             del self.sessions[queue]
             self._fencing.forget(queue)
-
-    def session_of(self, process_queue: ProcessQueue[Message]) -> Session | None:
-        """The session that this process queue belongs to; None when it is over."""
-        session = self.sessions.get(process_queue.message_queue)
-        return session if session is not None and session.process_queue is process_queue else None
 
     # What pulls carry.
 
