@@ -167,6 +167,24 @@ async def test_a_taker_that_leaves_tells_owners_which_calls_have_ended() -> None
 
 
 @scenario
+async def test_a_taker_that_leaves_waits_for_no_owner_that_is_dead() -> None:
+    stage, slow = Groups(ORDERS), Calls(3.0)
+    await stage.begin()
+    await stage.sender.send("orders", tag="a")
+    owner = await stage.member(orders="a")
+    new = await stage.member(orders="b", handle=slow)
+    await settled(stage)
+    await stage.send_tags("b", 8)
+    await stage.until(lambda: slow.running)
+    owner.crash()
+    await asyncio.sleep(20)
+    began = stage.now
+    await new.leave()
+    assert stage.now - began < 0.5
+    await stage.end()
+
+
+@scenario
 async def test_pause_holds_for_forwarded_messages_from_the_same_moment_on() -> None:
     stage, slow = Groups(replace(ORDERS, concurrency=2)), Calls(3.0)
     await stage.begin()

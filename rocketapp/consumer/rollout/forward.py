@@ -62,7 +62,7 @@ ANSWER_TIMEOUT = 12.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_REFUSED = 0.05, 1.0, 5.0
 """Seconds until a member is asked again that has taken the message, or that has not (the last)."""
 _TELLS_FOR = 1.5
-"""Seconds for which a member that leaves waits until it is asked for what has ended."""
+"""Seconds after an end in which a member that leaves waits until it is asked for it."""
 _TELL_AFTER = 5.0
 """Seconds after which it is said that messages wait for another member."""
 NAME = "a handler of another member"
@@ -342,11 +342,14 @@ class Taking:
     async def told(self, cut: asyncio.Event) -> None:
         """Wait until owners have asked for what has ended: nobody else knows it, once this member has left.
 
-        A second and a half at most; less when `cut` is set. An owner that lives asks once a second.
+        An owner that lives asks once a second: what has ended more than a second and a half ago is not waited for.
+        Nothing is, once `cut` is set.
         """
         if self._untold:
+            last, _ = next(reversed(self._ended.values()))
+            timeout = last + _TELLS_FOR - self._loop.time()
             async with scope(self._all_told.wait(), cut.wait()) as waiting:
-                await asyncio.wait(waiting, timeout=_TELLS_FOR, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(waiting, timeout=max(0.0, timeout), return_when=asyncio.FIRST_COMPLETED)
 
     async def take(self, request: DirectRequest, record: bytes) -> DirectResult:
         """What becomes of the message. A member of ours is answered at once: its call has ended, or is taken."""
