@@ -242,8 +242,8 @@ class Puller:
         before = len(queue)
         messages = queue.put(found)
         if messages:
-            self._member.brokers.has_read(queue.message_queue, result, messages[-1], is_master=is_master)
             self._member.stats.pulled[queue.message_queue.topic] += len(queue) - before
+            self._member.brokers.has_read(queue.message_queue, result, messages[-1], is_master=is_master)
             self._hand_over(messages)
         queue.advance(result.next_offset)
 
