@@ -10,9 +10,7 @@ A call that lasts for longer than the patience gives its turn up, so that one th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from rocketapp.consumer.blocked import OF_TURN
 from rocketapp.consumer.handler import Handler
@@ -34,16 +32,15 @@ _TELL_AFTER = 5.0
 class _Turn(Turn):
     """The turn of one message, which lasts until its call has ended, or for the patience."""
 
-    __slots__ = ("handler_name", "message", "note", "session", "start", "timer", "was_paused")
+    __slots__ = ("begun", "handler_name", "message", "note", "session", "timer", "was_paused")
 
-    def __init__(
-        self, session: QueueQuarantine, message: Message, handler: Handler, start: Callable[[], None], *, is_apart: bool
-    ) -> None:
+    def __init__(self, session: QueueQuarantine, message: Message, handler: Handler, *, is_apart: bool) -> None:
         super().__init__(id(handler), is_apart=is_apart)
         self.session: QueueQuarantine = session
         self.message: Message = message
         self.handler_name: str = handler.name
-        self.start: Callable[[], None] = start
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when its handler may be called."""
         self.timer: asyncio.TimerHandle | None = None
         self.was_paused: bool = False
         """At the last look its topic was paused."""
@@ -105,27 +102,21 @@ class QueueQuarantine:
 
     # Turns.
 
-    def add(self, message: Message, handler: Handler, start: Callable[[], None]) -> None:
-        """Call `start` when it has its turn, which lasts until `turn_over`."""
-        turn = _Turn(self, message, handler, start, is_apart=self._open[message.offset].beside)
-        self._turns[message.offset] = turn
+    async def turn(self, message: Message, handler: Handler, ended: asyncio.Future[None]) -> bool:
+        """Wait for its turn, which lasts until `ended`; False, without it, when the future `ended` is done before."""
+        turn = self._turns[message.offset] = _Turn(self, message, handler, is_apart=self._open[message.offset].beside)
         self._all.add(turn)
         self._pauses.watch(EVERY, self._go_on)
         self._go_on()
         self._tell()
-
-    async def turn(self, message: Message, handler: Handler, ended: asyncio.Future[None]) -> bool:
-        """Wait for its turn; False, without it, when `ended` is done before."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.add(message, handler, partial(turn.set_result, None))
         try:
-            await asyncio.wait([turn, ended], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([turn.begun, ended], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self.turn_over(message)
             raise
-        if not turn.done():
+        if not turn.begun.done():
             self.turn_over(message)
-        return turn.done()
+        return turn.begun.done()
 
     def turn_over(self, message: Message) -> None:
         """Its call has ended, or it waits no more. Nothing happens the second time."""
@@ -142,8 +133,8 @@ class QueueQuarantine:
             self.lift(message.offset)
         self.turn_over(message)
 
-    def give_up(self) -> list[Message]:
-        """The queue is given back: those that have not had their turn. Others run on, and keep it until they end."""
+    def give_up(self) -> None:
+        """The queue is given back: those that have not had their turn get none. Others keep it until they end."""
         waiting = [turn for turn in self._turns.values() if turn.is_waiting]
         for turn in waiting:
             del self._turns[turn.message.offset]
@@ -153,7 +144,6 @@ class QueueQuarantine:
         # Only now: none of these is started for the end of another one.
         self._go_on()
         self._tell()
-        return [turn.message for turn in waiting]
 
     def is_paused(self, message: Message) -> bool:
         """Its topic is paused: it does not begin although it has its turn."""
@@ -174,7 +164,8 @@ class QueueQuarantine:
     def _begin(self, turn: _Turn) -> None:
         self._watch(turn)
         self._tell()
-        turn.start()
+        if not turn.begun.done():  # its session may have been cancelled while it waited
+            turn.begun.set_result(None)
 
     def _watch(self, turn: _Turn) -> None:
         turn.timer = asyncio.get_running_loop().call_later(PATIENCE, self._is_late, turn)
@@ -209,25 +200,3 @@ class QueueQuarantine:
         before = self._all.before(turn)
         now = "" if before is None else f", now #{before.message.offset} of {before.message.queue}"
         return f"#{turn.message.offset} may have ended a process: {whose} handles one such message at a time{now}"
-
-
-class AckInTurn:
-    """The acks of one quarantined message: with the end of its call its turn is over."""
-
-    def __init__(self, acks: Any, quarantine: QueueQuarantine, message: Message) -> None:
-        self._acks, self._quarantine, self._message = acks, quarantine, message
-
-    def done(self, message: Message) -> None:
-        """Acknowledge it, and give the turn to the next one."""
-        self._acks.done(message)
-        self._quarantine.ended(self._message)
-
-    def done_all(self, messages: Sequence[Message]) -> None:
-        """The same, for the batch that it is in."""
-        self._acks.done_all(messages)
-        self._quarantine.ended(self._message)
-
-    def ended(self, item: Any, result: object, raised: bool) -> None:
-        """See to what its call returned or raised, and give the turn to the next one."""
-        self._acks.ended(item, result, raised)
-        self._quarantine.ended(self._message)

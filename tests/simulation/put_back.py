@@ -75,6 +75,8 @@ def _nothing_beside(open_: Function) -> Function:
 
     def patched(self: Any, *args: Any, **options: Any) -> Any:
         delivery = open_(self, *args, **options)
+        if self.in_order:
+            return delivery
         deliver, quarantined = delivery.deliver, self.quarantine(args[0]) or ()
 
         def wait(messages: Any) -> None:
@@ -158,9 +160,9 @@ def _straight_to_the_handler(deliver: Function) -> Function:
 
 
 def _taken_without_quarantine(init: Function) -> Function:
-    def patched(self: Any, process_queue: Any, way: Any, new_acks: Any = None) -> None:
-        init(self, process_queue, way, new_acks)
-        if new_acks is not None:  # it is forwarded
+    def patched(self: Any, process_queue: Any, lock: Any, way: Any, new_acks: Any) -> None:
+        init(self, process_queue, lock, way, new_acks)
+        if new_acks != way.context.new_acks:  # it is forwarded
             self._quarantine = None
 
     return patched
@@ -171,7 +173,7 @@ DEFECTS = {
         says="after a kill the quarantined messages of all handlers run one at a time, and nothing else starts",
         changes={
             "state.quarantine:Turns.add": _all_apart,
-            "consumer.modes.concurrent:ConcurrentMode.open": _nothing_beside,
+            "consumer.modes.by_message:MessageMode.open": _nothing_beside,
         },
         needs=frozenset({QUARANTINE}),
         seeds=(3, 5, 11),
@@ -214,7 +216,7 @@ DEFECTS = {
     ),
     "A.7": Defect(
         says="the deaths of a forwarded message are not counted where it is called",
-        changes={"consumer.modes.concurrent:ConcurrentDelivery.__init__": _taken_without_quarantine},
+        changes={"consumer.modes.by_message:MessageDelivery.__init__": _taken_without_quarantine},
         needs=frozenset({ROLL_OUT, QUARANTINE}),
         seeds=(40, 66, 90),
     ),

@@ -11,7 +11,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
@@ -162,25 +161,20 @@ class Mode(ABC):
 
     def lease_of(self, lock: QueueLock | None) -> Lease:
         """What a delivery in order goes by; where no lock is needed, one that does not end."""
-        if lock is None and self.needs_lock:
+        if not self.needs_lock:
+            return Lease.endless()
+        if lock is None:
             raise ValueError(f"{type(self).__name__} consumes under a lock")
-        return Lease.endless() if lock is None else lock.lease
+        return lock.lease
 
-    def forwarders(
-        self, process_queue: ProcessQueue[Message], topic: str, messages: Sequence[Message]
-    ) -> list[tuple[Caller, Sequence[Message]]]:
-        """Of messages that no handler here takes: what forwards those that another member may want. Others are done."""
-        forwarding, found = self.context.forwarding, list[tuple[Caller, Sequence[Message]]]()
-        for is_wanted, run in groupby(messages, lambda one: forwarding and forwarding.may_be_wanted(topic, one)):
-            share = list(run)
-            if forwarding is None or not is_wanted:
-                process_queue.finish_all(share)
-                self.context.member.stats.count_unmatched(topic, len(share))
-                continue
-            if topic not in self._forwarders:
-                self._forwarders[topic] = self.callers.one(forwarding.handler(topic))
-            found.append((self._forwarders[topic], share))
-        return found
+    def forwarder(self, topic: str, message: Message) -> Caller | None:
+        """What forwards a message that no handler here takes; None: no other member wants it either."""
+        forwarding = self.context.forwarding
+        if forwarding is None or not forwarding.may_be_wanted(topic, message):
+            return None
+        if topic not in self._forwarders:
+            self._forwarders[topic] = self.callers.one(forwarding.handler(topic))
+        return self._forwarders[topic]
 
     def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
         """What is quarantined in a new session, if anything is."""

@@ -1,19 +1,19 @@
-"""How messages in order are told apart: lines of those that follow one another, heads of many keys, and the keys."""
+"""How messages in order are told apart: lines of those that follow one another, and the keys."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Hashable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
-from rocketapp.consumer.handler import first_of, last_of
+from rocketapp.consumer.handler import cut, first_of, last_of
 from rocketapp.consumer.journal import Note
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.workers.run import FreeRun, Pair, Run, Taker
+from rocketapp.consumer.workers.run import Run, Taker
 from rocketapp.model.event import OrderKeyMissing
 from rocketapp.model.subscription import Subscription
-from rocketapp.state.lease import Lease
 from rocketapp.state.missing_keys import MissingKeys
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.properties import value_of
@@ -23,23 +23,7 @@ _MOST_SPARE = 256
 """Keys without a message that are remembered, beside as many as have one."""
 
 
-class _Leased(Run):
-    """Its session may lose the lease: then it is void, and what was handled is the next owner's."""
-
-    rests: bool = False
-    """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
-    delivery: Any
-    """The session that it belongs to."""
-
-    def acknowledge(self, finished: Sequence[Pair]) -> None:
-        if not self.delivery.is_void:
-            super().acknowledge(finished)
-
-    def failed(self, error: BaseException) -> None:
-        self.delivery.fail(error)
-
-
-class LineRun(_Leased):
+class LineRun(Run):
     """Messages that are handled one after the other: those of a queue, or of one key."""
 
     is_at_work: bool = False
@@ -48,20 +32,59 @@ class LineRun(_Leased):
     """What rests is the first one of `items`; a message that has failed is not among them."""
     checked: int = -1
     """Up to this offset it is counted what dead processes and earlier sessions have done: once for each message."""
-    in_turn: Message | None = None
-    """Its first message, when that is quarantined and has its turn."""
+    forms_batches: bool = False
+    """Its messages are free: they wait until a batch is formed of them."""
     timer: asyncio.TimerHandle | None = None
     formed_by: float | None = None
     """When the batch of its first message is formed, full or not."""
 
     def __init__(self, delivery: Any, number: int) -> None:
         """`number`: where it is found among the lines of its session."""
-        super().__init__(())
-        self.delivery = delivery
-        self.number: int = number
-        self.lease: Lease = delivery.lease
+        super().__init__((), delivery)
         self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
-        self.notes_each: bool = delivery.has_keys
+        self.number: int = number
+
+    def has_formed(self, most: int, *, is_last: bool) -> bool:
+        """Put the messages in front into one batch that follow directly for the same handler; or begin to wait for
+        more, unless these are the last ones, and have the delivery start it after that.
+        """
+        taker, item = self.items[0]
+        if not isinstance(item, Message):
+            if len(item) > most:
+                self.put_back(taker, self.items.popleft()[1])
+            return True
+        count = 0
+        for one, item in islice(self.items, most):
+            if one is not taker or not isinstance(item, Message):
+                break
+            count += 1
+        loop = asyncio.get_running_loop()
+        if self.formed_by is None:
+            self.formed_by = loop.time() + taker.handler.subscription.batch_wait
+        if count < most and count == len(self.items) and loop.time() < self.formed_by and not is_last:
+            if self.timer is None:
+                self.timer = loop.call_at(self.formed_by, self._is_late)
+            return False
+        self.wait_no_more()
+        batch = [self.items.popleft()[1] for _ in range(count)]
+        self.items.appendleft((taker, batch))
+        return True
+
+    def _is_late(self) -> None:
+        self.timer = None
+        self.delivery.start(self)
+
+    def wait_no_more(self) -> None:
+        """For more messages of its first batch."""
+        self.formed_by = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def put_back(self, taker: Taker, messages: Sequence[Message]) -> None:
+        """They come next; those of a batch as batches, for which nothing is waited any more."""
+        most = taker.caller.batch
+        self.items.extendleft((taker, item) for item in reversed(messages if most is None else cut(messages, most)))
 
     def __repr__(self) -> str:
         return f"<LineRun {self.number}: {len(self.items)} messages>"
@@ -84,37 +107,6 @@ class LineRun(_Leased):
 
     def returned(self) -> None:
         self.delivery.returned(self)
-
-
-class HeadsRun(_Leased, FreeRun):
-    """The heads of different keys: they start independently of one another, under the lease."""
-
-    notes_each: bool = True
-
-    def __init__(self, delivery: Any, items: Sequence[Pair], *, is_of_one: bool) -> None:
-        super().__init__(items, delivery, is_of_one=is_of_one)
-        self.lease: Lease = delivery.lease
-        self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
-
-    def started_to(self) -> int:
-        """No started message lies above this offset; a thread may take the first one meanwhile."""
-        try:
-            return int(self.items[0][1].offset) - 1
-        except IndexError:
-            return self.last_offset
-
-    def note(self, note: Note, most: int) -> int:
-        """Each is noted down as it starts."""
-        note.clear()
-        return most
-
-    def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        self.delivery.ended_head(taker, item, result, raised)
-        if not self.is_shared:
-            self.returned()
-
-    def returned(self) -> None:
-        self.delivery.walked(self)
 
 
 class KeysOfHandler:

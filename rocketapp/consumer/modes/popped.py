@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from rocketapp.consumer.handler import ConsumedTopic, messages_of
-from rocketapp.consumer.modes.concurrent import ConcurrentDelivery, ConcurrentMode
-from rocketapp.consumer.modes.delivery import ModeContext, NewAcks
+from rocketapp.consumer.handler import messages_of
+from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
+from rocketapp.consumer.modes.delivery import NewAcks
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import FreeRun, Pair, Taker
+from rocketapp.consumer.workers.run import Pair, Taker
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.redelivery import CERTAIN, is_spent
@@ -27,36 +25,20 @@ class GivesBack(Protocol):
         ...
 
 
-class PopMode(ConcurrentMode):
-    """Calls the handlers of one popped topic.
-
-    A message that has ended a process comes again with another offset, and brokers count its attempts: nothing is noted
-    down of what is in flight.
-    """
-
-    def __init__(self, topic: ConsumedTopic, context: ModeContext) -> None:
-        super().__init__([topic], replace(context, journal=None))
-
-
-class PopDelivery(ConcurrentDelivery):
+class PopDelivery(MessageDelivery):
     """The messages of one popped queue on their way to workers."""
 
-    def __init__(self, queue: PopQueue[Message], mode: PopMode, new_acks: NewAcks, invisibility: GivesBack) -> None:
-        super().__init__(queue, mode, new_acks)
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, queue: PopQueue[Message], mode: MessageMode, new_acks: NewAcks, invisibility: GivesBack) -> None:
+        super().__init__(queue, None, mode, new_acks)
+        self.check: Callable[[Any], Any] | None = self._hidden
         self._invisibility, self._popped = invisibility, queue
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just handed out; after the end they are given back."""
-        if self._given_up:
+        if self._ended.done():
             self._invisibility.give_back(messages)
         else:
             super().deliver(messages)
-
-    def _new_run(self, pairs: Sequence[Pair], *, is_of_one: bool) -> FreeRun:
-        run = super()._new_run(pairs, is_of_one=is_of_one)
-        run.check = self._hidden
-        return run
 
     def _hidden(self, item: Any) -> Any:
         """What of an item is hidden from others still. The rest is given back; a thread may ask."""
@@ -70,26 +52,25 @@ class PopDelivery(ConcurrentDelivery):
 
     def _keep(self, caller: Caller, message: Message, after: float) -> None:
         """It is parked; after the end it is given back."""
-        if self._given_up:
+        if self._ended.done():
             self._invisibility.give_back([message])
         else:
             super()._keep(caller, message, after)
 
-    def _looks_closer(self, messages: Sequence[Message]) -> bool:
-        return any(message.reconsume_times > CERTAIN for message in messages)
+    def _looks_closer(self, pairs: Sequence[Pair]) -> bool:
+        return any(message.reconsume_times > CERTAIN for _, message in pairs)
 
-    def _without_dead(self, taker: Taker, messages: Sequence[Message]) -> Sequence[Message]:
-        """Those that have an attempt left; the others become dead letters, and no handler is called with them."""
-        retries = taker.handler.subscription.retries
-        alive = [message for message in messages if not is_spent(message.reconsume_times, retries)]
-        for message in messages:
-            if is_spent(message.reconsume_times, retries):
-                item = message if taker.caller.batch is None else [message]
-                reason = f"handed out {message.reconsume_times} times before, the last time without an end"
-                taker.acks.ended(item, DeadLetter(reason), True)
-        return alive
+    def _is_apart(self, taker: Taker, message: Message) -> bool:
+        """What has no attempt left becomes a dead letter, and no handler is called with it."""
+        if not is_spent(message.reconsume_times, taker.handler.subscription.retries):
+            return False
+        reason = f"handed out {message.reconsume_times} times before, the last time without an end"
+        taker.acks.ended(message if taker.caller.batch is None else [message], DeadLetter(reason), True)
+        return True
 
-    def end(self, *, start_no_more: bool = False) -> None:
+    def _finish(self) -> None:
         """Give back what was not started: nothing has to be handled for the sake of an offset."""
-        for _, messages in self._withdrawn():
-            self._invisibility.give_back(messages)
+        for run in self.runs():
+            with contextlib.suppress(IndexError):  # a thread may be faster
+                while run.items:
+                    self._invisibility.give_back(messages_of(run.items.popleft()[1]))

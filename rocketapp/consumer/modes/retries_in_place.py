@@ -102,12 +102,16 @@ class RetriesInPlace:
         """Done when a broker has stored the dead letter, which finishes the message."""
         return self._context.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
 
-    def is_exhausted(self, handler: Handler, message: Message) -> bool:
-        """Go on counting where earlier sessions ended; whether the message has no further attempt."""
+    async def is_exhausted(self, handler: Handler, message: Message) -> bool:
+        """Go on counting where earlier sessions ended; whether it has no further attempt, and is a dead letter."""
         times, retries = self.earlier.pop(message.offset, 0), handler.subscription.retries
         if times:
             message.reconsume_times = self.failed[message.offset] = times
-        return times > 0 and retries != UNLIMITED and times > retries
+        if times == 0 or retries == UNLIMITED or times <= retries:
+            return False
+        reason = f"the lock of its queue was lost during the last of {times} attempts"
+        await self.store_dead_letter(handler, message, Failure("LockLost", reason))
+        return True
 
     def count_attempt(self, message: Message) -> None:
         """This message was tried once more, and is not done."""

@@ -6,11 +6,12 @@ A mode is imported when a topic is consumed so: every start would pay for those 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.modes.concurrent import ConcurrentMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.model.subscription import POLLED
@@ -38,8 +39,10 @@ class Row(NamedTuple):
 _TABLE: tuple[Row, ...] = (
     Row(lambda topic: topic.sink is not None, _of("sink", "SinkMode")),
     Row(lambda topic: topic.kind is POLLED, _of("poll", "PolledMode")),
-    Row(lambda topic: topic.kind.in_order, _of("in_order", "InOrderMode")),
-    Row(lambda topic: topic.is_popped, _of("popped", "PopMode")),
+    Row(lambda topic: topic.kind.in_order, lambda topic, context: MessageMode([topic], context, in_order=True)),
+    # A message that has ended a process comes again with another offset, and brokers count its attempts: nothing is
+    # noted down of what is in flight.
+    Row(lambda topic: topic.is_popped, lambda topic, context: MessageMode([topic], replace(context, journal=None))),
 )
 """The first row that takes a topic has it; topics without a row are consumed concurrently."""
 
@@ -50,7 +53,7 @@ class Modes:
     def __init__(self, context: ModeContext) -> None:
         self.callers: Callers = context.callers
         """What calls the handlers of all of them."""
-        self.concurrent: ConcurrentMode = ConcurrentMode(context.member.topics, context)
+        self.concurrent: MessageMode = MessageMode(context.member.topics, context)
         """Of topics without a row, and of messages that come back for a retry: they have lost their order anyway."""
         self._of_topics: dict[str, Mode] = {}
         for topic in context.member.topics:

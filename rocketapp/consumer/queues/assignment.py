@@ -73,10 +73,10 @@ class Assignments:
         """An assignment that does not run yet. `handed_over`: another member may still work on the queue."""
         mode = self._modes.of(queue.topic)
         if queue.topic in self.member.popped:
-            from rocketapp.consumer.modes.popped import PopMode
+            from rocketapp.consumer.modes.by_message import MessageMode
             from rocketapp.consumer.queues.popped import PopAssignment
 
-            assert isinstance(mode, PopMode)
+            assert isinstance(mode, MessageMode)
             # Whoever else pops the queue, nothing has to be handed over.
             return PopAssignment(queue, mode, starts=self.starts, flow_control=self.flow_control)
         return Assignment(self, queue, mode, handed_over=handed_over)

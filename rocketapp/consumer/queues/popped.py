@@ -17,8 +17,9 @@ from collections.abc import Collection, Iterable
 from rocketapp.client.calls import pop
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member, Owned
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.delivery import Keep
-from rocketapp.consumer.modes.popped import PopDelivery, PopMode
+from rocketapp.consumer.modes.popped import PopDelivery
 from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, ByHandle, Invisibility
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
@@ -41,7 +42,7 @@ _ASSIGNED_TIMEOUT = 3.0
 class PopAssignment(Owned):
     """Consumes what one broker hands out of one topic."""
 
-    def __init__(self, queue: MessageQueue, mode: PopMode, *, starts: Starts, flow_control: FlowControl) -> None:
+    def __init__(self, queue: MessageQueue, mode: MessageMode, *, starts: Starts, flow_control: FlowControl) -> None:
         member = mode.context.member
         super().__init__(queue, member)
         self._mode, self._starts, self._flow_control = mode, starts, flow_control

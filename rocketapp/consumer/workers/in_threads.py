@@ -20,7 +20,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.on_loop import LONGEST_STINT
-from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, Taker
+from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, Taker, clock_of
 from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.event import LoopFailed, Observe
@@ -67,6 +67,7 @@ class ThreadWorkers:
         """`journal`: where threads note down what they have in flight. `pass_on` takes runs for the loop."""
         self._threads, self._observe, self._journal, self._pass_on = threads, observe, journal, pass_on
         self._loop = asyncio.get_running_loop()
+        self._now = clock_of(self._loop)
         self._lock = threading.Lock()
         """Guards the runs, who has their turn, and who is active: a thread takes it once per stint."""
         self._ready = Ready(self._leave, self._leave)
@@ -236,7 +237,7 @@ class ThreadWorkers:
 
     def _ended(self, worker: _Worker, run: Run, item: Any, result: object, *, raised: bool) -> bool:
         """Report a call whose message is not just done; whether the run is given back with that."""
-        if run.is_quarantined and worker.note is not None:
+        if run.in_turn is not None and worker.note is not None:
             # The loop starts the next one when it hears of the end of this one, in another thread.
             worker.note.clear()
         self._reports.append((run, not run.is_shared, partial(run.ended, worker.taker, item, result, raised)))
@@ -244,9 +245,10 @@ class ThreadWorkers:
 
     def _stint(self, worker: _Worker, run: Run) -> bool:
         """Call for some of its messages; True: with the end of the last call the run is given back."""
-        items, check, lease, now, note = run.items, run.check, run.lease, self._loop.time, worker.note
+        items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
         each = run.record_of if run.notes_each and note is not None else None
-        most = run.most * _LONG if run.most > 1 else 1
+        is_watched = run.is_watched
+        most = run.most * _LONG if run.most > 1 and is_watched else run.most
         most = most if note is None else run.note(note, most)
         append, at = self._part(worker, run), now()
         turn_end, until = at + _TURN, at + LONGEST_STINT
@@ -254,9 +256,9 @@ class ThreadWorkers:
             while most > 0 and self._goes_to(worker, items[0][0]):
                 taker = worker.taker
                 caller, call, _, is_plain, is_rated = taker.parts
-                is_plain = is_plain and not run.is_quarantined
+                is_plain = is_plain and run.in_turn is None
                 while most > 0 and items[0][0] is taker:
-                    if at >= lease.certain_until or run.starts_nothing:
+                    if is_watched and (at >= lease.certain_until or run.starts_nothing):
                         return False
                     pair = items.popleft() if caller.is_open and not is_rated else _next(items, taker)
                     if pair is None:
@@ -273,14 +275,15 @@ class ThreadWorkers:
                         result, raised = call(item), False
                     except BaseException as error:
                         result, raised = error, True
-                    at = now()
-                    if result is None and is_plain and at < lease.certain_until and not run.starts_nothing:
+                    at = now() if is_watched else at
+                    is_certain = not is_watched or (at < lease.certain_until and not run.starts_nothing)
+                    if result is None and is_plain and is_certain:
                         append(pair)
                     elif self._ended(worker, run, item, result, raised=raised):
                         return True
                     if not self._collecting:
                         self._collect_soon()
-                    if at >= until or (not most % STINT and at >= turn_end):
+                    if is_watched and (at >= until or (not most % STINT and at >= turn_end)):
                         return False
         except IndexError:
             pass  # nothing is left: other threads take from it too, and the loop may give it up

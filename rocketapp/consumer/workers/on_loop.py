@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from math import inf
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import Ready, Run, Taker
+from rocketapp.consumer.workers.run import Ready, Run, Taker, clock_of
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.subscription import Subscription
 from rocketapp.tasks import Tasks
@@ -55,6 +54,7 @@ class LoopWorkers:
         """`journal`: where workers note down what they have in flight. `pass_on` takes runs for threads."""
         self._tasks, self._journal, self._pass_on = tasks, journal, pass_on
         self._loop = asyncio.get_running_loop()
+        self._now = clock_of(self._loop)
         self._ready = Ready(self._leave, lambda run: run.split())
         self._idle: list[asyncio.Future[None]] = []
         self._workers: dict[_Worker, None] = {}
@@ -85,7 +85,7 @@ class LoopWorkers:
         """Nothing of this run may start here now."""
         if run.items and not run.starts_nothing:
             self._pass_on(run)
-        else:
+        elif run.items or not run.is_shared:  # otherwise who took the last one gives it back
             run.returned()
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
@@ -190,48 +190,48 @@ class LoopWorkers:
 
         True: the run was given back with the end of the last call.
         """
-        now, note, taker, lease, is_back = self._loop.time, worker.note, worker.taker, run.lease, not run.is_shared
+        now, note, taker, lease, is_back = self._now, worker.note, worker.taker, run.lease, not run.is_shared
         caller, call, done, is_plain, is_rated = taker.parts
         items, popleft, check, each = run.items, run.items.popleft, run.check, run.record_of if run.notes_each else None
         most, at = run.most if note is None else run.note(note, run.most), now()
-        until, is_timed = at + LONGEST_STINT, is_back or lease.certain_until < inf
-        for _ in repeat(None, most):
-            if at >= lease.certain_until:
-                break
+        until, is_watched, is_certain = at + LONGEST_STINT, run.is_watched, at < lease.certain_until
+        for _ in repeat(None, most if is_certain else 0):
             try:
-                pair = popleft()
+                one, item = popleft()
             except IndexError:
                 break
-            if pair[0] is not taker and self._goes_to(worker, pair[0]):
-                taker = pair[0]
+            if one is not taker:
+                if not self._goes_to(worker, one):
+                    items.appendleft((one, item))
+                    break
+                taker = one
                 caller, call, done, is_plain, is_rated = taker.parts
-            if pair[0] is not taker or ((is_rated or not caller.is_open) and not caller.may_start(pair[1])):
-                items.appendleft(pair)
+            if (is_rated or not caller.is_open) and not caller.may_start(item):
+                items.appendleft((taker, item))
                 break
-            item = pair[1] if check is None else check(pair[1])
-            if item is None:
-                caller.not_started(pair[1])
+            if check is not None and (item := _checked(check, item, caller)) is None:
                 continue
             worker.item = run.item = item
-            if note is not None and each is not None:
+            if each is not None and note is not None:
                 note.write_next(each(item.offset, item.offset))
             try:
                 result, raised = await call(item), False
             except BaseException as error:
                 self._raise_if_ours(worker, error)
                 result, raised = error, True
-            # One look at the clock says whether this one may be acknowledged and whether the next one may start.
-            if is_timed:
+            if is_watched:
+                # One look at the clock says whether this one may be acknowledged and whether the next one may start.
                 at = now()
-            if result is None and is_plain and not run.starts_nothing and at < lease.certain_until:
+                is_certain = at < lease.certain_until and not run.starts_nothing
+            if result is None and is_plain and is_certain:
                 done(item)
-                if at >= until:
+                if is_watched and at >= until:
                     break
                 continue
             run.walkers -= is_back
             run.ended(taker, item, result, raised)
             result = None  # an exception knows this frame by its traceback
-            if is_back or run.starts_nothing or worker.task.cancelling():
+            if is_back or not is_certain or worker.task.cancelling():
                 return is_back
         return False
 
@@ -263,3 +263,11 @@ class LoopWorkers:
         self._turn_end = self._loop.time() + _TURN
         # This worker may suspend next, so others are asked again behind it.
         self._ask_to_spread()
+
+
+def _checked(check: Callable[[Any], Any], item: Any, caller: Caller) -> Any:
+    """What of an item may still start, or None if nothing may."""
+    left = check(item)
+    if left is None:
+        caller.not_started(item)
+    return left

@@ -10,12 +10,16 @@ is free, or the pause or the wait is over: nobody looks at what cannot start.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from math import inf
 from typing import Any, Protocol
 
-from rocketapp.consumer.handler import Handler, first_of, last_of
+from rocketapp.consumer.handler import Handler, first_of, last_of, messages_of
 from rocketapp.consumer.journal import Note
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.state.lease import Lease
@@ -23,6 +27,12 @@ from rocketapp.wire.record import Message
 
 STINT = 32
 """Messages of a run that a worker takes before it looks for others."""
+
+
+def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
+    """The time of this loop, which is read before each message in order."""
+    # The loop of the standard library asks this clock, by one more call.
+    return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
 class Acknowledge(Protocol):
@@ -84,6 +94,8 @@ class Run:
     is_of_many: bool = False
     """Its messages are for many handlers, and may start in any order."""
 
+    is_watched: bool = True
+    """Its lease may end, or nothing more of it may start from one message to the next."""
     is_queued: bool = False
     """Workers have it among their runs."""
     walkers: int = 0
@@ -96,10 +108,15 @@ class Run:
     """Messages of others lie between its own, so that each is noted down as it starts."""
     check: Callable[[Any], Any] | None = None
     """What of an item may still start, or None if nothing may; asked by whoever has taken it."""
-    is_quarantined: bool = False
-    """It is one message that may end the process: nothing of it is noted down once its call has ended."""
+    in_turn: Message | None = None
+    """Its first message, when that may end the process: nothing of it is noted down once its call has ended."""
+    rests: bool = False
+    """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
 
-    def __init__(self, items: Iterable[Pair]) -> None:
+    def __init__(self, items: Iterable[Pair], delivery: Any = None) -> None:
+        """`delivery`: the session that it belongs to, if that acknowledges anything. It may lose its lease: then it is
+        void, and what was handled is the next owner's.
+        """
         self.items: deque[Pair] = deque(items)
         """What was not started: whoever takes one starts it."""
         # Read for each message, so not of the class: that takes longer.
@@ -107,6 +124,10 @@ class Run:
         """What a worker has started last."""
         self.starts_nothing: bool = False
         """Nothing more of it may start."""
+        self.delivery: Any = delivery
+        if delivery is not None:
+            self.lease: Lease = delivery.lease
+            self.notes_each: bool = delivery.has_keys
 
     def note(self, note: Note, most: int) -> int:
         """Note down that a worker takes at most this number; how many it may take."""
@@ -115,6 +136,8 @@ class Run:
 
     def acknowledge(self, finished: Sequence[Pair]) -> None:
         """On the loop: threads have finished these. Each handler acknowledges its own at once."""
+        if self.delivery is not None and self.delivery.is_void:
+            return
         first = finished[0][0]
         share = [item for taker, item in finished if taker is first]
         first.done_all(share)
@@ -134,6 +157,26 @@ class Run:
         """
         taker.acks.ended(item, result, raised)
 
+    @property
+    def is_about_to_start(self) -> bool:
+        """Messages of it start soon: not those of a paused topic."""
+        try:
+            return not (self.rests or self.starts_nothing or self.items[0][0].caller.is_paused)
+        except IndexError:
+            return False
+
+    def cut_above(self, offset: int) -> bool:
+        """Take from it what lies above this offset; whether there was something."""
+        is_cut = False
+        with contextlib.suppress(IndexError):
+            # From the end: a thread may take the first ones meanwhile.
+            while last_of(self.items[-1][1]).offset > offset:
+                taker, item = self.items.pop()
+                is_cut = True
+                if left := [message for message in messages_of(item) if message.offset <= offset]:
+                    self.items.append((taker, left))
+        return is_cut
+
     def split(self) -> None:
         """On the loop: what is left of a run of many handlers is to be walked through by handler."""
 
@@ -142,6 +185,8 @@ class Run:
 
     def failed(self, error: BaseException) -> None:
         """What was reported could not be dealt with: an error of ours."""
+        if self.delivery is not None:
+            self.delivery.fail(error)
 
 
 class FreeRun(Run):
@@ -149,8 +194,12 @@ class FreeRun(Run):
 
     def __init__(self, items: Sequence[Pair], delivery: Any, *, is_of_one: bool) -> None:
         """`delivery`: the session. `is_of_one`: it has one handler."""
-        super().__init__(items)
-        self.delivery: Any = delivery
+        super().__init__(items, delivery)
+        if items[0][0].handler.runs_here:
+            self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
+        self.check: Callable[[Any], Any] | None = delivery.check
+        # What is not watched is withdrawn when nothing more may start: a look at the clock costs 3 % of a quick call.
+        self.is_watched: bool = self.notes_each or self.lease.certain_until < inf
         self._count = len(items)
         self.is_of_many: bool = not is_of_one
         # Threads could not tell whose message they are about to take.
@@ -163,37 +212,41 @@ class FreeRun(Run):
         return f"<FreeRun: {len(self.items)} of {self._count} not started>"
 
     def note(self, note: Note, most: int) -> int:
-        """The offsets of the whole run: many workers walk through it."""
-        if self.record_of is None:
+        """The offsets of the whole run: many workers walk through it. With keys, each is noted down as it starts."""
+        if self.record_of is None or self.notes_each:
             note.clear()
         else:
             note.write(self.record_of(self.first_offset, self.last_offset))
         return most
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        super().ended(taker, item, result, raised)
-        self.returned()
+        self.delivery.ended_free(taker, item, result, raised)
+        if not self.is_shared:
+            self.returned()
 
     def returned(self) -> None:
-        if self.items and not self.is_queued:
-            self.delivery.walked(self)
+        self.delivery.walked(self)
 
     def split(self) -> None:
         if self.items:
             self.delivery.split(self)
 
-    def withdraw(self) -> tuple[list[Pair], int]:
-        """Take back what was not started: that, and an offset that no started message lies above (-1)."""
+    def started_to(self) -> int:
+        """No started message lies above this offset; -1 if none was. A thread may take the first one meanwhile."""
+        try:
+            return first_of(self.items[0][1]).offset - 1 if len(self.items) < self._count else -1
+        except IndexError:
+            return self.last_offset
+
+    def withdraw(self) -> list[Pair]:
+        """Take back what was not started."""
         left: list[Pair] = []
-        while self.items:
-            # Threads may be faster: what they have taken is started.
-            try:
+        with contextlib.suppress(IndexError):  # threads may be faster: what they have taken is started
+            while self.items:
                 left.append(self.items.popleft())
-            except IndexError:
-                break
-        if not left:
-            return left, self.last_offset
-        return left, (first_of(left[0][1]).offset - 1 if len(left) < self._count else -1)
+        if left:
+            self.last_offset = first_of(left[0][1]).offset - 1 if len(left) < self._count else -1
+        return left
 
 
 class Ready:

@@ -10,6 +10,7 @@ from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.run import FreeRun, Taker
 from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.lease import Lease
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from tests.unit.consumer.members import member_alone
@@ -42,6 +43,20 @@ class Reports:
         self.ended_calls.append((item.offset, result, raised))
 
 
+class Session:
+    """A session without an order that workers report to."""
+
+    lease = Lease.endless()
+    record_of = check = None
+    has_keys = is_void = False
+
+    def ended_free(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        taker.acks.ended(item, result, raised)
+
+    def walked(self, run: FreeRun) -> None:
+        pass
+
+
 class OneCalled:
     """One handler, called by workers that report to these acks."""
 
@@ -53,6 +68,6 @@ class OneCalled:
         self.taker = Taker(self.callers.one(handler), acks)
 
     def submit(self, *messages: Message) -> FreeRun:
-        run = FreeRun([(self.taker, one) for one in messages], None, is_of_one=True)
+        run = FreeRun([(self.taker, one) for one in messages], Session(), is_of_one=True)
         self.callers.submit(run)
         return run

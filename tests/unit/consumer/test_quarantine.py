@@ -285,16 +285,20 @@ async def test_a_cause_whose_dead_letter_is_not_stored_yet_is_not_called_by_the_
 @in_virtual_time
 async def test_a_call_that_runs_on_keeps_its_turn_when_its_queue_is_given_back(tmp_path: Path) -> None:
     """A death would blame neither of two that run, time after time."""
-    journal, started = journal_with(tmp_path, quarantined("group")), list[str]()
+    journal = journal_with(tmp_path, quarantined("group"))
     (one, two), member = (message(2), message(3)), member_alone()
     assert one.queue is not None
     handler = member.topics[0].handlers[0]
     given_back, kept = (QueueQuarantine(journal, member, ProcessQueue(one.queue, 0)) for _ in range(2))
-    given_back.add(one, handler, lambda: started.append("one"))
-    kept.add(two, handler, lambda: started.append("two"))
-    assert given_back.give_up() == []
-    assert started == ["one"]
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    first = asyncio.ensure_future(given_back.turn(one, handler, ended))
+    second = asyncio.ensure_future(kept.turn(two, handler, ended))
+    await asyncio.sleep(1)
+    given_back.give_up()
+    await asyncio.sleep(1)
+    assert first.done()
+    assert not second.done()
     given_back.ended(one)
-    assert started == ["one", "two"]
+    assert await second
     kept.ended(two)
     journal.close()

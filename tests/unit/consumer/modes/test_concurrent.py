@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.concurrent import ConcurrentMode
 from rocketapp.consumer.modes.delivery import Keep
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
@@ -33,9 +33,9 @@ class Dropped(ByOffset):
         self.done_all([message for message, _ in self.acknowledge(item, result, raised)])
 
 
-def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> ConcurrentMode:
+def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> MessageMode:
     """A mode that does so."""
-    return ConcurrentMode(topics, way_context(handlers, new_acks=Dropped))
+    return MessageMode(topics, way_context(handlers, new_acks=Dropped))
 
 
 @in_virtual_time

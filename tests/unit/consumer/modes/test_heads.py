@@ -12,7 +12,7 @@ from weakref import WeakSet
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.in_order import InOrderMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.outcome import Skip
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -37,7 +37,7 @@ class Session:
 
     def begin(self, *handlers: Handler) -> None:
         topic = consumed_by(*handlers)
-        self.mode = InOrderMode(topic, way_context(topic.handlers, dead_letters=DeadLetters()))
+        self.mode = MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
         self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         self.lock = ScriptedLock()
         self.delivery = self.mode.open(self.queue, self.lock)
@@ -206,7 +206,7 @@ async def test_after_a_stop_no_head_starts_that_was_left_behind_a_call_that_hang
     handlers = [
         Handler(subscription(tag, tags=tag, order_by=each_its_own, is_async=False), call) for tag in ("hangs", "waits")
     ]
-    mode = InOrderMode(consumed_by(*handlers), way_context(handlers, dead_letters=DeadLetters()))
+    mode = MessageMode([consumed_by(*handlers)], way_context(handlers, dead_letters=DeadLetters()), in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = mode.open(queue, ScriptedLock())
     delivery.deliver(queue.put([message(0, "hangs"), message(1, "waits"), message(2, "waits")]))

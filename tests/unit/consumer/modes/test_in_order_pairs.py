@@ -12,8 +12,7 @@ import pytest
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
-from rocketapp.consumer.modes.concurrent import ConcurrentMode
-from rocketapp.consumer.modes.in_order import InOrderMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Park
 from rocketapp.state.process_queue import ProcessQueue
@@ -33,10 +32,10 @@ def queue_of(message: Message) -> int:
     return message.queue.queue_id
 
 
-def in_order(*handlers: Handler, **others: Any) -> InOrderMode:
+def in_order(*handlers: Handler, **others: Any) -> MessageMode:
     topic = consumed_by(*handlers)
     context = way_context(topic.handlers, dead_letters=DeadLetters(), **others)
-    return InOrderMode(topic, context)
+    return MessageMode([topic], context, in_order=True)
 
 
 @in_virtual_time
@@ -237,7 +236,7 @@ async def test_a_parked_message_waits_for_its_own_time_beside_another_one() -> N
             raise Park(60 if message.offset == 0 else 1, "later")
 
     topic = consumed_by(Handler(subscription(), call))
-    mode = ConcurrentMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()))
+    mode = MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()))
     process_queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     messages = [message(0), message(1)]
     process_queue.put(messages)

@@ -12,7 +12,7 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.in_order import InOrderMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.event import OrderKeyMissing, Released, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
@@ -464,7 +464,7 @@ async def test_a_session_that_ends_as_its_lock_is_certain_again_is_drained_when_
         running.remove(message.offset)
 
     handler = Handler(subscription(order_by=lambda message: message.offset, concurrency=1), handle)
-    way = InOrderMode(consumed_by(handler), way_context([handler], dead_letters=DeadLetters()))
+    way = MessageMode([consumed_by(handler)], way_context([handler], dead_letters=DeadLetters()), in_order=True)
     lock, process_queue = ScriptedLock(), ProcessQueue[Message](QUEUE, 0)
     delivery = way.open(process_queue, lock)
     process_queue.put(messages := [message(0), message(1)])
@@ -487,7 +487,7 @@ async def test_a_queue_keeps_nothing_of_messages_that_are_dead_letters() -> None
         raise ValueError
 
     handler = Handler(subscription(order_by=lambda message: message.offset % 7, retries=1), handle)
-    way = InOrderMode(consumed_by(handler), way_context([handler], dead_letters=DeadLetters()))
+    way = MessageMode([consumed_by(handler)], way_context([handler], dead_letters=DeadLetters()), in_order=True)
     process_queue = ProcessQueue[Message](QUEUE, 0)
     delivery = way.open(process_queue, ScriptedLock())
     process_queue.put(messages := [message(offset) for offset in range(50)])

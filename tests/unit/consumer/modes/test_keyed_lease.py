@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.in_order import InOrderMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -28,7 +28,7 @@ async def test_a_keyed_queue_whose_lease_was_uncertain_while_all_calls_were_busy
         await asyncio.sleep(10)
 
     topic = consumed_by(Handler(subscription(concurrency=1, order_by=lambda message: message.offset), call))
-    mode = InOrderMode(topic, way_context(topic.handlers, dead_letters=DeadLetters()))
+    mode = MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
 
     def opened(queue: MessageQueue) -> tuple[Any, Any, ScriptedLock]:
         process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
@@ -63,7 +63,7 @@ async def test_a_keyed_queue_that_is_resumed_while_its_lease_is_uncertain_goes_o
 
     topic = consumed_by(Handler(subscription(order_by=lambda message: message.offset), call))
     context = way_context(topic.handlers, dead_letters=DeadLetters())
-    mode = InOrderMode(topic, context)
+    mode = MessageMode([topic], context, in_order=True)
     context.member.pauses.pause("topic", "operator")
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     lock = ScriptedLock()

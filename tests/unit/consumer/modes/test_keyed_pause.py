@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.in_order import InOrderMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.outcome import Pause
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -31,7 +31,7 @@ async def test_a_message_of_a_mixed_walk_that_pauses_its_topic_is_called_again_a
         Handler(subscription("other", tags="other", order_by=lambda message: message.offset), other),
     )
     context = way_context(topic.handlers, dead_letters=DeadLetters())
-    mode = InOrderMode(topic, context)
+    mode = MessageMode([topic], context, in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = mode.open(queue, ScriptedLock())
     messages = [message(0, "pauses"), message(1, "other")]
@@ -58,7 +58,7 @@ async def test_the_same_with_one_handler_whose_other_worker_has_emptied_the_lane
 
     topic = consumed_by(Handler(subscription(concurrency=2, order_by=lambda message: message.offset), pauses))
     context = way_context(topic.handlers, dead_letters=DeadLetters())
-    mode = InOrderMode(topic, context)
+    mode = MessageMode([topic], context, in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = mode.open(queue, ScriptedLock())
     messages = [message(0), message(1)]

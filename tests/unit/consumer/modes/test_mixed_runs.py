@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.delivery import Mode
-from rocketapp.consumer.modes.in_order import InOrderMode
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
@@ -28,7 +28,7 @@ def mode_of(options: dict[str, Any], *handlers: Handler) -> Mode:
     topic = consumed_by(*handlers)
     if not options:
         return dropping([topic], topic.handlers)
-    return InOrderMode(topic, way_context(topic.handlers, dead_letters=DeadLetters()))
+    return MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
 
 
 @each_mode

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.in_order import InOrderDelivery, InOrderMode
+from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
@@ -39,10 +39,10 @@ class Bench:
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
             threads=threads,
         )
-        self.way = InOrderMode(consumed_by(self.handler), context)
+        self.way = MessageMode([consumed_by(self.handler)], context, in_order=True)
         self.process_queue: ProcessQueue[Message]
         self.lock: ScriptedLock
-        self.delivery: InOrderDelivery
+        self.delivery: MessageDelivery
 
     def begin(self, first: int, end: int) -> None:
         """A new session, which pulls these messages."""

@@ -8,7 +8,7 @@ from struct import iter_unpack
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
-from rocketapp.consumer.modes.in_order import InOrderMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import VirtualClock, run_virtual
 from rocketapp.wire.record import Message
@@ -37,7 +37,9 @@ def test_a_message_that_came_during_a_run_is_noted_down_while_it_is_called(tmp_p
             await asyncio.sleep(0.4)
 
         topic = consumed_by(Handler(subscription(orderly=True), call))
-        mode = InOrderMode(topic, way_context(topic.handlers, dead_letters=DeadLetters(), journal=journal))
+        mode = MessageMode(
+            [topic], way_context(topic.handlers, dead_letters=DeadLetters(), journal=journal), in_order=True
+        )
         queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         delivery = mode.open(queue, ScriptedLock())
         for at in range(2):

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.in_order import InOrderMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.pauses import Probe
@@ -30,7 +30,7 @@ async def test_a_leave_of_an_earlier_pause_starts_nothing_in_a_later_one() -> No
 
     topic = consumed_by(Handler(subscription(orderly=True, concurrency=1), call))
     context = way_context(topic.handlers, dead_letters=DeadLetters())
-    mode = InOrderMode(topic, context)
+    mode = MessageMode([topic], context, in_order=True)
     pauses = context.member.pauses
 
     def opened(queue: MessageQueue, *messages: Message) -> Any:

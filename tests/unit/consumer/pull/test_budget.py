@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.modes.concurrent import ConcurrentMode
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
@@ -181,7 +181,7 @@ async def test_a_session_that_cannot_begin_leaves_nothing_in_the_budget(monkeypa
     def fails(*_: object) -> Any:
         raise LookupError("a bug")
 
-    monkeypatch.setattr(ConcurrentMode, "open", fails)
+    monkeypatch.setattr(MessageMode, "open", fails)
     await member.start()
     await asyncio.sleep(10)
     assert "a bug" in str(member.events)

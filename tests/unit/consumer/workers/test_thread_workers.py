@@ -20,7 +20,7 @@ from rocketapp.state.lease import Lease
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, subscription
-from tests.unit.consumer.reports import OneCalled, Reports, message
+from tests.unit.consumer.reports import OneCalled, Reports, Session, message
 
 
 async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -300,7 +300,7 @@ async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_at
     first = OneCalled(Handler(subscription("first", is_async=False), call), Counting())
     second = Taker(first.callers.one(Handler(subscription("second", is_async=False), call)), Counting())
     takers = first.taker, second
-    first.callers.submit(FreeRun([(takers[at % 2], message(at)) for at in range(32)], None, is_of_one=False))
+    first.callers.submit(FreeRun([(takers[at % 2], message(at)) for at in range(32)], Session(), is_of_one=False))
     is_through.wait(10)  # on the loop, which hears of all together
     await until(lambda: sum(shares) == 32)
     assert len(shares) <= 4  # the last message may be a little later

@@ -1,0 +1,698 @@
+"""Handlers that are called with messages: concurrent, orderly, keyed and popped topics, in one delivery.
+
+A message has a place. In order it follows the others of its queue, or of its key, in a line; without order it is free.
+Free messages start independently of one another: they share runs. A line is given to workers as long as the lease of
+its lock is certain, and a message that failed rests at its front until it is tried again. Without a lock the lease does
+not end, and what failed is sent back, or parked.
+
+Most keys have one message at a time. Such heads of their keys are free, and a key gets a line of its own when another
+message of it comes before its head is done. So does a message that is quarantined, and has to wait for its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import ConsumedTopic, Handler, first_of, last_of, messages_of
+from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
+from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks, QueueLock
+from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, OrderKeys
+from rocketapp.consumer.modes.outcomes import text_of
+from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Taker
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import is_retry_topic
+from rocketapp.model.outcome import DeadLetter
+from rocketapp.model.subscription import KEYED
+from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.handover import RUN_ON
+from rocketapp.state.lease import Lease
+from rocketapp.state.pauses import EVERY
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.state.tag_table import TagTable, split
+from rocketapp.wire.record import Message
+
+_WHOLE_QUEUE = 0
+"""Number of the line of an orderly queue."""
+
+
+class MessageMode(Mode):
+    """Calls the handlers of one topic in order; or those of a whole group, many messages at once."""
+
+    def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext, *, in_order: bool = False) -> None:
+        """Without order all topics of the group are here: messages that come back through the retry topic have lost
+        their order anyway, and may come from a time when a polled topic was subscribed.
+        """
+        super().__init__(context)
+        topics = list(topics)
+        self.in_order: bool = in_order
+        self.keys: OrderKeys | None = OrderKeys(context.member) if in_order and topics[0].kind is KEYED else None
+        """None: all messages of a queue are in one line, or none is."""
+        self.needs_lock: bool = in_order and not context.member.broadcast
+        self.run_on: float | None = None if in_order else RUN_ON
+        self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if not one.kind.by_message}
+        """Handlers that are not called with messages."""
+        self.tables: dict[str, TagTable[Caller]] = {
+            one.topic: self.callers.table(one) for one in topics if one.kind.by_message
+        }
+        """Who is called for which message, by topic."""
+
+    def open(
+        self,
+        process_queue: ProcessQueue[Message],
+        lock: QueueLock | None = None,
+        _flow: object = None,
+        *,
+        new_acks: NewAcks | None = None,
+    ) -> MessageDelivery:
+        """The delivery of a new session. `new_acks`: what acknowledges messages without order, not the group's."""
+        return MessageDelivery(process_queue, lock, self, new_acks or self.context.new_acks)
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """No span where the lowest unfinished message is the only one that runs."""
+        limits = super().limits(config)
+        return replace(limits, max_span=None) if self.in_order and self.keys is None else limits
+
+
+class MessageDelivery:
+    """The messages of one session on their way to their handlers."""
+
+    def __init__(
+        self, process_queue: ProcessQueue[Message], lock: QueueLock | None, mode: MessageMode, new_acks: NewAcks
+    ) -> None:
+        self.queue: MessageQueue = process_queue.message_queue
+        self._process_queue, self._lock, self._mode, self._context = process_queue, lock, mode, mode.context
+        self.check: Callable[[Any], Any] | None = None
+        """What of an item may still start, or None if nothing may."""
+        self._callers, self._pauses = mode.callers, mode.context.member.pauses
+        self.lease: Lease = mode.lease_of(lock)
+        self._loop = asyncio.get_running_loop()
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        """Done when nothing more may start: the lock is lost. With an exception when the delivery has failed."""
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._keys = mode.keys
+        self.has_keys: bool = mode.keys is not None
+        self._is_in_one_line = mode.in_order and not self.has_keys
+        self.record_of: Callable[[int, int], bytes] | None = mode.recorder(process_queue)
+        self.retries: RetriesInPlace | None = None
+        if mode.in_order:  # otherwise what failed is sent back, or parked
+            self.retries = RetriesInPlace(process_queue, self._ended, mode.context)
+        self._new_acks = new_acks
+        self._quarantine = mode.quarantine(process_queue)
+        self._uncommitted = Uncommitted(process_queue)
+        """Of handlers that commit by hand."""
+        self._takers: dict[int, Taker] = {}
+        """By the identity of their callers."""
+        self._tables: dict[str, TagTable[Taker]] = {}
+        self._lines: dict[int, LineRun] = {}
+        """By number: a key's head by its offset, negative when that is in the line; forming batches by taker."""
+        self._free: dict[FreeRun, None] = {}
+        self._keys_of: dict[int, KeysOfHandler] = {}
+        """By the identity of takers."""
+        self._uncertain: list[tuple[LineRun, Taker, Any, object, bool]] = []
+        """Calls that ended when the lease was over: what they returned or raised."""
+        self._asking: asyncio.Task[None] | None = None
+        """Waits until the lock is certain again."""
+        self._is_abandoned = False
+        """Cancellations of running calls are ours."""
+        self._started_to = -1
+        """No started message lies above it, except those of lines that are walked, and of free runs."""
+        self._finishing: asyncio.TimerHandle | None = None
+        """After the end: when no more of the messages below the highest started one are started."""
+        self._left = 0
+        """Free messages that are not started any more."""
+        self._drained = asyncio.Event()
+        self._table_of(self.queue.topic)
+        self._is_tidied_soon, self._is_retried = False, is_retry_topic(self.queue.topic)
+
+    def __repr__(self) -> str:
+        return f"<MessageDelivery {self._process_queue}: {len(self._lines)} lines, {len(self._free)} free runs>"
+
+    @property
+    def is_void(self) -> bool:
+        """Nothing of it is acknowledged any more."""
+        return self._is_abandoned or self._process_queue.closed
+
+    def runs(self) -> list[LineRun | FreeRun]:
+        """Those that have messages, or a message that is not done."""
+        return [*self._lines.values(), *self._free]
+
+    # From a message to its place.
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """Messages that were just put into the process queue, in offset order."""
+        if not self._is_retried:
+            self._give(self.queue.topic, messages)
+            return
+        by_topic: dict[str, list[Message]] = {}
+        for message in messages:
+            by_topic.setdefault(message.topic, []).append(message)
+        for topic, share in by_topic.items():
+            self._give(topic, share)
+
+    def _give(self, topic: str, messages: Sequence[Message]) -> None:
+        if (polled := self._mode.polled.get(topic)) is not None:
+            # What came back for a retry has no handler any more that it could be given to.
+            acks = self._new_acks(self._process_queue, polled, lambda _message, _after: None)
+            outcome = DeadLetter("it came back for a retry, and its topic is polled by now")
+            for message in messages:
+                acks.ended(message, outcome, True)
+            return
+        takers: Sequence[Any] = (self._tables.get(topic) or self._table_of(topic)).takers(messages)
+        pairs: Any = zip(takers, messages, strict=True)
+        is_of_one = takers.count(takers[0]) == len(takers) if takers and takers[0] is not None else False
+        if not is_of_one and None in takers:
+            pairs = self._forwarded(topic, pairs)
+        if self.retries is None:
+            self._add_free(list(pairs), is_of_one=is_of_one)
+        elif self._keys is not None:
+            self._add_by_key(pairs)
+        else:
+            line = self._lines.get(_WHOLE_QUEUE) or self._new_line(_WHOLE_QUEUE)
+            line.items.extend(pairs)
+            self.start(line)
+
+    def _table_of(self, topic: str) -> TagTable[Taker]:
+        table = self._tables[topic] = self._mode.tables.get(topic, TagTable(())).with_each(self._taker)
+        return table
+
+    def _forwarded(self, topic: str, pairs: Iterable[tuple[Taker | None, Message]]) -> list[Pair]:
+        """What no handler here takes goes to another member that may want it, or is done."""
+        found, unmatched = list[Pair](), list[Message]()
+        for taker, message in pairs:
+            if taker is not None:
+                found.append((taker, message))
+            elif (caller := self._mode.forwarder(topic, message)) is not None:
+                found.append((self._taker(caller), message))
+            else:
+                unmatched.append(message)
+        if unmatched:
+            self._process_queue.finish_all(unmatched)
+            self._context.member.stats.count_unmatched(topic, len(unmatched))
+        return found
+
+    def _add_free(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:
+        if not pairs:
+            return
+        first = pairs[0][0]
+        is_plain = first.goes_with is first.caller.workers and not self._looks_closer(pairs)
+        if is_plain and (is_of_one or all(taker.goes_with is first.goes_with for taker, _ in pairs)):
+            self._start_free(pairs, is_of_one=is_of_one)
+            return
+        heads, batches = list[Pair](), dict[int, LineRun]()
+        for taker, message in pairs:
+            if self._is_apart(taker, message):
+                continue
+            if taker.caller.batch is None:
+                heads.append((taker, message))
+                continue
+            line = batches[id(taker)] = self._lines.get(id(taker)) or self._new_line(id(taker))
+            line.forms_batches = True
+            line.items.append((taker, message))
+        for line in batches.values():
+            self.start(line)
+        self._start_heads(heads)
+
+    def _looks_closer(self, _pairs: Sequence[Pair]) -> bool:
+        """Whether it depends on the message what becomes of it."""
+        return bool(self._quarantine)
+
+    def _is_apart(self, taker: Taker, message: Message) -> bool:
+        """Whether a free message is seen to by itself: one that is quarantined waits in a line for its turn."""
+        if not (self._quarantine and message in self._quarantine and taker.handler.runs_here):
+            return False
+        line = self._new_line(~message.offset)
+        line.items.append((taker, message))
+        self.start(line)
+        return True
+
+    def _add_by_key(self, pairs: Iterable[Any]) -> None:
+        heads: dict[int, Pair] = {}
+        lines: dict[int | None, LineRun] = self._lines  # type: ignore[assignment]
+        starts = self._loop.time() < self.lease.certain_until  # and nothing is to be looked at before that
+        starts = starts and not (self._quarantine or self._earlier or self._ended.done())
+        is_unfinished, last = self._process_queue.is_unfinished, None
+        for taker, message in pairs:
+            if taker is not last:
+                last, keys = taker, self._keys_in(taker)
+                key_of, places, is_head = keys.key_of, keys.places, starts and keys.may_share
+            try:
+                key = key_of(message)
+                place = places.get(key)
+            except Exception as error:
+                problem = "order_by= failed, so that its place is not known: "
+                text = f"{problem}{type(error).__name__}: {text_of(error, '')}"
+                refused = self._new_line(~message.offset)
+                refused.item = message
+                step = AfterFailure([(message, Failure("OrderBy", text))], [], [], 0.0)
+                self._do(refused, self._again(refused, taker, step, rolls_back=False))
+                continue
+            line = lines.get(place)
+            if line is None:
+                if place is not None and is_unfinished(place):
+                    line = self._line_behind(place, heads)
+                elif is_head:
+                    places[key] = message.offset
+                    heads[message.offset] = taker, message
+                    continue
+                else:
+                    places[key] = ~message.offset
+                    line = self._new_line(~message.offset)
+                if not taker.handler.runs_here:
+                    line.record_of = None
+            line.items.append((taker, message))
+            if not line.is_at_work:
+                self.start(line)
+        if heads:
+            self._start_heads(list(heads.values()))
+
+    def _keys_in(self, taker: Taker) -> KeysOfHandler:
+        assert self._keys is not None
+        keys = self._keys_of.get(id(taker))
+        if keys is None:
+            keys = self._keys_of[id(taker)] = self._keys.of(taker)
+        keys.forget(self._lines, self._process_queue)
+        return keys
+
+    def _new_line(self, number: int) -> LineRun:
+        line = self._lines[number] = LineRun(self, number)
+        line.starts_nothing = self._ended.done()
+        return line
+
+    def _line_behind(self, head: int, heads: dict[int, Pair]) -> LineRun:
+        """Another message of the key comes before its head is done, which may not even be with workers."""
+        line = self._new_line(head)
+        if head in heads:
+            line.items.append(heads.pop(head))
+        else:
+            line.is_at_work = True
+            self._process_queue.when_finished[head] = partial(self._go_on, line)
+        return line
+
+    def _start_heads(self, pairs: Sequence[Pair]) -> None:
+        """Those that may go together share a run."""
+        for kind in {id(taker.goes_with): None for taker, _ in pairs}:
+            share = [pair for pair in pairs if id(pair[0].goes_with) == kind]
+            self._start_free(share, is_of_one=len({id(taker) for taker, _ in share}) == 1)
+
+    def _start_free(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:
+        run = FreeRun(pairs, self, is_of_one=is_of_one)
+        self._free[run] = None
+        self._callers.submit(run)
+
+    def split(self, run: FreeRun) -> None:
+        """One of its handlers has no free call: from now on each has a run of its own, unless nothing may start."""
+        if run.starts_nothing:
+            return
+        left = run.withdraw()
+        for _, share in split([taker for taker, _ in left], left):
+            self._start_free(share, is_of_one=True)
+        self.walked(run)
+
+    def _keep(self, caller: Caller, message: Message, after: float) -> None:
+        """It is parked: its topic was stopped, or it starts again after a while."""
+        run = FreeRun([(self._taker(caller), message if caller.batch is None else [message])], self, is_of_one=True)
+        self._free[run] = None
+        run.starts_nothing = self._ended.done()
+        self._loop.call_later(after, self._submit, run)
+        self._check_drained()
+
+    def _submit(self, run: FreeRun) -> None:
+        if run.items and not run.starts_nothing:
+            self._callers.submit(run)
+
+    def _taker(self, caller: Caller) -> Taker:
+        known = self._takers.get(id(caller))
+        if known is None:
+            queue, handler, prompt = self._process_queue, caller.handler, self._context.prompt
+            acks: Any
+            if self.retries is None:
+                acks = self._new_acks(queue, handler, partial(self._keep, caller))
+            elif handler.decisions is not None:
+                acks = ManualCommits(queue, caller, handler.decisions, self._uncommitted, prompt)
+            else:
+                acks = ByOffset(queue, handler, prompt)
+            known = self._takers[id(caller)] = Taker(caller, acks)
+        return known
+
+    @property
+    def _earlier(self) -> Mapping[int, int]:
+        return {} if self.retries is None else self.retries.earlier
+
+    # From a line to workers.
+
+    def start(self, line: LineRun) -> None:
+        """Have its first message started, if it may."""
+        if line.is_at_work or line.starts_nothing or not line.items:
+            return
+        taker = line.items[0][0]
+        if line.forms_batches:
+            while line.items and line.has_formed(taker.caller.batch or 1, is_last=self._ended.done()):
+                self._start_free([line.items.popleft()], is_of_one=True)
+            return
+        if self._quarantine or self._earlier or taker.caller.batch is not None:
+            line.most = 1
+            if not self._is_prepared(line, taker):
+                return
+        else:
+            line.most = STINT
+        if self._loop.time() >= self.lease.certain_until:
+            self._ask()
+            return
+        line.is_at_work = True
+        self._callers.submit(line)
+
+    def _is_prepared(self, line: LineRun, taker: Taker) -> bool:
+        """Whether its first message may start now; otherwise it is seen to, and the line goes on after that."""
+        quarantined = self._quarantine if self._quarantine and taker.handler.runs_here else ()
+        most = 1 if quarantined else taker.caller.batch
+        if taker.caller.batch is not None and not line.has_formed(most or 1, is_last=self._ended.done()):
+            return False
+        item, earlier = line.items[0][1], self._earlier
+        if last_of(item).offset <= line.checked or not any(
+            one.offset in earlier or one in quarantined for one in messages_of(item)
+        ):
+            return True
+        line.sees_to_first = True
+        self._do(line, self._check(line, taker, item))
+        return False
+
+    async def _check(self, line: LineRun, taker: Taker, item: Any) -> None:
+        """Store what has no attempt left as a dead letter, and wait for the turn of a quarantined message."""
+        line.checked, kept = last_of(item).offset, list[Message]()
+        for message in messages_of(item):
+            if not await self._is_dead(line, taker, message):
+                kept.append(message)
+            if self._ended.done():
+                return
+        if len(kept) < len(messages_of(item)):
+            line.items.popleft()
+            if kept:
+                line.items.appendleft((taker, kept))
+        first, quarantine = line.in_turn if kept else None, self._quarantine
+        if first is None or quarantine is None or await quarantine.turn(first, taker.handler, self._ended):
+            self._go_on(line)
+
+    async def _is_dead(self, line: LineRun, taker: Taker, message: Message) -> bool:
+        """Whether it has no attempt left; then it is stored as a dead letter, unless the delivery ended before."""
+        handler, retries = taker.handler, self.retries
+        quarantine = self._quarantine if handler.runs_here else None
+        if quarantine and message in quarantine:
+            is_new = message.offset not in self._earlier
+            if is_new and (dead := quarantine.dead_letter_of(message, handler)) is not None:
+                if retries is None:
+                    taker.acks.ended(message if taker.caller.batch is None else [message], dead, True)
+                    quarantine.lift_when_finished(message)
+                elif await retries.store_dead_letter(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
+                    quarantine.lift(message.offset)
+                return True
+            line.in_turn = message
+            if is_new and retries is not None:
+                retries.count_from_here(message)
+        if retries is None or not await retries.is_exhausted(handler, message):
+            return False
+        line.in_turn = None
+        return True
+
+    # What workers report.
+
+    def returned(self, line: LineRun) -> None:
+        """Workers have given it back: what they started of it is done."""
+        self._note_started(line)
+        if line.in_turn is not None and (not line.items or first_of(line.items[0][1]) is not line.in_turn):
+            self._turn_over(line)
+        self._go_on(line)
+
+    def ended_free(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        """The call for a free message did not just return: from now on its key, if it has one, has its own line."""
+        if self.retries is None:
+            taker.acks.ended(item, result, raised)
+            return
+        self._process_queue.when_finished.pop(item.offset, None)
+        line = self._lines.get(item.offset) or self._new_line(item.offset)
+        line.is_at_work = True
+        self.ended_call(line, taker, item, result, raised)
+
+    def walked(self, run: FreeRun) -> None:
+        """A worker has given it back, perhaps while others go on with it."""
+        if run.items:
+            if run.starts_nothing or self._loop.time() >= self.lease.certain_until:
+                run.starts_nothing = True
+                self._ask()
+            elif not run.is_queued:
+                self._callers.submit(run)
+        elif not run.walkers and run in self._free:
+            del self._free[run]
+            self._started_to = max(self._started_to, run.last_offset)
+        if self.retries is not None:
+            self._tidy_soon()
+        if self._ended.done():
+            self._check_drained()
+
+    def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        """A call failed, returned something, or ended when the lease was over."""
+        self._turn_over(line)
+        self._note_started(line)
+        line.rests = True
+        is_certain = self._loop.time() < self.lease.certain_until
+        if is_certain and not self.is_void:
+            self._see_to(line, taker, item, result, raised)
+        elif is_certain or self._ended.done():
+            # It rests: the queue's next owner gets it again.
+            if not is_certain and self._process_queue.closed:
+                self._count_attempts(item)
+            self._check_drained()
+        else:
+            self._uncertain.append((line, taker, item, result, raised))
+            self._ask()
+
+    def _see_to(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        if self.retries is None:
+            taker.acks.ended(item, result, raised)
+        elif failures := taker.acks.acknowledge(item, result, raised):
+            step = self.retries.step_after(taker.handler, failures)
+            self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
+            return
+        self._go_on(line)
+
+    async def _again(self, line: LineRun, taker: Taker, step: AfterFailure, *, rolls_back: bool) -> None:
+        """Dead letters are stored; after a delay the others are at the front of their line again."""
+        assert self.retries is not None
+        retried = await self.retries.take(taker.handler, step)
+        if retried is None or self._ended.done():
+            self._check_drained()  # it rests: the queue's next owner gets it again
+            return
+        handled = [*self._uncommitted.take(), (taker.caller, retried)] if rolls_back else [(taker.caller, retried)]
+        for caller, messages in reversed(handled):
+            line.put_back(self._taker(caller), messages)
+        self._go_on(line)
+
+    def _go_on(self, line: LineRun) -> None:
+        """Its next message may start; a line of a key that has none is forgotten."""
+        line.is_at_work = line.rests = line.sees_to_first = False
+        self._tidy_soon()
+        if line.items:
+            self.start(line)
+        elif not (self._is_in_one_line or line.is_at_work):
+            self._lines.pop(line.number, None)
+        self._check_drained()
+
+    def _tidy_soon(self) -> None:
+        if self._is_in_one_line:
+            self._tidy()
+        elif not (self._is_tidied_soon or self.retries is None):
+            self._is_tidied_soon = True
+            self._loop.call_soon(self._tidy)
+
+    def _tidy(self) -> None:
+        """Messages were finished: once for all that happens in this turn of the loop."""
+        self._is_tidied_soon = False
+        offset = self._process_queue.commit_offset
+        if self._quarantine:
+            self._quarantine.lift_below(offset)
+        # After the end a message may be left that is not a dead letter yet.
+        if self.retries is not None and not self._ended.done():
+            self.retries.done_below(offset)
+        self._context.prompt(self._process_queue)
+
+    def _note_started(self, line: LineRun) -> None:
+        if line.item is not None:
+            self._started_to = max(self._started_to, last_of(line.item).offset)
+            line.item = None
+
+    def _turn_over(self, line: LineRun) -> None:
+        """The quarantined message was called, and the process lives."""
+        if line.in_turn is not None and self._quarantine is not None:
+            self._quarantine.ended(line.in_turn)
+        line.in_turn = None
+
+    def _do(self, line: LineRun, work: Any) -> None:
+        """See to the first message of a line; an error of ours ends the session."""
+        line.is_at_work = line.rests = True
+        task = self._callers.tasks.start(work, f"in order {self.queue}")
+        task.add_done_callback(self._is_done)
+
+    def _is_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """An error of ours: the session in order cannot go on, and its owner begins another one."""
+        if self.retries is None or self.over.done():
+            return  # free messages go on, and the offset of this one is not passed
+        self.over.set_exception(error)
+        self.over.exception()  # reported already, by the owner of the task
+        self.end(start_no_more=True)
+
+    # The lease.
+
+    def _ask(self) -> None:
+        """The lease is over: wait until the lock is certain again, or lost."""
+        if self._asking is None and not self._ended.done():
+            self._asking = self._callers.tasks.start(self._is_usable(), f"lock {self.queue}")
+
+    async def _is_usable(self) -> None:
+        is_usable = self._lock is None or await self._lock.usable()
+        self._asking = None
+        if self._ended.done():
+            return
+        uncertain, self._uncertain = self._uncertain, []
+        for line, taker, item, result, raised in uncertain:
+            if is_usable:
+                self.ended_call(line, taker, item, result, raised)
+            else:
+                self._count_attempts(item)
+        if not is_usable:
+            self.over.set_result(None)
+            self.end(start_no_more=True)
+            return
+        for line in list(self._lines.values()):
+            self.start(line)
+        for run in self._free:
+            self._start_again(run)
+
+    def _start_again(self, run: FreeRun) -> None:
+        run.starts_nothing = False
+        self._submit(run)
+
+    def _count_attempts(self, item: Any) -> None:
+        """Another member may have had the queue during the call. The attempt counts all the same."""
+        # Otherwise a handler that blocks the loop for longer than its lock lives would do so for ever.
+        for message in messages_of(item):
+            if self.retries is not None:
+                self.retries.count_attempt(message)
+
+    # The end.
+
+    def end(self, *, start_no_more: bool = False) -> None:
+        """Withdraw what was not started, except what lies below a started message; it gets a second to start.
+
+        So the committed offset passes all that was started, and the queue's next owner repeats nothing. Running calls
+        go on. Messages that rest after a failure are not waited for.
+        """
+        if self._ended.done():
+            if start_no_more:
+                self._finish_no_more()
+            return
+        for run in self.runs():
+            run.starts_nothing = True
+        for line in self._lines.values():
+            line.wait_no_more()
+        for _, _, item, _, _ in self._uncertain if self._process_queue.closed else ():
+            self._count_attempts(item)
+        self._uncertain.clear()
+        if self._quarantine is not None:
+            self._quarantine.give_up()
+        # Not before: nothing is drained while it is open whether messages below a started one start still.
+        self._ended.set_result(None)
+        if self._asking is not None:
+            self._asking.cancel()
+        if not (start_no_more or self.is_void) and self._loop.time() < self.lease.certain_until:
+            self._finish()
+        else:
+            self._finish_no_more()
+        self._check_drained()
+
+    def _finish(self) -> None:
+        lines, highest = list(self._lines.values()), self._started_to
+        for line in lines:
+            # What is seen to in place may become a dead letter still; without order it just waits for its turn.
+            is_first = line.sees_to_first and line.items and self.retries is not None
+            if (item := line.items[0][1] if is_first else line.item) is not None:
+                highest = max(highest, last_of(item).offset)
+        highest = self._started_to = max(highest, *(run.started_to() for run in self._free), -1)
+        if sum(run.cut_above(highest) for run in self.runs()):
+            self._process_queue.withdraw(highest + 1)
+        if self._mode.in_order:
+            self._finishing = self._loop.call_later(RUN_ON, self._finish_no_more)
+        for line in lines:
+            line.starts_nothing = False
+            self.start(line)
+        for run in list(self._free):
+            self._start_again(run)
+
+    def _finish_no_more(self) -> None:
+        if self._finishing is not None:
+            self._finishing.cancel()
+            self._finishing = None
+        for run in self.runs():
+            run.starts_nothing = True
+        for run in self._free:
+            self._left += sum(len(messages_of(item)) for _, item in run.withdraw())
+        self._check_drained()
+
+    def _check_drained(self) -> None:
+        """After an end: nothing runs any more, and nothing is about to start."""
+        if not self._ended.done() or self._drained.is_set() or not self._is_drained():
+            return
+        self._drained.set()
+        if self.retries is not None:
+            self.retries.close()
+        for run in self.runs():
+            run.items.clear()  # workers may have it still, perhaps behind one that is paused
+        self._finish_no_more()
+
+    def _is_drained(self) -> bool:
+        runs = self.runs()
+        if self.retries is None:
+            # What is being sent back counts as well: its copy is stored before the next owner begins.
+            left = (len(messages_of(item)) for run in runs if not run.is_about_to_start for _, item in list(run.items))
+            return len(self._process_queue) <= self._left + sum(left)
+        return not any(run.walkers or (self._finishing and run.is_about_to_start) for run in runs)
+
+    async def drained(self) -> None:
+        """Returns when what was started has ended. Call `end` first."""
+        self._process_queue.watch(self._check_drained)
+        self._pauses.watch(EVERY, self._check_drained)
+        try:
+            self._check_drained()
+            await self._drained.wait()
+        finally:
+            self._process_queue.unwatch(self._check_drained)
+            self._pauses.unwatch(EVERY, self._check_drained)
+
+    async def abandon(self) -> bool:
+        """Cancel the running calls in order; whether they have ended. A thread goes on, and so may a handler."""
+        if self.retries is None:
+            return False  # they go on until the group's workers are stopped
+        self._callers.collect()  # what was done before counts
+        self._give_up()
+        await self._callers.cancel(lambda run: run.lease is self.lease)
+        return not any(run.walkers for run in self.runs())
+
+    def discard(self) -> None:
+        """The session is void: acknowledge nothing of it any more."""
+        self._process_queue.close()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._is_abandoned = True
+        self.end()
+        self.end(start_no_more=True)
