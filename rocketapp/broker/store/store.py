@@ -19,7 +19,7 @@ from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog, Segment
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower
 from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
-from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.files import Files, read_whole
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
@@ -28,7 +28,7 @@ from rocketapp.broker.store.repair import Repair
 from rocketapp.broker.store.stored import Stored, is_queued
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import ProtocolError, StoreError
+from rocketapp.errors import ConfigError, ProtocolError, StoreError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, StoreReadOnly, unobserved
 from rocketapp.model.names import topic_problem
 from rocketapp.wire.record import Record, encode_stored
@@ -38,6 +38,10 @@ ABORT = "abort"
 
 _new_stored = tuple.__new__
 """With nine values a call of `Stored` costs several times as much, and each send pays for one."""
+
+FORMAT_FILE, FORMAT = "rocketapp.format", 1
+"""What the files of a directory mean. It grows when an older version would misread them; Apache RocketMQ's own do not
+change. Apache RocketMQ leaves the file alone."""
 
 Follow = Callable[[Sequence[Stored]], None]
 """Called with records that were appended, in the order of the log, when readers can see them."""
@@ -55,6 +59,7 @@ class MessageStore:
         self._files, self._clock, self._observe = files, clock, observe
         self._problem: str | None = None
         self._is_closed = False
+        _check_format(files, config.dir)
         self._log = CommitLog(files, config.segment_bytes)
         is_clean = ABORT not in files.names("")
         self._checkpoint = self._begin()
@@ -502,3 +507,21 @@ class MessageStore:
     def deleted(self, doomed: Queues) -> None:
         """Their files are gone, or they stay: these topics take messages again."""
         self._deleting.difference_update(topic for topic, _ in doomed)
+
+
+def _check_format(files: Files, directory: str) -> None:
+    """Raises ConfigError for a directory that a newer version wrote; otherwise it has the format of this one now."""
+    written = b"%d" % FORMAT
+    with contextlib.suppress(OSError):  # a full or failing disk: the store itself says what can be done with it
+        found = read_whole(files, FORMAT_FILE) or b""
+        if found.isdigit() and int(found) > FORMAT:
+            problem = f"a newer version wrote this directory (format {int(found)}, this version knows {FORMAT})"
+            raise ConfigError(directory, f"{problem}: start that version, or choose another directory (broker.dir)")
+        if found != written:
+            file = files.open(FORMAT_FILE, create=True)
+            try:
+                file.truncate(0)
+                file.write(written, 0)
+                file.sync()
+            finally:
+                file.close()

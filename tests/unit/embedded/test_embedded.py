@@ -138,6 +138,17 @@ async def test_a_directory_belongs_to_one_broker(tmp_path: Path) -> None:
         await broker.stop()
 
 
+async def test_a_directory_of_a_newer_version_is_refused_and_not_changed(tmp_path: Path) -> None:
+    for _ in range(2):  # a directory without a format is of the first one
+        broker = new(tmp_path)
+        await broker.start()
+        await broker.stop()
+    (tmp_path / "rocketapp.format").write_text("2")
+    with pytest.raises(ConfigError, match=r"newer version wrote this directory \(format 2, this version knows 1\)"):
+        await new(tmp_path).start()
+    assert not (tmp_path / "abort").exists()
+
+
 async def test_what_is_not_an_address_is_a_matter_of_configuration() -> None:
     broker = EmbeddedBroker(
         config=BrokerConfig(listen="nowhere"), clock=SystemClock(), random=Random(1), observe=print, memory=True
