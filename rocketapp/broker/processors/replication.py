@@ -1,11 +1,11 @@
-"""What a slave asks of its master: how far things are done.
+"""What a slave asks of its master: how far things are done; and what administrators ask about slaves.
 
-Codes GET_ALL_CONSUMER_OFFSET 43, GET_ALL_DELAY_OFFSET 45, GET_TIMER_CHECK_POINT 60, GET_TIMER_METRICS 61 (Java:
-AdminBrokerProcessor, SlaveSynchronize).
+Codes GET_ALL_CONSUMER_OFFSET 43, GET_ALL_DELAY_OFFSET 45, GET_TIMER_CHECK_POINT 60, GET_TIMER_METRICS 61,
+GET_BROKER_HA_STATUS 907 (Java: AdminBrokerProcessor, SlaveSynchronize).
 
-Each of these describes the log as it is now: a delayed message counts as delivered because its copy is there. A slave
-that knew it before it has that copy would lose the message when it becomes the master. So an answer waits until every
-slave has the log that it describes, and a slave that is far behind gets none: it asks again, and repeats until then.
+Each of the first three describes the log as it is now: a delayed message counts as delivered because its copy is there.
+A slave that knew it before it has that copy would lose the message when it becomes the master. So an answer waits until
+every slave has the log that it describes, and a slave that is far behind gets none: it asks again later.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import msgspec
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.flushing import Flusher
-from rocketapp.broker.replication.master import Master
+from rocketapp.broker.replication.master import MOST_BEHIND, Master
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.replication import encode_timer_checkpoint
+from rocketapp.wire.requests.replication import encode_ha_status, encode_timer_checkpoint
 
 _PATIENCE = 2.0
 """Seconds that an answer waits. A slave waits three."""
@@ -41,6 +41,7 @@ class ReplicationProcessor:
             RequestCode.GET_ALL_DELAY_OFFSET: self._held(self._delays),
             RequestCode.GET_TIMER_CHECK_POINT: self._held(self._timers),
             RequestCode.GET_TIMER_METRICS: self._metrics,
+            RequestCode.GET_BROKER_HA_STATUS: self._status,
         }
 
     def _held(self, describe: Callable[[], bytes]) -> Process:
@@ -73,6 +74,10 @@ class ReplicationProcessor:
         self._version += 1
         now_ms = int(self._core.clock.now() * 1000)
         return encode_timer_checkpoint(progress.done_ms, progress.first, progress.read_to, self._version, now_ms)
+
+    def _status(self, connection: Connection, command: Command) -> Command:
+        body = encode_ha_status(self._core.store.end_position, self._master.status(), MOST_BEHIND)
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
 
     def _metrics(self, connection: Connection, command: Command) -> Command:
         """How many timers wait of which topic is not counted here."""

@@ -17,6 +17,7 @@ from rocketapp.broker.store.store import MessageStore
 from rocketapp.model.event import LoopFailed, Observe, SlaveLeft
 from rocketapp.tasks import Tasks
 from rocketapp.transport.stream import is_loopback, join_address
+from rocketapp.wire.requests.replication import SlaveStatus
 
 MOST_SLAVES = 16
 """Connections at a time. More are closed at once."""
@@ -81,6 +82,11 @@ class Master:
         foremost = max((slave.replica.confirmed for slave in self.slaves), default=-1)
         keeps_up = foremost >= 0 and self._store.durable_position - foremost < MOST_BEHIND
         return foremost if keeps_up else None
+
+    def status(self) -> list[SlaveStatus]:
+        """How far each slave is that has said where its log ends."""
+        slaves = ((slave.host, slave.replica) for slave in self.slaves)
+        return [SlaveStatus(host, one.confirmed, one.position) for host, one in slaves if one.position >= 0]
 
     async def have(self, position: int, timeout: float) -> bool:
         """Wait until every slave has the log up to this position; whether they do after so many seconds."""

@@ -93,6 +93,11 @@ async def test_an_answer_waits_until_the_slave_has_the_log_that_it_describes(mas
         assert set(json.loads(delays.body)["offsetTable"].values()) == {0}
         assert decode_timer_checkpoint(timers.body)[1] == 0
         assert (await ask(connection, RequestCode.SEND_MESSAGE_V2, b"two", **send.to_fields())).code == 0
+        status = json.loads((await ask(connection, RequestCode.GET_BROKER_HA_STATUS)).body)
+        (slave,) = status.pop("haConnectionInfo")
+        assert (slave["addr"], slave["slaveAckOffset"], slave["inSync"]) == ("127.0.0.1", position + size, True)
+        assert status["masterCommitLogMaxOffset"] == position + size + slave["diff"] > position + size
+        assert (status["master"], status["inSyncSlaveNums"]) == (True, 1)
         late = await ask(connection, RequestCode.GET_ALL_CONSUMER_OFFSET)  # and this slave confirms no more
         assert late.code == ResponseCode.SYSTEM_BUSY
         assert (late.remark or "").startswith("the slave does not have the log up to ")
