@@ -77,7 +77,7 @@ def test_a_process_that_goes_without_reading_ends_the_pipe(ends: tuple[Pipe, soc
     other.sendall(b"the end\n")
     other.close()
     found: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    pipe.listen(found.put, lambda: True)
+    listening(pipe, found.put).join(10)  # not in this thread: what it starts would not hear signals any more
     assert found.get(timeout=0) == b"the end"
 
 
