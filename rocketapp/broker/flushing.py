@@ -197,7 +197,7 @@ class Flusher:
         try:
             if save is not None:
                 await self.run(save)
-        except OSError as error:
+        except Exception as error:  # also what cannot be rendered: no reply may wait for ever
             self._saving.undo_names()
             undone = [waits for waits in self._waiting if waits.change > self._written]
             kept = [waits for waits in self._waiting if waits.change <= self._written]

@@ -113,3 +113,15 @@ async def test_topics_that_differ_in_case_only_are_refused_where_the_disk_cannot
     async with running() as broker:
         client = await broker.client()
         assert [(await client.send(each)).code for each in ("Orders", "orders")] == [ResponseCode.SUCCESS] * 2
+
+
+@in_virtual_time
+async def test_a_configuration_that_cannot_be_written_is_refused_and_others_are_served() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        nested = b'{"groupName":"billing","deep":' + b"[" * 900 + b"]" * 900 + b"}"
+        answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, nested)
+        assert answer.code != ResponseCode.SUCCESS
+        assert (await client.send("orders")).code == ResponseCode.SUCCESS
+        config = await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "billing"})
+        assert config.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
