@@ -251,8 +251,8 @@ class BrokerKeeper:
     def __init__(self, settings: Settings, spec: Mapping[str, Any], *, presence: int | None = None) -> None:
         """`spec` is what every child is told.
 
-        `presence`: the reading end of the workers' `Presence`, where the broker serves several. Nothing is started
-        yet. Raises CommandError for an address that cannot be used.
+        `presence`: the reading end of the pipe that the workers hold, where the broker serves several. Nothing is
+        started yet. Raises CommandError for an address that cannot be used.
         """
         self.address: str = ""
         self._directory = Path(settings.broker.dir)
@@ -313,9 +313,8 @@ class BrokerKeeper:
             if not heard.done():
                 heard.set_result(report)
 
-        child = Child("broker", spec, hear, descriptors=descriptors)
         try:
-            child.start()
+            child = Child("broker", spec, hear, descriptors=descriptors)
         except OSError as error:
             text = f"{self._directory}: the embedded broker cannot be started: {problem_of(error)}"
             raise CommandError(text) from error

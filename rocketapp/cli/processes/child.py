@@ -30,7 +30,7 @@ _BOOT = (
 
 
 class Child:
-    """A worker or a broker. `on_report` hears its lines; `ended` tells its exit code."""
+    """A worker or a broker, from its start on. `on_report` hears its lines; `ended` tells its exit code."""
 
     def __init__(
         self,
@@ -40,32 +40,18 @@ class Child:
         *,
         descriptors: Sequence[int] = (),
     ) -> None:
-        """`descriptors` are open in the process, under the same numbers."""
-        self.name = name
-        self._spec = dict(spec)
-        self._descriptors = tuple(descriptors)
-        self._on_report = on_report
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: Pipe | None = None
-        self._gone: asyncio.Future[int] | None = None
+        """Start it, inside a running loop. Raises OSError when the machine has no room for it.
 
-    def __repr__(self) -> str:
-        return f"<Child {self.name}: {self.pid or 'not started'}>"
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._process is not None else None
-
-    def start(self) -> None:
-        """Spawn it; to be called inside a running loop, once. Raises OSError when the machine has no room for it."""
+        `descriptors` are open in the process, under the same numbers.
+        """
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
         number = theirs.fileno()
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, self.name, str(number)],
+                [sys.executable, "-P", "-c", _BOOT, name, str(number)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(number, *self._descriptors),
+                pass_fds=(number, *descriptors),
                 start_new_session=True,
             )
         except BaseException:
@@ -74,34 +60,41 @@ class Child:
         finally:
             theirs.close()
         pipe, gone = Pipe(ours), loop.create_future()
-        self._process, self._pipe, self._gone = process, pipe, gone
-        self.tell({**self._spec, "name": self.name, "path": sys.path, "pipe": number, "parent": os.getpid()})
+        self.name: str = name
+        self.pid: int = process.pid
+        self._process, self._pipe = process, pipe
+        self._gone: asyncio.Future[int] = gone
+        self.tell({**spec, "name": name, "path": sys.path, "pipe": number, "parent": os.getpid()})
+
+        def hear(line: bytes) -> None:
+            on_report(Report.decode(line))
 
         def listen() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
-                pipe.listen(lambda line: loop.call_soon_threadsafe(self._hear, line), lambda: process.poll() is None)
+                pipe.listen(lambda line: loop.call_soon_threadsafe(hear, line), lambda: process.poll() is None)
                 loop.call_soon_threadsafe(gone.set_result, process.wait())
             pipe.close()
 
-        threading.Thread(target=listen, name=f"rocketapp-{self.name}", daemon=True).start()
+        threading.Thread(target=listen, name=f"rocketapp-{name}", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"<Child {self.name}: {self.pid}>"
 
     def tell(self, fields: Mapping[str, Any]) -> None:
         """Send what is JSON; from any thread, and without waiting. A child that is gone is found by `ended`."""
-        assert self._pipe is not None, "start comes first"
         self._pipe.tell(json.dumps(fields).encode())
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal unless it has ended."""
-        if self._process is not None and self.is_alive:
+        if self.is_alive:
             self._process.send_signal(number)
 
     @property
     def is_alive(self) -> bool:
-        return self._gone is not None and not self._gone.done()
+        return not self._gone.done()
 
     async def ended(self) -> int:
         """Its exit code, as soon as it has one and its last report was heard; negative is the signal that killed it."""
-        assert self._gone is not None, "start comes first"
         return await asyncio.shield(self._gone)
 
     async def stop(self, *, timeout: float) -> int:
@@ -111,32 +104,10 @@ class Child:
 
     async def await_or_kill(self, timeout: float) -> int:
         """Its exit code; killed when it takes longer."""
-        assert self._gone is not None, "start comes first"
         await asyncio.wait({self._gone}, timeout=timeout)
         if not self._gone.done():
             self.signal(signal.SIGKILL)
         return await self.ended()
-
-    def _hear(self, line: bytes) -> None:
-        self._on_report(Report.decode(line))
-
-
-class Presence:
-    """Tells an embedded broker when the last worker has ended, also when their parent was killed.
-
-    A pipe: each worker holds its writing end, and writes nothing. The broker reads its end when the parent and every
-    worker are gone, however they ended. Until then workers that drain commit.
-    """
-
-    def __init__(self) -> None:
-        self.reading: int
-        self.writing: int
-        self.reading, self.writing = os.pipe()
-
-    def close(self) -> None:
-        """When all children have ended."""
-        os.close(self.reading)
-        os.close(self.writing)
 
 
 def exit_text(code: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 import random
 import signal
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, problem_of
 from rocketapp.cli.logs import log_failure, set_up_logging
-from rocketapp.cli.processes.child import Child, Presence, exit_text
+from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reload import Watched
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.run import Run
@@ -50,8 +51,11 @@ class Parent:
 
         `watched`: start workers again when these files change. Raises CommandError for an address that cannot be used.
         """
-        presence = self._presence = Presence()
-        self._spec = {**spec, "role": "worker", "presence": presence.writing, "is_edited": watched is not None}
+        self._presence = os.pipe()
+        """Each worker holds the writing end, and writes nothing: an embedded broker reads the end of this pipe when the
+        parent and every worker are gone, however they ended. Until then workers that drain commit."""
+        reading, writing = self._presence
+        self._spec = {**spec, "role": "worker", "presence": writing, "is_edited": watched is not None}
         self._stop = stop
         self._watched = watched
         self._edits = 0
@@ -64,7 +68,7 @@ class Parent:
         self._told: dict[str, Any] = {}
         """What a worker last told of its app."""
         names = {number: f"worker {number}" for number in range(1, spec["workers"] + 1)}
-        self._run = Run(spec, settings, stop, names, self._ask, presence=presence.reading)
+        self._run = Run(spec, settings, stop, names, self._ask, presence=reading)
         self._use(settings)
 
     def __repr__(self) -> str:
@@ -89,7 +93,8 @@ class Parent:
             await self._tasks.close()
             self._stop.allow(STOP_TIMEOUT)
             await self._run.close()
-            self._presence.close()
+            for end in self._presence:
+                os.close(end)
         if self._failure is not None:
             raise self._failure
         return code
@@ -120,12 +125,10 @@ class Parent:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         hear = functools.partial(self._hear, number)
         while not self._stop.requested.is_set():
-            child = Child(
-                f"worker {number}", self._spec | {"number": number}, hear, descriptors=[self._presence.writing]
-            )
             began, edits = loop.time(), self._edits
+            name, spec, descriptors = f"worker {number}", {**self._spec, "number": number}, [self._spec["presence"]]
             try:
-                child.start()
+                child = Child(name, spec, hear, descriptors=descriptors)
             except OSError as error:
                 problem = f"worker {number} cannot be started: {problem_of(error)}"
                 if number not in self._started and self._watched is None:

@@ -45,7 +45,7 @@ class Run:
         """`spec` is what every child is told; `names`: of the workers, by number, empty for an only one.
 
         `ask` asks a worker for something; `code`: what an app that is in this process was made with; `presence`: the
-        reading end of the workers' `Presence`. Raises CommandError for an address of `--http` that cannot be used.
+        reading end of the pipe that the workers hold. Raises CommandError for an address of `--http` that is taken.
         """
         self.reports: WorkerReports = WorkerReports(len(names))
         self.manager: ServiceManager = ServiceManager.of(os.environ)
