@@ -17,6 +17,8 @@ from tests.unit.cli.processes import wait_until
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """What WebDriver calls an element."""
+_OF_ANOTHER_PAGE = ("stale element reference", "does not belong to the document")
+"""What the driver says of an element whose page has been left meanwhile."""
 _FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,1400")
 
 
@@ -72,7 +74,7 @@ class Browser:
                 found: str = self._ask("GET", f"{self._element(css)}/text")
             except AssertionError as error:
                 # Another page has come between the look for the element and the look at it, or it has no body yet.
-                if "stale element reference" not in str(error) and css != "body":
+                if not any(sign in str(error) for sign in _OF_ANOTHER_PAGE) and css != "body":
                     raise
             else:
                 return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -187,12 +188,13 @@ def test_each_page_of_a_broker_fits_and_runs_nothing_of_strangers(
 
 
 def test_a_broker_is_read_without_scripts_and_is_loaded_anew(browser: Browser, broker: WatchedBroker) -> None:
-    broker.send("steps", b"1", queues=1)
+    topic = f"steps-{time.monotonic_ns()}"  # another one when it runs again
+    broker.send(topic, b"1", queues=1)
     browser.allow_scripts(False)
     try:
-        browser.open(f"{broker.http}/topic?name=steps")
+        browser.open(f"{broker.http}/topic?name={topic}")
         assert "queue 0 0 1 1" in " ".join(browser.text("tbody").split())
-        broker.send("steps", b"2", queues=1)
+        broker.send(topic, b"2", queues=1)
         wait_until(lambda: "queue 0 0 2 2" in " ".join(browser.text("tbody").split()), "the new message")
     finally:
         browser.allow_scripts(True)
