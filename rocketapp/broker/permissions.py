@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
     decision: str = "Allow"
 
 
-class Policy(msgspec.Struct, frozen=True, rename="camel"):
+class AccessPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """Entries of one type: Default ones count where no Custom one does."""
 
     entries: list[Entry]
@@ -61,7 +61,7 @@ class Acl(msgspec.Struct, frozen=True):
     """The policies of one user."""
 
     subject: str
-    policies: list[Policy]
+    policies: list[AccessPolicy]
 
 
 class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ MOST_BLOCK_BYTES = 32_768
 
 
 class Replica:
-    """One slave."""
+    """Where one slave is in the log, by what it reports."""
 
     def __init__(self) -> None:
         self.confirmed: int = -1

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from rocketapp.broker.flushing import Flusher
-from rocketapp.broker.permissions import Acl, Entry, Permissions, Policy, Saved, User
+from rocketapp.broker.permissions import AccessPolicy, Acl, Entry, Permissions, Saved, User
 from rocketapp.broker.request_dispatch import Process, not_stored
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.tasks import Tasks
@@ -130,9 +130,9 @@ class AccessProcessor:
         policies = {} if (acl := self._acl(subject)) is None else {each.policy_type: each for each in acl.policies}
         for given in _body(command, _AclInfo).policies or ():
             kind = (given.policy_type or "Custom").capitalize()
-            before = policies.get(kind, Policy([], kind)).entries
+            before = policies.get(kind, AccessPolicy([], kind)).entries
             entries = {entry.resource: entry for entry in (*before, *map(_entry, given.entries or ()))}
-            policies[kind] = Policy(list(entries.values()), kind)
+            policies[kind] = AccessPolicy(list(entries.values()), kind)
         others = [each for each in saved.acls if each.subject != subject]
         return replace(saved, acls=[*others, Acl(subject, list(policies.values()))])
 

@@ -25,7 +25,7 @@ def encode_timer_checkpoint(done_ms: int, first: int, read_to: int, version: int
 
 
 def decode_timer_checkpoint(body: bytes) -> tuple[int, int]:
-    """`done_ms` and `read_to`."""
+    """Up to when timers were delivered, in milliseconds, and up to where their queue was read."""
     done_ms, _, _, read_to, *_ = _CHECKPOINT.unpack(body)
     return done_ms, read_to
 
