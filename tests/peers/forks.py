@@ -1,8 +1,8 @@
 """`rocketapp` commands as forks of one process that has imported what most of them import: that is most of a start.
 
 The process that forks is started by the first command of a test process, and ends with that. A command with other
-variables of the interpreter (`PYTHONPATH` and the like) is a fork of another such process. What is imported by which
-command, and when, can be seen only where a test starts a process itself.
+variables of those that are read at the start, such as `PYTHONPATH`, is a fork of another such process. What is imported
+by which command, and when, can be seen only where a test starts a process itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import IO, Any
 
 HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_OF_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC")
+_AT_THE_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC", "PYICEBERG_")
+"""First letters of variables that the interpreter, or a module as it is imported, reads once."""
 RUN = (
     *("dynaconf", "uvloop", "rocketapp.app.run.lifecycle", "rocketapp.cli.commands.run", "rocketapp.cli.loader"),
     *("rocketapp.cli.processes.broker", "rocketapp.cli.processes.run", "rocketapp.cli.processes.worker"),
@@ -144,7 +145,7 @@ _parents: dict[tuple[str, ...], _Parent] = {}
 
 
 def _parent(environment: Mapping[str, str], program: Sequence[str], imported: Sequence[str]) -> _Parent:
-    read = (f"{name}={value}" for name, value in environment.items() if name.startswith(_OF_THE_INTERPRETER))
+    read = (f"{name}={value}" for name, value in environment.items() if name.startswith(_AT_THE_START))
     key = (*program, *imported, *sorted(read))
     if key not in _parents:
         _parents[key] = _Parent(environment, program, imported)
