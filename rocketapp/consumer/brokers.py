@@ -401,7 +401,9 @@ class Brokers(GroupOffsets):
         if broker_id == MASTER_ID:
             if self._recognised.get(queue) is not connection:
                 await self.recognise(queue, connection)
-            self._masters[queue.broker_name] = connection
+            # Routes may have changed meanwhile.
+            if self._client.broker_address(queue.broker_name, broker_id) == address:
+                self._masters[queue.broker_name] = connection
         return connection
 
     # The group.

@@ -21,8 +21,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler, first_of, last_of, messages_of
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks, QueueLock
-from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, OrderKeys
-from rocketapp.consumer.modes.outcomes import text_of
+from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, OrderKeys, no_place
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Taker
@@ -247,11 +246,9 @@ class MessageDelivery:
                 key = key_of(message)
                 place = places.get(key)
             except Exception as error:
-                problem = "order_by= failed, so that its place is not known: "
-                text = f"{problem}{type(error).__name__}: {text_of(error, '')}"
                 refused = self._new_line(~message.offset)
                 refused.item = message
-                step = AfterFailure([(message, Failure("OrderBy", text))], [], [], 0.0)
+                step = AfterFailure([(message, no_place(error))], [], [], 0.0)
                 self._do(refused, self._again(refused, taker, step, rolls_back=False))
                 continue
             line = lines.get(place)
@@ -425,9 +422,9 @@ class MessageDelivery:
 
     def returned(self, line: LineRun) -> None:
         """Workers have given it back: what they started of it is done."""
-        self._note_started(line)
         if line.in_turn is not None and (not line.items or first_of(line.items[0][1]) is not line.in_turn):
             self._turn_over(line)
+        self._note_started(line)
         self._go_on(line)
 
     def ended_free(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
@@ -528,9 +525,9 @@ class MessageDelivery:
             line.item = None
 
     def _turn_over(self, line: LineRun) -> None:
-        """The quarantined message was called, and the process lives."""
+        """A quarantined message was called, and the process lives; or it is not called any more, and stays so."""
         if line.in_turn is not None and self._quarantine is not None:
-            self._quarantine.ended(line.in_turn)
+            (self._quarantine.turn_over if line.item is None else self._quarantine.ended)(line.in_turn)
         line.in_turn = None
 
     def _do(self, line: LineRun, work: Any) -> None:
@@ -573,14 +570,16 @@ class MessageDelivery:
             self.over.set_result(None)
             self.end(start_no_more=True)
             return
+        self._start_all()
+
+    def _start_all(self) -> None:
+        """Nothing holds any of them back."""
+        for run in self.runs():
+            run.starts_nothing = False
         for line in list(self._lines.values()):
             self.start(line)
-        for run in self._free:
-            self._start_again(run)
-
-    def _start_again(self, run: FreeRun) -> None:
-        run.starts_nothing = False
-        self._submit(run)
+        for run in list(self._free):
+            self._submit(run)
 
     def _count_attempts(self, item: Any) -> None:
         """Another member may have had the queue during the call. The attempt counts all the same."""
@@ -621,22 +620,26 @@ class MessageDelivery:
         self._check_drained()
 
     def _finish(self) -> None:
-        lines, highest = list(self._lines.values()), self._started_to
-        for line in lines:
+        highest = self._started_to
+        left = {run: run.withdraw() for run in self.runs()}  # before the look at what is started: threads go on
+        for line in self._lines.values():
             # What is seen to in place may become a dead letter still; without order it just waits for its turn.
-            is_first = line.sees_to_first and line.items and self.retries is not None
-            if (item := line.items[0][1] if is_first else line.item) is not None:
+            is_first = line.sees_to_first and left[line] and self.retries is not None
+            if (item := left[line][0][1] if is_first else line.item) is not None:
                 highest = max(highest, last_of(item).offset)
-        highest = self._started_to = max(highest, *(run.started_to() for run in self._free), -1)
-        if sum(run.cut_above(highest) for run in self.runs()):
+        highest, count = max(highest, *(run.last_offset for run in self._free), -1), 0
+        for run, pairs in left.items():
+            for taker, item in pairs:
+                needed = [one for one in messages_of(item) if one.offset <= highest]
+                count += len(messages_of(item)) - len(needed)
+                if needed:
+                    run.items.append((taker, item if isinstance(item, Message) else needed))
+        self._started_to = highest
+        if count:
             self._process_queue.withdraw(highest + 1)
         if self._mode.in_order:
             self._finishing = self._loop.call_later(RUN_ON, self._finish_no_more)
-        for line in lines:
-            line.starts_nothing = False
-            self.start(line)
-        for run in list(self._free):
-            self._start_again(run)
+        self._start_all()
 
     def _finish_no_more(self) -> None:
         if self._finishing is not None:
@@ -657,6 +660,9 @@ class MessageDelivery:
             self.retries.close()
         for run in self.runs():
             run.items.clear()  # workers may have it still, perhaps behind one that is paused
+        for line in self._lines.values():
+            if not line.walkers:
+                self._turn_over(line)
         self._finish_no_more()
 
     def _is_drained(self) -> bool:
@@ -683,16 +689,12 @@ class MessageDelivery:
         if self.retries is None:
             return False  # they go on until the group's workers are stopped
         self._callers.collect()  # what was done before counts
-        self._give_up()
+        self._is_abandoned = True
+        self.end(start_no_more=True)
         await self._callers.cancel(lambda run: run.lease is self.lease)
         return not any(run.walkers for run in self.runs())
 
     def discard(self) -> None:
         """The session is void: acknowledge nothing of it any more."""
         self._process_queue.close()
-        self._give_up()
-
-    def _give_up(self) -> None:
-        self._is_abandoned = True
-        self.end()
         self.end(start_no_more=True)

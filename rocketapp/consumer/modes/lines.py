@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Hashable, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from rocketapp.consumer.handler import cut, first_of, last_of
 from rocketapp.consumer.journal import Note
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.workers.run import Run, Taker
 from rocketapp.model.event import OrderKeyMissing
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.missing_keys import MissingKeys
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
 from rocketapp.wire.properties import value_of
 from rocketapp.wire.record import Message
 
@@ -53,11 +55,10 @@ class LineRun(Run):
             if len(item) > most:
                 self.put_back(taker, self.items.popleft()[1])
             return True
-        count = 0
-        for one, item in islice(self.items, most):
-            if one is not taker or not isinstance(item, Message):
-                break
-            count += 1
+        count = min(most, len(self.items))
+        if not self.forms_batches:  # others may lie between them
+            ours = takewhile(lambda pair: pair[0] is taker and isinstance(pair[1], Message), self.items)
+            count = sum(1 for _ in islice(ours, most))
         loop = asyncio.get_running_loop()
         if self.formed_by is None:
             self.formed_by = loop.time() + taker.handler.subscription.batch_wait
@@ -137,6 +138,12 @@ class KeysOfHandler:
         if len(self.places) > 2 * len(process_queue) + _MOST_SPARE:
             is_unfinished = process_queue.is_unfinished
             self.places = {key: place for key, place in self.places.items() if place in lines or is_unfinished(place)}
+
+
+def no_place(error: Exception) -> Failure:
+    """Why a message whose `order_by` raised this is a dead letter."""
+    text = f"{type(error).__name__}: {text_of(error, '')}"
+    return Failure("OrderBy", f"order_by= failed, so that its place is not known: {text}")
 
 
 def _key_function(subscription: Subscription) -> Callable[[Message], Hashable]:

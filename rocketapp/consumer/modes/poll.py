@@ -135,12 +135,10 @@ class _Call(Run):
         self.end: asyncio.Future[tuple[object, bool] | None] = batch.loop.create_future()
         """What it returned, or raised and True; None: it was not called."""
 
-    def withdraw(self) -> None:
-        """Call it no more, if it was not called yet."""
-        if self.items:
-            with contextlib.suppress(IndexError):  # a thread may be faster
-                self.items.popleft()
-                self.returned()
+    def call_no_more(self) -> None:
+        """Withdraw it, if it was not called yet."""
+        if self.withdraw():
+            self.returned()
 
     def ended(self, _taker: Taker, _item: Any, result: object, raised: bool) -> None:
         """The call has ended."""
@@ -239,7 +237,7 @@ class PolledDelivery(SinkDelivery):
         super().end()
         self._changed.set()
         if self._call is not None:
-            self._call.withdraw()
+            self._call.call_no_more()
         else:
             self._runner.cancel()
 

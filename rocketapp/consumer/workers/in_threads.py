@@ -248,7 +248,7 @@ class ThreadWorkers:
         items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
         each = run.record_of if run.notes_each and note is not None else None
         is_watched = run.is_watched
-        most = run.most * _LONG if run.most > 1 and is_watched else run.most
+        most = run.most * _LONG if run.most > 1 and (is_watched or not run.is_shared) else run.most
         most = most if note is None else run.note(note, most)
         append, at = self._part(worker, run), now()
         turn_end, until = at + _TURN, at + LONGEST_STINT

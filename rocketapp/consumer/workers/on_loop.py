@@ -153,8 +153,9 @@ class LoopWorkers:
                 self._idle.append(waiter)
                 await waiter
         except Exception as error:
-            if worker.run is not None:
-                worker.run.failed(error)
+            if (run := worker.run) is not None:
+                run.walkers = run.walkers - 1 if run.is_shared else 0  # it may have been given back before
+                run.failed(error)
             raise
         finally:
             # A cancellation ends this worker: by its own handler, or by a loop that is being closed.

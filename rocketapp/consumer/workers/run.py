@@ -19,7 +19,7 @@ from itertools import chain
 from math import inf
 from typing import Any, Protocol
 
-from rocketapp.consumer.handler import Handler, first_of, last_of, messages_of
+from rocketapp.consumer.handler import Handler, first_of, last_of
 from rocketapp.consumer.journal import Note
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.state.lease import Lease
@@ -165,17 +165,13 @@ class Run:
         except IndexError:
             return False
 
-    def cut_above(self, offset: int) -> bool:
-        """Take from it what lies above this offset; whether there was something."""
-        is_cut = False
+    def withdraw(self) -> list[Pair]:
+        """Take back what was not started. From the end: what threads take meanwhile lies below."""
+        taken: list[Pair] = []
         with contextlib.suppress(IndexError):
-            # From the end: a thread may take the first ones meanwhile.
-            while last_of(self.items[-1][1]).offset > offset:
-                taker, item = self.items.pop()
-                is_cut = True
-                if left := [message for message in messages_of(item) if message.offset <= offset]:
-                    self.items.append((taker, left))
-        return is_cut
+            while True:
+                taken.append(self.items.pop())
+        return taken[::-1]
 
     def split(self) -> None:
         """On the loop: what is left of a run of many handlers is to be walked through by handler."""
@@ -231,19 +227,8 @@ class FreeRun(Run):
         if self.items:
             self.delivery.split(self)
 
-    def started_to(self) -> int:
-        """No started message lies above this offset; -1 if none was. A thread may take the first one meanwhile."""
-        try:
-            return first_of(self.items[0][1]).offset - 1 if len(self.items) < self._count else -1
-        except IndexError:
-            return self.last_offset
-
     def withdraw(self) -> list[Pair]:
-        """Take back what was not started."""
-        left: list[Pair] = []
-        with contextlib.suppress(IndexError):  # threads may be faster: what they have taken is started
-            while self.items:
-                left.append(self.items.popleft())
+        left = super().withdraw()
         if left:
             self.last_offset = first_of(left[0][1]).offset - 1 if len(left) < self._count else -1
         return left
@@ -267,7 +252,7 @@ class Ready:
     def add(self, caller: Caller, runs: Sequence[Run]) -> None:
         """Runs whose first message is for this handler; those that are here already stay where they are."""
         for run in runs:
-            if not run.is_queued:
+            if not run.is_queued and (run.is_shared or not run.walkers):  # otherwise it is given back, and comes again
                 run.is_queued = True
                 (caller.mixed if run.is_of_many else caller.runs).append(run)
         self.enter(caller)
