@@ -55,13 +55,14 @@ class InOrder:
         return next(iter(self.left()), self.offsets[-1] + 1)
 
     def to_json(self) -> dict[str, Any]:
+        """Copies, as `ConfigFile.save` needs them: what changes later is another object."""
         first = self.offsets[0]
         return {
             "popTime": self.popped_ms,
             "i": self.invisible_ms,
             "o": [first, *(offset - first for offset in self.offsets[1:])],
-            "ot": self.visible,
-            "oc": self.counts,
+            "ot": dict(self.visible),
+            "oc": dict(self.counts),
             "l": self.popped_ms,
             "cm": self.acked,
             **({} if self.attempt_id is None else {"a": self.attempt_id}),

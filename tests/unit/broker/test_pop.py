@@ -487,6 +487,24 @@ async def test_who_repeats_a_request_in_order_gets_the_same_messages() -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
+def test_what_was_hidden_for_longer_in_order_stays_hidden_over_a_restart(killed: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            one = await member(broker)
+            await one.client.send("orders", queue_id=0)
+            (hidden,) = await one.pop(order=True)
+            await asyncio.sleep(6)  # saved every 5 s
+            await one.hide(hidden, 600.0)
+            await asyncio.sleep(6)
+            await broker.restart(killed=killed)
+            one = await member(broker)
+            assert await one.pop(order=True) == []
+
+    story()
+
+
+@pytest.mark.parametrize("killed", [False, True])
 def test_what_was_popped_in_order_stays_hidden_over_a_restart_as_far_as_it_was_saved(killed: bool) -> None:
     @in_virtual_time
     async def story() -> None:
