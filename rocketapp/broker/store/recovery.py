@@ -161,6 +161,8 @@ class Scan:
             limit = min(log.segment_end(position), self._limit)
             while position < limit:
                 chunk = log.read(position, _CHUNK_BYTES)
+                if not chunk:  # the oldest segments were removed meanwhile
+                    break
                 for at in _candidates(chunk):
                     start = position + at
                     size = announced_size(log.read(start, HEAD_BYTES), 0, start)

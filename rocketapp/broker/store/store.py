@@ -336,7 +336,10 @@ class MessageStore:
 
     def _mending_steps(self, queue: ConsumeQueue, offset: int) -> Generator[None]:
         try:
-            yield from self._repair.mend(queue, offset)
+            for _ in self._repair.mend(queue, offset):
+                yield
+                if not self.has(queue):  # a new topic of that name has the same files
+                    return
         finally:
             self._mending.discard(queue)
 

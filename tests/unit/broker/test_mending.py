@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.errors import StoreError
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import decode_records
 from tests.unit.broker.asking import running
-from tests.unit.broker.store.stores import record
+from tests.unit.broker.store.stores import SEGMENT, bodies, open_store, record
 
 COUNT = 100_000
 
@@ -54,3 +57,47 @@ def test_a_queue_of_100_000_lost_entries_keeps_no_turn_of_the_loop_long(monkeypa
             assert longest[0] < 0.05
 
     asyncio.run(story())
+
+
+def begun(store: MessageStore, files: MemoryFiles) -> Generator[None]:
+    """A repair of topic `T` after its first step: the second of its three entries is lost, others lie between."""
+    for _ in range(2):
+        store.append(record(b"old"))
+        for _ in range(1000):
+            store.append(record(b"x" * 200, topic="others"))
+    store.append(record(b"old"))
+    store.flush()
+    files.open("consumequeue/T/0/" + "0" * 20).write(bytes(20), 20)
+    repairs: list[Generator[None]] = []
+    store.mend_later = repairs.append
+    with pytest.raises(StoreError):
+        store.read("T", 0, 1, max_messages=1, max_bytes=1)
+    (steps,) = repairs
+    next(steps)
+    return steps
+
+
+def test_a_repair_ends_although_the_log_begins_later_meanwhile() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    steps = begun(store, files)
+    begin = 2 * SEGMENT
+    for queue in store.queues_beginning_below(begin):
+        for path in store.begin_queue(queue, begin):
+            files.remove(path)
+    for path in store.begin_log(begin):
+        files.remove(path)
+    assert sum(1 for _ in steps) < 100
+
+
+def test_a_repair_leaves_alone_a_topic_that_was_deleted_and_created_again() -> None:
+    files = MemoryFiles()
+    store = open_store(files, segment_bytes=1 << 20)
+    steps = begun(store, files)
+    store.delete_topic("T")
+    for body in (b"first", b"second"):
+        store.append(record(body))
+    store.flush()
+    for _ in steps:
+        pass
+    assert bodies(store) == [b"first", b"second"]
