@@ -356,12 +356,17 @@ class Broker:
             self._pops.log.note_progress(popped)
         self._pops.log.note_seen()
         save = self._saving.offsets_to_save()
-        if save is not None:
+        if save is None:
+            return
+        is_log_first = False
+        try:
             # What was handed out counts as done: without its checkpoint it would be lost.
-            if await self._flusher.log_first() or self._pops.log.is_durable:
-                await self._flusher.run(save)
-            else:
-                self._core.offsets.dirty = True
+            is_log_first = await self._flusher.log_first() or self._pops.log.is_durable
+        finally:
+            if not is_log_first:  # also when the broker stops meanwhile
+                self._saving.offsets_not_saved()
+        if is_log_first:
+            await self._flusher.run(save)
 
     async def _save_delay_offsets(self) -> None:
         save = self._core.delays.to_save()

@@ -83,11 +83,14 @@ class Flusher:
         return f"<Flusher {len(self._waiting)} replies wait>"
 
     async def run(self, work: Callable[[], None]) -> None:
-        """Run disk work, in the thread if there is one, so that the event loop does not wait for the disk."""
+        """Run disk work, in the thread if there is one, so that the event loop does not wait for the disk.
+
+        It is done also when the caller is cancelled: `close` waits for it.
+        """
         if self._threads is None:
             work()
         else:
-            await asyncio.get_running_loop().run_in_executor(self._threads, work)
+            await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, work))
 
     async def flush(self) -> None:
         """The flush of the log that comes from time to time; the queues take part in some of them."""

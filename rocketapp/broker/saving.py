@@ -170,8 +170,16 @@ class Saving:
             table.undo()
 
     def offsets_to_save(self) -> Callable[[], None] | None:
-        """A function that writes the present offsets and modes, in any thread; None if they have not changed."""
+        """A function that writes the present offsets and modes, in any thread; None if they have not changed.
+
+        Who does not call it calls `offsets_not_saved`.
+        """
         return self._to_save(self._offsets, self._modes, self._order)
+
+    def offsets_not_saved(self) -> None:
+        """What `offsets_to_save` returned was not called: all of it is to be saved still."""
+        for _, table in (self._offsets, self._modes, self._order):
+            table.dirty = True
 
     def _to_save(self, *tables: tuple[ConfigFile, Table]) -> Callable[[], None] | None:
         now = self._clock.now()
