@@ -226,7 +226,7 @@ class AsMember(Reading):
         super().__init__(client, settings, wanted)
         self._offered: asyncio.Queue[tuple[Message, asyncio.Future[None]] | None] = asyncio.Queue()
         self._in_flight: asyncio.Future[None] | None = None
-        self._is_joined = False
+        self._is_joined, self._stopping = False, asyncio.Lock()
         handler = Handler(_subscription(wanted, group, settings.consumer.retries), self._offer)
         data = SubscriptionData(wanted.topic, " || ".join(sorted(wanted.tags)) or "*", wanted.tags)
         topic = ConsumedTopic(wanted.topic, wanted.start, settings.consumer.retries, (handler,), data)
@@ -268,11 +268,12 @@ class AsMember(Reading):
 
     async def stop(self) -> None:
         self._offered.put_nowait(None)
-        if self._is_joined:
-            self._is_joined = False
-            cut = asyncio.Event()
-            cut.set()
-            await self._consumer.stop(drain_timeout=0.0, cut=cut)
+        async with self._stopping:  # a loop that is left and its client, which closes the connections after that
+            if self._is_joined:
+                self._is_joined = False
+                cut = asyncio.Event()
+                cut.set()
+                await self._consumer.stop(drain_timeout=0.0, cut=cut)
 
     async def _offer(self, message: Message) -> None:
         """The handler of the group."""

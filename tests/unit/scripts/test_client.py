@@ -10,12 +10,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 import rocketapp
 from rocketapp import Client, ConfigError, Message, NoReply, SendRefused, SetupError, SyncClient, TransportError
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.testing.broker import serving
 
 QUICK = {"client": {"poll_name_server_interval": 0.1}, "consumer": {"long_poll": 0.5}}
@@ -130,6 +132,30 @@ async def test_a_group_goes_on_at_the_message_at_which_a_loop_was_left(broker: s
                 if len(found[-1]) == most:
                     break
     assert found == [["0", "1", "2"], ["2", "3", "4"], []]
+
+
+async def test_a_client_that_ends_waits_for_a_loop_that_was_left_before(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = PushConsumer.stop
+
+    async def takes_its_time(consumer: PushConsumer, **options: Any) -> bool:
+        for _ in range(200):
+            await asyncio.sleep(0)
+        return await stop(consumer, **options)
+
+    monkeypatch.setattr(PushConsumer, "stop", takes_its_time)
+    found: list[str] = []
+    async with Client(broker, settings=QUICK) as client:
+        for number in range(3):
+            await client.publish("script-left", str(number), order_key="k")
+    for _ in range(2):
+        async with Client(broker, settings=QUICK) as client:
+            messages = client.messages("script-left", group="script-left", start="first")
+            found += [(await anext(messages)).text(), (await anext(messages)).text()]
+            # What a loop has left is closed when its last reference goes.
+            await asyncio.gather(messages.aclose(), client.__aexit__(None, None, None))
+    assert found == ["0", "1", "1", "2"]
 
 
 async def test_a_client_is_in_a_group_once(broker: str) -> None:
