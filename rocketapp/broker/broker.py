@@ -347,7 +347,7 @@ class Broker:
         self._core.locks.sweep(self._loop.time())
 
     async def _save_offsets(self) -> None:
-        self._core.save(None)  # what could not be written when it changed
+        self._flusher.save_names_again()
         if self._core.locks.dirty:
             self._lock_writer.save()
         progress, popped = self._core.halves.progress(), self._pops.log.progress()

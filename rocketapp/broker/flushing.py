@@ -77,6 +77,8 @@ class Flusher:
         self._waiting: deque[_Waiting] = deque()
         self._changes = self._written = 0
         """Changes of topics and groups, and how many of them are written."""
+        self._is_again = False
+        """Whether to write them once more: a change was taken back, and the file may contain a part of it."""
         self._are_waiting = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -111,6 +113,11 @@ class Flusher:
         self._changes += 1
         if tell is not None:
             self._waiting.append(_Waiting(0, self._changes, tell))
+        self._are_waiting.set()
+
+    def save_names_again(self) -> None:
+        """Write what could not be written when it changed. It was taken back, so no reply waits for it."""
+        self._is_again = True
         self._are_waiting.set()
 
     async def end_delete(self, doomed: Queues, remove: Callable[[str], None]) -> None:
@@ -152,7 +159,8 @@ class Flusher:
         while True:
             await self._are_waiting.wait()
             self._are_waiting.clear()
-            while self._written < self._changes:
+            while self._is_again or self._written < self._changes:
+                self._is_again = False
                 await self._write_names()
             if self._waiting:
                 await self._flush_to(max(position for position, _, _ in self._waiting))

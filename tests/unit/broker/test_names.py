@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from pathlib import Path
 
 from rocketapp.broker.store.files import DirectoryFiles, File, MemoryFiles
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.asking import Running, running
-from tests.unit.scripted import in_virtual_time
+from tests.unit.scripted import eventually, in_virtual_time
 
 CHANGE = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
 
@@ -97,6 +98,27 @@ class NoCase(MemoryFiles):
 
     def open(self, path: str, *, create: bool = False) -> File:
         return super().open(next((each for each in self.paths() if each.lower() == path.lower()), path), create=create)
+
+
+async def test_nobody_else_waits_for_the_second_attempt_to_write_a_name(tmp_path: Path) -> None:
+    disk = Disk(str(tmp_path))
+    broker = Running(disk, offsets_flush_interval=0.05)  # type: ignore[arg-type]
+    await broker.start()
+    client = await broker.client()
+    await client.send("orders")
+    disk.fails = True
+    assert (await client.send("bills")).code == ResponseCode.SYSTEM_ERROR
+    disk.may_rename.clear()
+    disk.threads.clear()
+    await eventually(lambda: bool(disk.threads))  # the timer has begun the next attempt
+    sent = asyncio.ensure_future(client.send("orders"))
+    with contextlib.suppress(TimeoutError):
+        await eventually(sent.done, 2.0)
+    was_answered = sent.done()
+    disk.may_rename.set()
+    assert (was_answered, (await sent).code) == (True, ResponseCode.SUCCESS)
+    disk.fails = False
+    await broker.broker.stop()
 
 
 @in_virtual_time
