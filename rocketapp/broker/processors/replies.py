@@ -13,7 +13,7 @@ import contextlib
 from rocketapp.broker.core import Core
 from rocketapp.broker.processors.send import SendProcessor
 from rocketapp.broker.request_dispatch import Process
-from rocketapp.errors import BrokerError, StoreError
+from rocketapp.errors import BrokerError, ProtocolError, StoreError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -42,7 +42,7 @@ class ReplyProcessor:
         topic, told = sends.topic(request), SendResponse("", request.queue_id, 0)
         queue_id, raw = sends.queue_id(request, topic), request.properties.encode()
         record = sends.record(connection, request, command.body, raw, topic=topic.name, queue_id=queue_id)
-        with contextlib.suppress(StoreError):
+        with contextlib.suppress(StoreError, ProtocolError):
             stored = core.store.append(record)
             message_id = offset_id(record.store_host, record.store_port, stored.physical)
             told = SendResponse(message_id, queue_id, stored.queue_offset)

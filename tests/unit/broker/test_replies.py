@@ -9,8 +9,8 @@ from tests.unit.broker.asking import Client, running
 from tests.unit.scripted import in_virtual_time
 
 
-async def reply(client: Client, to: str) -> int:
-    properties = f"REPLY_TO_CLIENT\x01{to}\x02CORRELATION_ID\x01c1\x02MSG_TYPE\x01reply\x02"
+async def reply(client: Client, to: str, more: str = "") -> int:
+    properties = f"REPLY_TO_CLIENT\x01{to}\x02CORRELATION_ID\x01c1\x02MSG_TYPE\x01reply\x02{more}"
     request = SendRequest("makers", "DefaultCluster_REPLY_TOPIC", properties=properties)
     return (await client.ask(RequestCode.SEND_REPLY_MESSAGE_V2, request.to_fields(), b"42")).code
 
@@ -37,3 +37,13 @@ async def test_a_reply_to_a_client_that_is_gone_is_told() -> None:
         replier = await broker.client("replier")
         assert await reply(replier, "gone") == ResponseCode.SYSTEM_ERROR
         assert [one.body for one in await replier.messages("DefaultCluster_REPLY_TOPIC")] == [b"42"]
+
+
+@in_virtual_time
+async def test_a_reply_that_is_not_stored_is_handed_over_nevertheless() -> None:
+    async with running() as broker:
+        asker, replier = await broker.client("asker"), await broker.client("replier")
+        await asker.heartbeat("billing", "orders")
+        assert await reply(replier, "asker", f"LARGE\x01{'x' * 40_000}\x02") == ResponseCode.SUCCESS
+        assert asker.told(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT) == 1
+        assert await replier.messages("DefaultCluster_REPLY_TOPIC") == []
