@@ -23,7 +23,7 @@ from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.clock import Clock
 from rocketapp.errors import ConfigError
-from rocketapp.model.event import Observe, RecordDamaged, unobserved
+from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, unobserved
 from rocketapp.model.names import DELAY_SECONDS, FORBIDDEN_TOPICS, SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import Record, decode_record
@@ -75,8 +75,9 @@ class DelayService:
         self._shifts: dict[int, _ClockWentBack] = {}
         self.on_scheduled: Callable[[int], object] = int
         """Called with the level of each message that is scheduled; the owner of the timer replaces it."""
+        saved = self._load_file()  # before a file is opened that would stay open
         self._progress: File = files.open(PROGRESS, create=True)
-        self._offsets = self._load()
+        self._offsets = self._load(saved)
         for level in _LEVELS:
             end = store.max_offset(SCHEDULE_TOPIC, level - 1)
             QueueFollower(store, SCHEDULE_TOPIC, level - 1, end, lambda stored: self.on_scheduled(stored.queue_id + 1))
@@ -146,12 +147,15 @@ class DelayService:
         return save
 
     def close(self) -> None:
-        """Save everything: called before the store is closed."""
+        """Save everything: called before the store is closed. An OSError is reported, and keeps nothing from ending."""
         self._store.flush()
-        for _ in range(2):  # the offsets that waited for the log, and the ones since then
-            save = self.to_save()
-            if save is not None:
-                save()
+        try:
+            for _ in range(2):  # the offsets that waited for the log, and the ones since then
+                save = self.to_save()
+                if save is not None:
+                    save()
+        except OSError as error:
+            self._observe(LoopFailed(f"saving {self._file.place}", str(error)))
         self._progress.close()
 
     def _head(self, level: int, now_ms: int) -> int | None:
@@ -215,9 +219,9 @@ class DelayService:
         again = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
         return again is not None and again != entry and self._due(level, offset, again[2], now_ms) > now_ms
 
-    def _load(self) -> dict[int, int]:
+    def _load(self, saved: dict[int, int]) -> dict[int, int]:
         offsets = dict.fromkeys(_LEVELS, 0)
-        for source in (self._load_file(), self._load_progress()):
+        for source in (saved, self._load_progress()):
             for level in _LEVELS:
                 offsets[level] = max(offsets[level], source.get(level, 0))
         # An offset may lie beyond the end when the log was cut. The next messages of the level are new then.

@@ -26,7 +26,7 @@ from rocketapp.wire.java import tags_code
 from rocketapp.wire.record import Record
 from rocketapp.wire.requests.send import SendRequest
 from tests.unit.broker.store.disk import Disk, Stopped
-from tests.unit.broker.store.stores import Events, SetClock, bodies, messages, open_store, record
+from tests.unit.broker.store.stores import Events, SetClock, Watched, bodies, messages, open_store, record
 from tests.unit.scripted import FakeStream, eventually
 
 START = 1_700_000_000.0
@@ -228,6 +228,18 @@ def test_an_unreadable_table_stops_the_start(content: bytes) -> None:
     broker.files.open(DELAY_OFFSETS, create=True).write(content, 0)
     with pytest.raises(ConfigError, match="delayOffset"):
         Broker(broker.files)
+
+
+def test_a_start_that_is_refused_leaves_no_file_of_the_delays_open() -> None:
+    files = Watched()
+    broker = Broker(files)
+    file = files.open(DELAY_OFFSETS, create=True)
+    file.write(b"{", 0)
+    file.close()
+    opened = list(files.opened)
+    with pytest.raises(ConfigError):
+        DelayService(broker.store, files, broker.clock)
+    assert files.opened == opened
 
 
 def test_offsets_beyond_the_end_do_not_swallow_new_messages() -> None:

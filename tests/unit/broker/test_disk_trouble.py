@@ -140,6 +140,19 @@ async def test_delayed_messages_wait_for_a_disk_that_has_room_again() -> None:
 
 
 @in_virtual_time
+async def test_a_stop_that_cannot_write_the_offsets_of_the_delays_is_clean_nevertheless() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders", b"late", "DELAY\x011\x02")
+        await asyncio.sleep(1.6)
+        files.refused = "config/delayOffset"
+        await broker.broker.stop()
+        assert [event for event in broker.events if "No space left" in str(event)]
+        assert "abort" not in files.names("")
+
+
+@in_virtual_time
 async def test_a_full_disk_prevents_no_start() -> None:
     """What is there can be overwritten; nothing new and nothing longer has room."""
     disk = Disk()
