@@ -2,7 +2,7 @@
 
 Codes SEND_REPLY_MESSAGE 324, SEND_REPLY_MESSAGE_V2 325, and to the client PUSH_REPLY_MESSAGE_TO_CLIENT 326 (Java:
 ReplyMessageProcessor). The answer says whether the client has it. Nothing reads what is stored: it is a record of
-replies whose client was away.
+replies whose client was away. Keys are enough to reply, so only the topic of replies takes what is stored here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
-from rocketapp.wire.requests.replies import PushReply
+from rocketapp.wire.requests.replies import PushReply, reply_topic
 from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
 
 TIMEOUT = 10.0
@@ -37,15 +37,11 @@ class ReplyProcessor:
 
     def reply(self, connection: Connection, command: Command) -> Command | None:
         """Answered when the client has it. One that cannot be stored is handed over nevertheless."""
-        core, sends = self._core, self._sends
-        request = SendRequest.from_command(command)
-        topic, told = sends.topic(request), SendResponse("", request.queue_id, 0)
-        queue_id, raw = sends.queue_id(request, topic), request.properties.encode()
-        record = sends.record(connection, request, command.body, raw, topic=topic.name, queue_id=queue_id)
-        with contextlib.suppress(StoreError, ProtocolError):
-            stored = core.store.append(record)
-            message_id = offset_id(record.store_host, record.store_port, stored.physical)
-            told = SendResponse(message_id, queue_id, stored.queue_offset)
+        core, request = self._core, SendRequest.from_command(command)
+        told = SendResponse("", request.queue_id, 0)
+        if request.topic == reply_topic(core.config.cluster):
+            with contextlib.suppress(StoreError, ProtocolError):
+                told = self._store(connection, request, command.body)
         asker = names.decode(request.properties.encode()).get(names.REPLY_TO_CLIENT, "")
         channel = core.producers.channel_of(asker)
         if channel is None:
@@ -79,3 +75,12 @@ class ReplyProcessor:
 
         channel.start_request(pushed, timeout=TIMEOUT).add_done_callback(answer)
         return None
+
+    def _store(self, connection: Connection, request: SendRequest, body: bytes) -> SendResponse:
+        sends = self._sends
+        topic, raw = sends.topic(request), request.properties.encode()
+        queue_id = sends.queue_id(request, topic)
+        record = sends.record(connection, request, body, raw, topic=topic.name, queue_id=queue_id)
+        stored = self._core.store.append(record)
+        message_id = offset_id(record.store_host, record.store_port, stored.physical)
+        return SendResponse(message_id, queue_id, stored.queue_offset)

@@ -319,3 +319,17 @@ async def test_the_broker_s_own_page_asks_with_the_present_keys_of_a_user_that_m
         assert broker.broker.operator_keys() == (ADMIN, "changed")
     async with running() as broker:
         assert broker.broker.operator_keys() is None
+
+
+async def test_keys_that_are_enough_to_reply_store_into_no_topic_but_that_of_replies() -> None:
+    async with running(files_with({"resource": "Group:x", "actions": ["Sub"]}), **ON) as broker:
+        admin, user = await asker(broker, ADMIN, SECRET), await asker(broker)
+        topics = ("orders", "new", "%RETRY%billing", "DefaultCluster_REPLY_TOPIC")
+        await admin.ask(Code.SEND_MESSAGE_V2, SendRequest("makers", "orders", queue_id=0).to_fields(), b"x")
+        for topic in topics:
+            fields = SendRequest("makers", topic, queue_id=0).to_fields()
+            await user.ask(Code.SEND_REPLY_MESSAGE_V2, fields, b"forged")
+        asked = [await admin.ask(Code.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"}) for topic in topics]
+        assert [(answer.fields or {}).get("offset") for answer in asked] == ["1", "0", "0", "1"]
+        known = json.loads((await admin.ask(Code.GET_ALL_TOPIC_CONFIG)).body)["topicConfigTable"]
+        assert not {"new", "%RETRY%billing"} & set(known)
