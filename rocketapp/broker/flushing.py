@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from rocketapp.broker.request_dispatch import Process, not_stored
+from rocketapp.broker.request_dispatch import Process, check_answer, not_stored
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.consume_queues import Queues
 from rocketapp.broker.store.flush import Flush
@@ -180,6 +180,7 @@ class Flusher:
             has_appended = store.end_position != before
             if response is None or (self._changes == self._written and not (is_sync and has_appended)):
                 return response
+            check_answer(response)
             end = store.end_position if has_appended else 0
             position, answer = (end, self.answered) if is_sync and has_appended else (0, _reply)
             reply = _Reply(connection, command, response, end=end, answer=answer)

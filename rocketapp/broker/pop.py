@@ -148,26 +148,33 @@ class Pops:
 
     def peek(self, request: PopRequest) -> tuple[bytes, int]:
         """What a pop would find, as it is stored, and how many messages there are in all. Nothing is noted."""
-        core, parts, count, rest = self._core, list[bytes](), 0, 0
+        core, body, count, rest = self._core, bytearray(), 0, 0
         for _, topic, queue_id in self._queues(request):
-            start, most = core.done_to(request.group, topic, queue_id), min(request.max_messages, MOST_MESSAGES) - count
+            start = max(core.done_to(request.group, topic, queue_id), core.store.min_offset(topic, queue_id))
             left = core.store.max_offset(topic, queue_id) - start
-            if most > 0 and left > 0:
+            most = min(request.max_messages, MOST_MESSAGES) - count
+            if most > 0 and left > 0 and len(body) < MOST_BYTES:
                 result = core.store.read(topic, queue_id, start, max_messages=most, max_bytes=MOST_BYTES)
-                parts.append(result.body)
+                body += result.body
                 count += result.count
             rest += max(left, 0)
-        return b"".join(parts), rest
+        return bytes(body), rest
 
-    def has_any(self, request: PopRequest, now_ms: int) -> bool:
-        """Whether there is a message that the group has not got. Nothing is noted, and no filter is asked."""
-        core = self._core
+    def has_any(self, request: PopRequest, now_ms: int) -> tuple[bool, int]:
+        """Whether there is a message that the group has not got. Nothing is noted, and no filter is asked.
+
+        In order: also when the first of the queues is free whose messages are hidden; 0: none is waited for.
+        """
+        core, free = self._core, list[int]()
         for queue in self._queues(request):
-            if request.order and self._order.free_ms(_in_order(request, queue), request.attempt_id) > now_ms:
-                continue
+            if request.order:
+                free_ms = self._order.free_ms(_in_order(request, queue), request.attempt_id)
+                if free_ms > now_ms:
+                    free.append(free_ms)
+                    continue
             if core.store.max_offset(queue.topic, queue.queue_id) > core.done_to(request.group, *queue[1:]):
-                return True
-        return False
+                return True, 0
+        return False, min(free, default=0)
 
     def _queues(self, request: PopRequest) -> list[_Queue]:
         """The queues to look at, in this order."""

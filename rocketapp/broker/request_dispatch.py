@@ -66,9 +66,8 @@ class RequestDispatch:
             if process is None:
                 return _refusal(command, not_supported(command))
             response = process(connection, command)
-            if response is not None and len(response.body) > MOST_ANSWER_BYTES:
-                problem = f"the answer has {len(response.body)} bytes, limit {MOST_ANSWER_BYTES}: ask for less at once"
-                raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
+            if response is not None:
+                check_answer(response)
             return response
         except BrokerError as error:
             return _refusal(command, Command.response(command, error.code, fields={}, remark=error.remark))
@@ -93,6 +92,13 @@ def _check_body(command: Command) -> None:
         msgspec.json.decode(command.body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(f"a body of {size} bytes has to be standard JSON: {error}") from None
+
+
+def check_answer(response: Command) -> None:
+    """Raises BrokerError for an answer that would end its connection."""
+    if len(response.body) > MOST_ANSWER_BYTES:
+        problem = f"the answer has {len(response.body)} bytes, limit {MOST_ANSWER_BYTES}: ask for less at once"
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
 
 
 def not_stored(command: Command, error: StoreError) -> Command:

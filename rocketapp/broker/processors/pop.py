@@ -278,10 +278,10 @@ class PopProcessor:
 
     def _tell(self, held: _Held, *, is_first: bool = False) -> Command | None:
         """The answer to who wants to be told; None when it is held, or held on."""
-        has_any = self._pops.has_any(held.request, self._now_ms())
+        has_any, free_ms = self._pops.has_any(held.request, self._now_ms())
         is_full = is_first and held.request.poll_ms > 0 and not self._may_hold(held)
         if not has_any and not is_full and self._loop.time() < held.deadline:
-            self._hold(held, 0)
+            self._hold(held, free_ms)
             return None
         fields = {"hasMsg": str(has_any).lower(), "pollingFull": str(is_full and not has_any).lower()}
         return Command.response(held.command, ResponseCode.SUCCESS, fields=fields)

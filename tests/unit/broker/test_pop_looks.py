@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from rocketapp.broker import request_dispatch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import decode_records
+from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.pop import PopRequest
 from tests.unit.broker.asking import Client, running
+from tests.unit.broker.test_retention import KEPT, OPTIONS, fill
 from tests.unit.scripted import in_virtual_time
 
 PLACE = {"consumerGroup": "billing", "topic": "orders", "queueId": "-1"}
@@ -74,3 +79,62 @@ async def test_it_is_said_how_many_pops_of_a_place_wait() -> None:
         assert (await client.ask(RequestCode.POLLING_INFO, {**PLACE, "queueId": "0"})).fields == {"pollingNum": "0"}
         assert (await client.ask(RequestCode.POLLING_INFO, {**PLACE, "topic": "no"})).code == 17
         await asyncio.gather(*waiting)
+
+
+@in_virtual_time
+async def test_who_wants_to_be_told_of_a_queue_in_order_is_told_when_it_is_free() -> None:
+    async with running() as broker:
+        client, other = await broker.client(), await broker.client("other")
+        await client.send("orders", queue_id=0)
+        request = PopRequest("billing", "orders", queue_id=0, max_messages=1, invisible_ms=2000, poll_ms=0, order=True)
+        assert (await client.ask(RequestCode.POP_MESSAGE, request.to_fields())).code == ResponseCode.SUCCESS
+        began = broker.loop.time()
+        question = {**PLACE, "queueId": "0", "pollTime": "15000", "bornTime": "0", "order": "true"}
+        told = await other.ask(RequestCode.NOTIFICATION, question)
+        assert told.fields == {"hasMsg": "true", "pollingFull": "false"}
+        assert 2 <= broker.loop.time() - began < 3
+
+
+@in_virtual_time
+async def test_a_look_begins_at_the_first_message_that_still_exists() -> None:
+    async with running(**OPTIONS) as broker:
+        client = await broker.client()
+        await fill(client, "orders", 5)
+        beginning = CommitRequest("billing", "orders", 0, 0)
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, beginning.to_fields())
+        await asyncio.sleep(1.2 * KEPT)
+        client = await broker.client()
+        looked = await client.ask(RequestCode.PEEK_MESSAGE, {**PLACE, "maxMsgNums": "1"})
+        assert [message.offset for message in decode_records(looked.body, None)] == [4]
+        assert (looked.fields or {})["restNum"] == "1"
+
+
+@in_virtual_time
+async def test_a_look_at_large_messages_of_many_queues_brings_no_more_than_a_pop() -> None:
+    async with running(topic_queues=20) as broker:
+        client = await broker.client()
+        for queue in range(20):
+            answer = await client.send("orders", bytes(990_000), queue_id=queue, default_queues=20)
+            assert answer.code == ResponseCode.SUCCESS
+        for _ in range(2):  # the first one waits until its group is written
+            looked = await client.ask(RequestCode.PEEK_MESSAGE, {**PLACE, "maxMsgNums": "32"})
+            assert (looked.code, len(decode_records(looked.body, None))) == (ResponseCode.SUCCESS, 1)
+            assert (looked.fields or {})["restNum"] == "20"
+
+
+def test_an_answer_that_waits_until_its_group_is_written_is_no_larger_than_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(request_dispatch, "MOST_ANSWER_BYTES", 100)
+
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            client = await broker.client()
+            await client.send("orders", queue_id=0)
+            for _ in range(2):
+                looked = await client.ask(RequestCode.PEEK_MESSAGE, {**PLACE, "maxMsgNums": "1"})
+                assert looked.code == ResponseCode.SYSTEM_ERROR
+                assert "bytes, limit 100: ask for less at once" in (looked.remark or "")
+
+    story()
