@@ -1,0 +1,272 @@
+"""How sessions end while threads go on, while quarantined messages wait for their turn, and after an error of ours."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.by_message import MessageMode
+from rocketapp.consumer.modes.by_offset import ByOffset
+from rocketapp.consumer.modes.delivery import Keep
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.run import FreeRun
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import consumed_by, subscription
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.modes.test_orderly_note import in_flight
+from tests.unit.consumer.reports import QUEUE, message
+from tests.unit.consumer.test_quarantine import journal_with
+from tests.unit.scripted import eventually, in_virtual_time
+
+OTHER = MessageQueue("topic", "broker-a", 1)
+LONG = 30.0
+"""Seconds that nothing takes, also on a slow machine."""
+ORDERS: dict[str, dict[str, Any]] = {
+    "concurrent": {},
+    "keyed": {"order_by": lambda message: message.offset},
+    "orderly": {"orderly": True},
+}
+"""Options of handlers by the order in which they are called."""
+
+
+class ParkedAreKept(ByOffset):
+    """Messages whose handler parks them come again; others that fail are not tried again."""
+
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> None:
+        super().__init__(process_queue, handler)
+        self.keep = keep
+
+    def ended(self, item: Any, result: object, raised: bool) -> None:
+        for each, failure in self.acknowledge(item, result, raised):
+            if failure.parked:
+                self.keep(each, failure.after or 0.0)
+            else:
+                self.done_all([each])
+
+
+def mode_of(order: str, *handlers: Handler, **parts: Any) -> MessageMode:
+    """A mode for handlers with this order; parts of its group."""
+    topic = consumed_by(*handlers)
+    if order == "concurrent":
+        return MessageMode([topic], way_context(topic.handlers, new_acks=ParkedAreKept, **parts))
+    return MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters(), **parts), in_order=True)
+
+
+def session_of(
+    mode: MessageMode, order: str, *messages: Message, queue: MessageQueue = QUEUE
+) -> tuple[ProcessQueue[Message], Any]:
+    """A session that has pulled these messages: its process queue and its delivery."""
+    process_queue: ProcessQueue[Message] = ProcessQueue(queue, messages[0].offset)
+    delivery: Any = mode.open(process_queue) if order == "concurrent" else mode.open(process_queue, ScriptedLock())
+    process_queue.put(messages)
+    delivery.deliver(messages)
+    return process_queue, delivery
+
+
+# Threads go on while a session ends.
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_what_a_thread_starts_while_its_session_ends_is_held_and_nothing_else(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, is_at_1, may_end = (threading.Event() for _ in range(3))
+    called: list[int] = []
+
+    def call(message: Message) -> None:
+        called.append(message.offset)
+        if message.offset == 0:
+            go.wait(LONG)
+        elif message.offset == 1:
+            is_at_1.set()
+            may_end.wait(LONG)
+
+    mode = mode_of("concurrent", Handler(subscription(is_async=False, concurrency=1), call))
+    process_queue, delivery = session_of(mode, "concurrent", *(message(at) for at in range(10)))
+    await eventually(lambda: called == [0], LONG)
+    withdraw = FreeRun.withdraw
+
+    def meanwhile(run: FreeRun) -> Any:
+        if when == "before":
+            go.set()
+            assert is_at_1.wait(LONG)
+        left = withdraw(run)
+        go.set()
+        return left
+
+    monkeypatch.setattr(FreeRun, "withdraw", meanwhile)
+    delivery.end()
+    is_held = process_queue.is_unfinished(1)
+    may_end.set()
+    await asyncio.wait_for(delivery.drained(), LONG)
+    await mode.callers.stop()
+    expected = [0, 1] if when == "before" else [0]
+    assert (called, is_held, process_queue.commit_offset) == (expected, when == "before", len(expected))
+
+
+@pytest.mark.parametrize("order", ["concurrent", "keyed"])
+async def test_messages_that_a_thread_walks_through_at_the_end_are_given_to_no_other_thread(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a handler gets a message of another one: two threads look at the same message, and take two."""
+    called: list[tuple[str, str, int]] = []
+    a_goes_on, d_ends, all_end = (threading.Event() for _ in range(3))
+    a_runs, d_runs, c_runs, looks, is_at_1 = (threading.Event() for _ in range(5))
+    c_ends = asyncio.Event()
+
+    def a(message: Message) -> None:
+        called.append(("a", message.tag, message.offset))
+        if message.offset == 0:
+            a_runs.set()
+            a_goes_on.wait(LONG)
+
+    def b(message: Message) -> None:
+        called.append(("b", message.tag, message.offset))
+        if message.offset == 1:
+            is_at_1.set()
+            all_end.wait(LONG)
+
+    async def c(_: Message) -> None:
+        c_runs.set()
+        await c_ends.wait()
+
+    def d(_: Message) -> None:
+        d_runs.set()
+        d_ends.wait(LONG)
+
+    options, threads = ORDERS[order], {"is_async": False, "concurrency": 4}
+    mode = mode_of(
+        order,
+        Handler(subscription("a", tags="a", **threads, **options), a),
+        Handler(subscription("b", tags="b", rate=1000.0, **threads, **options), b),
+        Handler(subscription("c", tags="c", **options), c),
+        Handler(subscription("d", tags="d", **threads, **options), d),
+    )
+    may_start = Caller.may_start
+
+    def slowly(caller: Caller, item: Any) -> bool:
+        if caller.handler.name == "b" and not looks.is_set():
+            looks.set()
+            is_at_1.wait(0.5)  # this thread gets the processor again when another one, if it may, has gone on
+        return may_start(caller, item)
+
+    monkeypatch.setattr(Caller, "may_start", slowly)
+    session_of(mode, order, message(0, "d", OTHER), queue=OTHER)
+    await eventually(d_runs.is_set, LONG)
+    _, delivery = session_of(mode, order, *(message(at, "ab"[at % 2]) for at in range(8)), message(8, "c"))
+    await eventually(lambda: a_runs.is_set() and c_runs.is_set(), LONG)
+    delivery.end()
+    # The loop is busy for a moment; the threads are not.
+    a_goes_on.set()
+    assert looks.wait(LONG)
+    d_ends.set()
+    assert is_at_1.wait(LONG)
+    all_end.set()
+    c_ends.set()
+    await asyncio.wait_for(delivery.drained(), LONG)
+    await mode.callers.stop()
+    assert [(name, tag, offset) for name, tag, offset in called if name != tag] == []
+
+
+# Quarantined messages.
+
+
+@pytest.mark.parametrize("start_no_more", [False, True])
+@pytest.mark.parametrize("order", ["concurrent", "keyed"])
+@in_virtual_time
+async def test_a_quarantined_message_that_had_its_turn_and_was_not_called_stays_quarantined(
+    order: str, start_no_more: bool, tmp_path: Path
+) -> None:
+    journal = journal_with(tmp_path, {f"group {queue}": {4: [1, 0, 1000.0, False]} for queue in (QUEUE, OTHER)})
+    called: list[tuple[int, int]] = []
+
+    async def call(message: Message) -> None:
+        assert message.queue is not None
+        called.append((message.queue.queue_id, message.offset))
+        await asyncio.sleep(10)
+
+    mode = mode_of(order, Handler(subscription(concurrency=1, **ORDERS[order]), call), journal=journal)
+    process_queue, delivery = session_of(mode, order, message(0))
+    later = [message(at) for at in range(1, 5)]
+    await asyncio.sleep(1)
+    process_queue.put(later)
+    delivery.deliver(later)
+    await asyncio.sleep(1)
+    delivery.end(start_no_more=start_no_more)
+    await delivery.drained()
+    commit = process_queue.commit_offset
+    await asyncio.sleep(0.1)  # its offset is committed with an answer, and then the session is closed
+    process_queue.close()
+    delivery.discard()
+    await asyncio.sleep(100)
+    assert (called, commit) == ([(0, 0)], 1)
+    assert list(journal.quarantined("group", QUEUE, 0)) == [4]
+    # Its turn is over: the next one has it.
+    session_of(mode, order, message(4, queue=OTHER), queue=OTHER)
+    await asyncio.sleep(100)
+    await mode.callers.stop()
+    journal.close()
+    assert called[1:] == [(1, 4)]
+
+
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("start_no_more", [False, True])
+@pytest.mark.parametrize("order", ["concurrent", "orderly"])
+@in_virtual_time
+async def test_a_session_that_ends_while_a_message_gets_its_turn_gives_the_turn_back(
+    order: str, start_no_more: bool, turns: int, tmp_path: Path
+) -> None:
+    journal = journal_with(tmp_path, {f"group {queue}": {4: [1, 0, 1000.0, False]} for queue in (QUEUE, OTHER)})
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        assert message.queue is not None
+        called.append(message.queue.queue_id)
+        await asyncio.sleep(10)
+
+    mode = mode_of(order, Handler(subscription(**ORDERS[order]), call), journal=journal)
+    process_queue, delivery = session_of(mode, order, message(4), message(5))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    delivery.end(start_no_more=start_no_more)
+    await delivery.drained()
+    process_queue.close()
+    delivery.discard()
+    await asyncio.sleep(100)
+    noted = in_flight(tmp_path)
+    session_of(mode, order, message(4, queue=OTHER), queue=OTHER)
+    await asyncio.sleep(100)
+    await mode.callers.stop()
+    journal.close()
+    assert (noted, called.count(OTHER.queue_id)) == ([], 1)
+
+
+# An error of ours.
+
+
+@pytest.mark.parametrize("order", ["keyed", "orderly"])
+@in_virtual_time
+async def test_a_session_in_order_whose_worker_failed_is_drained(order: str) -> None:
+    async def call(_: Message) -> None: ...
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    mode = mode_of(order, Handler(subscription(**ORDERS[order]), call))
+    process_queue, delivery = session_of(mode, order, message(0))
+    process_queue.watch(fails)
+    later = [message(at) for at in range(1, 3)]
+    process_queue.put(later)
+    delivery.deliver(later)
+    await asyncio.wait([delivery.over], timeout=LONG)
+    process_queue.unwatch(fails)
+    assert isinstance(delivery.over.exception(), ZeroDivisionError)
+    await asyncio.wait_for(delivery.drained(), 3600)
+    await mode.callers.stop()
