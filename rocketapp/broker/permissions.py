@@ -238,8 +238,9 @@ def _accounts(saved: Saved) -> dict[str, _Account]:
             raise ValueError(f"there are two users {user.username}")
         accounts[user.username] = _Account(user)
     for acl in saved.acls:
-        account = accounts.get(acl.subject.removeprefix("User:"))
-        if account is None:
+        kind, _, name = acl.subject.partition(":")
+        account = accounts.get(name)
+        if kind != "User" or account is None:
             raise ValueError(f"the subject {acl.subject} is not User: and the name of a user")
         for policy in acl.policies:
             if policy.policy_type not in account.policies:

@@ -3,12 +3,13 @@
 Codes AUTH_CREATE_USER 3001, AUTH_UPDATE_USER 3002, AUTH_DELETE_USER 3003, AUTH_GET_USER 3004, AUTH_LIST_USER 3005,
 AUTH_CREATE_ACL 3006, AUTH_UPDATE_ACL 3007, AUTH_DELETE_ACL 3008, AUTH_GET_ACL 3009, AUTH_LIST_ACL 3010 (Java:
 AdminBrokerProcessor, AuthorizationMetadataManagerImpl). A change is answered when it is written, and counts from then
-on; one change is made after the other.
+on; one change is made after the other. One that cannot be written does not count: what was before is written again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.permissions import AccessPolicy, Acl, Entry, Permissions, Saved, User
 from rocketapp.broker.request_dispatch import Process, not_stored
-from rocketapp.errors import BrokerError, StoreError
+from rocketapp.errors import BrokerError, ProtocolError, StoreError
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
@@ -170,7 +171,11 @@ class AccessProcessor:
             except BrokerError as error:
                 response = Command.response(command, error.code, remark=error.remark)
             except OSError as error:
-                response = not_stored(command, StoreError(f"users cannot be written: {error}"))
+                with contextlib.suppress(OSError):  # it may be in its place already, without surviving a loss of power
+                    await self._flusher.run(partial(self._permissions.write, self._permissions.saved))
+                response = not_stored(command, StoreError(f"users cannot be written: {error}", is_unknown=True))
+            except ProtocolError as error:
+                response = Command.response(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
             except ValueError as error:
                 response = Command.response(command, ResponseCode.NO_PERMISSION, remark=str(error))
         if not connection.is_closed:
@@ -197,7 +202,7 @@ def _shown(command: Command, found: User | Acl | list[User] | list[Acl] | None) 
 def _body(command: Command, kind: type[_Body]) -> _Body:
     try:
         return msgspec.json.decode(command.body, type=kind)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -22,6 +23,8 @@ from rocketapp.wire.requests.locks import LockBody
 from rocketapp.wire.requests.send import SendRequest
 from rocketapp.wire.signing import Keys
 from tests.unit.broker.asking import Running, running
+from tests.unit.broker.store.disk import Disk
+from tests.unit.scripted import in_virtual_time
 
 ADMIN, SECRET = "admin", "12345678"
 ON: dict[str, Any] = {
@@ -333,3 +336,49 @@ async def test_keys_that_are_enough_to_reply_store_into_no_topic_but_that_of_rep
         assert [(answer.fields or {}).get("offset") for answer in asked] == ["1", "0", "0", "1"]
         known = json.loads((await admin.ask(Code.GET_ALL_TOPIC_CONFIG)).body)["topicConfigTable"]
         assert not {"new", "%RETRY%billing"} & set(known)
+
+
+@pytest.mark.parametrize(
+    "code", [Code.AUTH_UPDATE_USER, Code.AUTH_DELETE_USER, Code.AUTH_CREATE_ACL, Code.AUTH_DELETE_ACL]
+)
+@in_virtual_time
+async def test_a_change_without_its_field_is_answered(code: int) -> None:
+    async with running(**ON) as broker:
+        assert (await (await asker(broker, ADMIN, SECRET)).ask(code)).code == 1
+
+
+@in_virtual_time
+async def test_a_change_whose_body_is_too_deep_is_answered() -> None:
+    async with running(**ON) as broker:
+        body = b'{"x":' + b"[" * 8000 + b"]" * 8000 + b"}"
+        answer = await (await asker(broker, ADMIN, SECRET)).ask(Code.AUTH_CREATE_USER, {"username": "u"}, body)
+        assert answer.code == 29
+
+
+async def test_a_subject_is_named_as_a_user() -> None:
+    async with running(files_with(), **ON) as broker:
+        admin = await asker(broker, ADMIN, SECRET)
+        answer = await admin.ask(Code.AUTH_CREATE_ACL, {"subject": "orders"}, allowing("Topic:t", "Pub"))
+        assert said(answer) == (16, "the subject orders is not User: and the name of a user")
+        assert (await admin.ask(Code.AUTH_DELETE_USER, {"username": "orders"})).code == 0
+
+
+@in_virtual_time
+async def test_a_change_that_cannot_be_written_does_not_count_after_a_restart_either() -> None:
+    disk = Disk()
+    async with running(disk, **ON) as broker:
+        admin = await asker(broker, ADMIN, SECRET)
+
+        def fail(_: Disk, name: str, path: str) -> None:
+            if (name, path) == ("sync_directory", "config"):
+                raise OSError(errno.EIO, "no sync")
+
+        disk.on_call = fail
+        eve = info(username="eve", password="eves", userType="Super")
+        answer = await admin.ask(Code.AUTH_CREATE_USER, {"username": "eve"}, eve)
+        assert said(answer)[0] == 1
+        disk.on_call = None
+        assert not (await admin.ask(Code.AUTH_GET_USER, {"username": "eve"})).body
+        await broker.broker.stop()
+    async with running(disk.killed(), **ON) as broker:
+        assert not (await (await asker(broker, ADMIN, SECRET)).ask(Code.AUTH_GET_USER, {"username": "eve"})).body
