@@ -5,7 +5,7 @@ GET_BROKER_HA_STATUS 907 (Java: AdminBrokerProcessor, SlaveSynchronize).
 
 Each of the first three describes the log as it is now: a delayed message counts as delivered because its copy is there.
 A slave that knew it before it has that copy would lose the message when it becomes the master. So an answer waits until
-every slave has the log that it describes, and a slave that is far behind gets none: it asks again later.
+each slave of the host that asks has the log that it describes; one that is far behind gets none, and asks again later.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rocketapp.broker.replication.master import MOST_BEHIND, Master
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
+from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.replication import encode_ha_status, encode_timer_checkpoint
@@ -53,7 +54,8 @@ class ReplicationProcessor:
 
     async def _answer(self, connection: Connection, command: Command, body: bytes, end: int) -> None:
         await self._flusher.log_first()
-        if body and await self._master.have(end, _PATIENCE):
+        host = split_address(connection.peer)[0]
+        if body and await self._master.have(end, _PATIENCE, host):
             response = Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
         else:
             problem = f"the slave does not have the log up to {end} yet"

@@ -35,6 +35,7 @@ class Master:
         self._tasks = Tasks(observe)
         self._thread = ThreadPoolExecutor(1, "rocketapp-broker-slaves")
         self._listening: socket | None = None
+        self._is_known: Callable[[str], bool] = lambda host: False
         self.slaves: list[Slave] = []
         """Those that are connected."""
         self._progress = asyncio.Event()
@@ -54,7 +55,8 @@ class Master:
         sock = create_server((host, port), family=AF_INET6 if ":" in host else AF_INET)
         sock.setblocking(False)
         self._listening, self.address = sock, join_address(host, sock.getsockname()[1])
-        self._tasks.start(self._accept(sock, is_known), "broker slaves")
+        self._is_known = is_known
+        self._tasks.start(self._accept(sock), "broker slaves")
 
     async def finish(self) -> None:
         """Give the slaves the rest of the log, as far as they take it soon, and leave them. No file is read then."""
@@ -72,11 +74,6 @@ class Master:
             slave.wake()
 
     @property
-    def confirmed(self) -> int | None:
-        """Up to where every slave has the log; None while there is none."""
-        return min((slave.replica.confirmed for slave in self.slaves if slave.replica.position >= 0), default=None)
-
-    @property
     def replicated(self) -> int | None:
         """Up to where the foremost slave has the log; None while no slave keeps up."""
         foremost = max((slave.replica.confirmed for slave in self.slaves), default=-1)
@@ -88,20 +85,24 @@ class Master:
         slaves = ((slave.host, slave.replica) for slave in self.slaves)
         return [SlaveStatus(host, one.confirmed, one.position) for host, one in slaves if one.position >= 0]
 
-    async def have(self, position: int, timeout: float) -> bool:
-        """Wait until every slave has the log up to this position; whether they do after so many seconds."""
+    async def have(self, position: int, timeout: float, host: str = "") -> bool:
+        """Wait until every slave has the log up to this position; whether they do after so many seconds.
+
+        `host`: only its slaves count. One that has registered from there and has no connection here lacks the log.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not self._is_confirmed(position):
+                while not self._is_confirmed(position, host):
                     self._progress.clear()
                     await self._progress.wait()
-        return self._is_confirmed(position)
+        return self._is_confirmed(position, host)
 
-    def _is_confirmed(self, position: int) -> bool:
-        confirmed = self.confirmed
-        return confirmed is None or confirmed >= position
+    def _is_confirmed(self, position: int, host: str) -> bool:
+        replicas = [slave.replica for slave in self.slaves if host in ("", slave.host)]
+        ends = [replica.confirmed for replica in replicas if replica.position >= 0]
+        return min(ends) >= position if ends else not self._is_known(host)
 
-    async def _accept(self, listening: socket, is_known: Callable[[str], bool]) -> None:
+    async def _accept(self, listening: socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -112,7 +113,7 @@ class Master:
                 continue
             host = peer[0]
             problem = None
-            if not is_loopback(host) and not is_known(host):
+            if not is_loopback(host) and not self._is_known(host):
                 problem = "no slave of that host has registered with the name server"
             elif len(self.slaves) >= MOST_SLAVES:
                 problem = f"there are {MOST_SLAVES} already"

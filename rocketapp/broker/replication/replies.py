@@ -24,7 +24,8 @@ class _Reply(NamedTuple):
     position: int
     deadline: float
     connection: Connection
-    command: Command
+    code: int
+    """Of the request, whose body is kept no longer."""
     response: Command
 
 
@@ -46,12 +47,12 @@ class ReplicatedReplies:
         """Send this reply when a slave has the log up to the position, at once when there is no slave."""
         replicated = self._master.replicated
         if replicated is None:
-            connection.reply(_told(command, response, ResponseCode.SLAVE_NOT_AVAILABLE))
+            connection.reply(_told(command.code, response, ResponseCode.SLAVE_NOT_AVAILABLE))
         elif replicated >= position:
             connection.reply(response)
         else:
             deadline = self._loop.time() + self._timeout
-            self._waiting.append(_Reply(position, deadline, connection, command, response))
+            self._waiting.append(_Reply(position, deadline, connection, command.code, response))
             if self._timer is None:
                 self._timer = self._loop.call_at(deadline, self._late)
 
@@ -70,13 +71,13 @@ class ReplicatedReplies:
     def _late(self) -> None:
         now, waiting = self._loop.time(), self._waiting
         while waiting and waiting[0].deadline <= now:
-            _, _, connection, command, response = waiting.popleft()
-            connection.reply(_told(command, response, ResponseCode.FLUSH_SLAVE_TIMEOUT))
+            _, _, connection, code, response = waiting.popleft()
+            connection.reply(_told(code, response, ResponseCode.FLUSH_SLAVE_TIMEOUT))
         self._timer = self._loop.call_at(waiting[0].deadline, self._late) if waiting else None
 
 
-def _told(command: Command, response: Command, code: ResponseCode) -> Command:
+def _told(request: int, response: Command, code: ResponseCode) -> Command:
     """The reply to what is stored here and perhaps nowhere else; a refusal stays what it is."""
-    if command.code in _TOLD and response.code == ResponseCode.SUCCESS:
+    if request in _TOLD and response.code == ResponseCode.SUCCESS:
         response.code, response.remark = code, code.name
     return response

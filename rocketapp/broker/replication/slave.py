@@ -68,9 +68,9 @@ class Slave:
                 return str(error)
             if not data:
                 return "closed by the slave"
-            self._heard = self._loop.time()
             end, rest = last_report(rest + data)
             if end is not None:
+                self._heard = self._loop.time()
                 problem = self._reported(end)
                 if problem is not None:
                     return problem

@@ -26,6 +26,7 @@ from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.replication import decode_timer_checkpoint
 from rocketapp.wire.requests.send import SendRequest
 from tests.peers.clusters import free_port
+from tests.unit.broker.replication.test_master import Copy
 
 SLAVE = {"clusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": "1", "brokerAddr": "127.0.0.1:1"}
 HELD = (RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET, RequestCode.GET_TIMER_CHECK_POINT)
@@ -48,6 +49,11 @@ async def asking(address: str) -> AsyncIterator[Connection]:
 
 async def ask(connection: Connection, code: int, body: bytes = b"", **fields: str) -> Command:
     return await connection.start_request(Command(code, fields, body), timeout=10.0)
+
+
+def ha_address(master: EmbeddedBroker) -> str:
+    host, port = split_address(master.address)
+    return f"{host}:{port + 1}"
 
 
 @pytest.fixture
@@ -103,6 +109,35 @@ async def test_an_answer_waits_until_the_slave_has_the_log_that_it_describes(mas
         assert (late.remark or "").startswith("the slave does not have the log up to ")
         writer.close()
         await writer.wait_closed()
+
+
+async def test_a_slave_that_has_everything_is_answered_whatever_a_slave_of_another_host_lacks(
+    master: EmbeddedBroker,
+) -> None:
+    address = ha_address(master)
+    async with asking(master.address) as connection:
+        send = SendRequest("makers", "orders")
+        assert (await ask(connection, RequestCode.SEND_MESSAGE_V2, b"one", **send.to_fields())).code == 0
+        full = await Copy(address).connect("127.0.0.2")  # it reports, and takes nothing
+        full.report(0)
+        good = await Copy(address).connect()
+        good.report()
+        waiting = [connection.start_request(Command(code, {}), timeout=10.0) for code in HELD]
+        await good.take()
+        good.report()
+        assert [each.code for each in await asyncio.gather(*waiting)] == [ResponseCode.SUCCESS] * 3
+        await full.close()
+        await good.close()
+
+
+async def test_a_slave_whose_copy_is_interrupted_is_told_no_progress(master: EmbeddedBroker) -> None:
+    async with asking(master.address) as connection:
+        assert (await ask(connection, RequestCode.REGISTER_BROKER, **SLAVE)).code == 0
+        assert [(await ask(connection, code)).code for code in HELD[:2]] == [ResponseCode.SYSTEM_BUSY] * 2
+        copy = await Copy(ha_address(master)).connect()
+        copy.report()
+        assert [(await ask(connection, code)).code for code in HELD[:2]] == [ResponseCode.SUCCESS] * 2
+        await copy.close()
 
 
 async def test_without_the_port_nobody_registers_or_asks(tmp_path: Path) -> None:
