@@ -63,6 +63,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._virtual_now = 0.0
         self._jumping = _JumpingSelector(self._advance, self._tick)
         super().__init__(self._jumping)
+        # Behind 194 days two neighbouring seconds of a float are farther apart than the real clock's resolution, so
+        # that a timer at this very moment would never be due.
+        self._clock_resolution = 1e-7
 
     def time(self) -> float:
         return self._virtual_now

@@ -29,3 +29,14 @@ def test_a_program_that_would_hang_fails_instead() -> None:
 
     with pytest.raises((StandstillError, TimeoutError)):
         run_virtual(main, limit=10)
+
+
+def test_a_year_passes_too() -> None:
+    async def main() -> float:
+        for _ in range(365):
+            await asyncio.sleep(86_400.0)
+        for _ in range(100):
+            await asyncio.sleep(0.37)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main, limit=1e9) == pytest.approx(365 * 86_400.0 + 37.0)
