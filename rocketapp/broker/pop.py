@@ -150,7 +150,7 @@ class Pops:
         """What a pop would find, as it is stored, and how many messages there are in all. Nothing is noted."""
         core, body, count, rest = self._core, bytearray(), 0, 0
         for _, topic, queue_id in self._queues(request):
-            start = max(core.done_to(request.group, topic, queue_id), core.store.min_offset(topic, queue_id))
+            start = self._begin_of(request.group, topic, queue_id)
             left = core.store.max_offset(topic, queue_id) - start
             most = min(request.max_messages, MOST_MESSAGES) - count
             if most > 0 and left > 0 and len(body) < MOST_BYTES:
@@ -172,9 +172,13 @@ class Pops:
                 if free_ms > now_ms:
                     free.append(free_ms)
                     continue
-            if core.store.max_offset(queue.topic, queue.queue_id) > core.done_to(request.group, *queue[1:]):
+            if core.store.max_offset(queue.topic, queue.queue_id) > self._begin_of(request.group, *queue[1:]):
                 return True, 0
         return False, min(free, default=0)
+
+    def _begin_of(self, group: str, topic: str, queue_id: int) -> int:
+        """The offset of the first message that the group has not got, if there is one: older ones may have expired."""
+        return max(self._core.done_to(group, topic, queue_id), self._core.store.min_offset(topic, queue_id))
 
     def _queues(self, request: PopRequest) -> list[_Queue]:
         """The queues to look at, in this order."""

@@ -110,6 +110,20 @@ async def test_a_look_begins_at_the_first_message_that_still_exists() -> None:
 
 
 @in_virtual_time
+async def test_nobody_is_told_of_messages_that_have_expired() -> None:
+    async with running(**OPTIONS) as broker:
+        client = await broker.client()
+        await client.send("orders", queue_id=0)
+        beginning = CommitRequest("billing", "orders", 0, 0)
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, beginning.to_fields())
+        await fill(client, "bills", 5)
+        await asyncio.sleep(1.2 * KEPT)
+        client = await broker.client()
+        told = await client.ask(RequestCode.NOTIFICATION, {**PLACE, "pollTime": "1000", "bornTime": "0"})
+        assert told.fields == {"hasMsg": "false", "pollingFull": "false"}
+
+
+@in_virtual_time
 async def test_a_look_at_large_messages_of_many_queues_brings_no_more_than_a_pop() -> None:
     async with running(topic_queues=20) as broker:
         client = await broker.client()
