@@ -19,7 +19,7 @@ from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog, Segment
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower
 from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
-from rocketapp.broker.store.files import Files, read_whole
+from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
@@ -521,10 +521,4 @@ def _check_format(files: Files, directory: str) -> None:
             problem = f"a newer version wrote this directory (format {int(found)}, this version knows {FORMAT})"
             raise ConfigError(directory, f"{problem}: start that version, or choose another directory (broker.dir)")
         if found != written:
-            file = files.open(FORMAT_FILE, create=True)
-            try:
-                file.truncate(0)
-                file.write(written, 0)
-                file.sync()
-            finally:
-                file.close()
+            replace_whole(files, FORMAT_FILE, written)
