@@ -16,6 +16,15 @@ ADMIN, ADMIN_SECRET = "administrator", "admin-secret-1"
 READER, READER_SECRET = "reader-only", "reader-secret-2"
 CREATE_USER, UPDATE_USER, CREATE_ACL = 3001, 3002, 3006
 _PROVIDER = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
+WITH_KEYS = (
+    "authenticationEnabled=true",
+    "authorizationEnabled=true",
+    f"authenticationMetadataProvider={_PROVIDER.format('authentication', 'Authentication')}",
+    f"authorizationMetadataProvider={_PROVIDER.format('authorization', 'Authorization')}",
+    "initAuthenticationUser=" + json.dumps({"username": ADMIN, "password": ADMIN_SECRET}),
+    "innerClientAuthenticationCredentials=" + json.dumps({"accessKey": "inner-client", "secretKey": "inner-secret-3"}),
+)
+"""Lines of broker.conf for an Apache RocketMQ that asks for keys."""
 
 
 class Secured:
@@ -29,15 +38,7 @@ class Secured:
         self._context = ssl.create_default_context(cafile=self.ca_file)
         self.apache = Apache(
             directory / "apache",
-            conf=(
-                "authenticationEnabled=true",
-                "authorizationEnabled=true",
-                f"authenticationMetadataProvider={_PROVIDER.format('authentication', 'Authentication')}",
-                f"authorizationMetadataProvider={_PROVIDER.format('authorization', 'Authorization')}",
-                "initAuthenticationUser=" + json.dumps({"username": ADMIN, "password": ADMIN_SECRET}),
-                "innerClientAuthenticationCredentials="
-                + json.dumps({"accessKey": "inner-client", "secretKey": "inner-secret-3"}),
-            ),
+            conf=WITH_KEYS,
             options=(
                 *toolchain.BRIEF,
                 "-Dtls.server.mode=enforcing",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.secured import ADMIN, ADMIN_SECRET
+from tests.conformance.secured import ADMIN, ADMIN_SECRET, WITH_KEYS
 from tests.conformance.test_admin_tool import masked
 from tests.peers import toolchain
 from tests.peers.clusters import Apache, Embedded
@@ -45,20 +45,10 @@ deleteUser -b BROKER -u nobody
 listUser -b BROKER
 listAcl -b BROKER
 """
-_PROVIDER = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
 
 
 def _apache(directory: Path) -> Apache:
-    inner = {"accessKey": "inner-client", "secretKey": "inner-secret-3"}
-    conf = (
-        "authenticationEnabled=true",
-        "authorizationEnabled=true",
-        f"authenticationMetadataProvider={_PROVIDER.format('authentication', 'Authentication')}",
-        f"authorizationMetadataProvider={_PROVIDER.format('authorization', 'Authorization')}",
-        "initAuthenticationUser=" + json.dumps({"username": ADMIN, "password": ADMIN_SECRET}),
-        "innerClientAuthenticationCredentials=" + json.dumps(inner),
-    )
-    return Apache(directory, conf=conf, options=toolchain.BRIEF)
+    return Apache(directory, conf=WITH_KEYS, options=toolchain.BRIEF)
 
 
 def _embedded(directory: Path) -> Embedded:
