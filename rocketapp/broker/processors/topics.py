@@ -116,12 +116,11 @@ class TopicProcessor:
         name = TopicRequest.from_fields(command.fields).topic
         if core.topics.is_system(name):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
-        doomed = []
-        if core.topics.get(name) is not None:
-            retries = [pop_retry_topic(group, name, OF_RETRY) for group in core.offsets.groups_of(name)]
-            doomed = [name, *(retry for retry in retries if core.topics.get(retry) is not None)]
-            for each in doomed:
-                core.topics.delete(each)
+        retries = [pop_retry_topic(group, name, OF_RETRY) for group in core.offsets.groups_of(name)]
+        stored = core.store.topics()  # also what an earlier attempt could not delete
+        doomed = [each for each in (name, *retries) if core.topics.get(each) is not None or each in stored]
+        for each in doomed:
+            core.topics.delete(each)
         self._delete(connection, command, doomed)
 
     def groups_of(self, connection: Connection, command: Command) -> Command:

@@ -85,6 +85,22 @@ async def test_a_topic_whose_end_cannot_be_written_down_lives_on() -> None:
 
 
 @in_virtual_time
+async def test_a_topic_that_could_not_be_deleted_is_deleted_by_the_next_attempt_and_not_before() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders", queue_id=0)
+        files.refused = "recovery.hint"
+        for _ in range(2):
+            answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        files.refused = "nothing"
+        answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+        assert answer.code == ResponseCode.SUCCESS
+        assert "consumequeue/orders" not in {path[:19] for path in files.paths()}
+
+
+@in_virtual_time
 async def test_a_group_whose_change_or_end_cannot_be_written_down_stays_as_it_was() -> None:
     files = FullDisk()
     async with running(files) as broker:
