@@ -112,7 +112,7 @@ class Broker:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
         self._pace, self._files = pace, files
         is_sync = core.config.flush == "sync" or core.config.role == "sync_master"
-        self._flusher = Flusher(core.store, saving, is_sync=is_sync, in_thread=in_thread)
+        self._flusher = Flusher(core.store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
         core.save = self._flusher.save_names
         run = self._flusher.run
         self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)

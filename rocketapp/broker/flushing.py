@@ -21,6 +21,7 @@ from rocketapp.broker.store.consume_queues import Queues
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
+from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 
@@ -66,8 +67,10 @@ class _Reply:
 class Flusher:
     """The flushes of one store: one at a time, in a thread if there is one."""
 
-    def __init__(self, store: MessageStore, saving: Saving, *, is_sync: bool, in_thread: bool) -> None:
-        self._store, self._saving, self._is_sync = store, saving, is_sync
+    def __init__(
+        self, store: MessageStore, saving: Saving, *, observe: Observe, is_sync: bool, in_thread: bool
+    ) -> None:
+        self._store, self._saving, self._observe, self._is_sync = store, saving, observe, is_sync
         self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
         self.on_flushed: Callable[[], object] = bool
         """Called when more of the log is durable; the owner of who waits for that replaces it."""
@@ -198,9 +201,15 @@ class Flusher:
             if not is_durable and store.problem is None:
                 break
             waiting.popleft()
-            tell(None if is_durable else StoreError(store.problem or "", True))
+            self._tell(tell, None if is_durable else StoreError(store.problem or "", True))
         if waiting:
             self._are_waiting.set()
+
+    def _tell(self, tell: Tell, error: StoreError | None) -> None:
+        try:
+            tell(error)
+        except Exception as failure:  # costs that one, and not those that wait behind it
+            self._observe(LoopFailed("replies", f"{type(failure).__name__}: {failure}"))
 
     async def _write_names(self) -> None:
         """Write the topics and groups as they are now. After an error all that has changed since is taken back."""
@@ -217,7 +226,7 @@ class Flusher:
             self._waiting.extend(kept)
             self._written = self._changes
             for waits in undone:
-                waits.tell(StoreError(f"topics and groups cannot be written: {error}"))
+                self._tell(waits.tell, StoreError(f"topics and groups cannot be written: {error}"))
         else:
             self._saving.names_written()
             self._written = changes
