@@ -13,14 +13,20 @@ from tests.simulation.history import (
     RELEASE,
     SHOW,
     THAW,
+    Assigned,
+    Committed,
     Event,
     Fault,
     Finished,
+    Place,
+    Released,
     Started,
     Stored,
 )
 
 NEVER = float("-inf")
+NOWHERE = 1 << 63
+"""Above every offset."""
 LOCK_LIFE = 60.0
 """Seconds that a queue lock lives."""
 REMEMBERED = 15.0
@@ -126,3 +132,42 @@ class LongCalls:
             for (_, where, low), running in self._running.items()
             if running
         )
+
+
+class Untaken:
+    """Queues that were given up while nobody had taken the message at their committed offset, which the owner forwards.
+
+    What was done above it is not committed. It does not matter whether that message was settled in an earlier session:
+    it had come again.
+    """
+
+    def __init__(self, forwards: Forwards) -> None:
+        self._forwards = forwards
+        self._numbers: dict[Place, int] = {}
+        self._committed: defaultdict[str, int] = defaultdict(int)
+        self._started: defaultdict[str, set[int]] = defaultdict(set)
+        """By queue what was started in this session."""
+        self._at_end: dict[str, int] = {}
+        self._before: dict[str, int] = {}
+        """By queue that offset, if the session before this one ended so."""
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Stored():
+                self._numbers[event.queue, event.offset] = event.number
+            case Committed():
+                self._committed[event.queue] = event.offset
+            case Started():
+                self._started[event.queue].add(event.offset)
+            case Assigned(queue=queue):
+                self._started[queue].clear()
+                self._before[queue] = self._at_end.pop(queue, NOWHERE)
+            case Released(queue=queue):
+                offset = self._committed[queue]
+                number = self._numbers.get((queue, offset))
+                if number is not None and offset not in self._started[queue] and self._forwards(event.member, number):
+                    self._at_end[queue] = offset
+
+    def held_up(self, queue: str, offset: int) -> bool:
+        """Whether that message lay below this offset when the queue changed hands last."""
+        return self._before.get(queue, NOWHERE) < offset

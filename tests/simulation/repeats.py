@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection
 
-from tests.simulation.excuses import REMEMBERED, UNDER_WAY, Faults, Forwards, LongCalls, Routes, nothing
+from tests.simulation.excuses import REMEMBERED, UNDER_WAY, Faults, Forwards, LongCalls, Routes, Untaken, nothing
 from tests.simulation.history import (
     UNANSWERED,
     Assigned,
@@ -59,6 +59,8 @@ def repeats(
       handler's rate or breaker let it wait.
     - The queue is not orderly and changed hands, and an owner before has forwarded the message: who has taken it calls
       its handler, also after that, and nobody hears of the end.
+    - Of a queue that is not orderly or is keyed: it changed hands, and nobody had taken the message at its committed
+      offset, which its owner forwards: members that want it are paused or busy, and it is not waited for.
     - The queue changed hands, and a fault reached a member after it had started a message below this one that is not
       committed: its owner has perhaps not heard of the end, so that the message waits, and holds up the committed
       offset.
@@ -70,7 +72,8 @@ def repeats(
     first, done, begun = dict[tuple[Place, int], Started](), dict[int, Finished](), dict[int, float]()
     failed: set[tuple[Place, int]] = set()
     excused: set[int] = set()
-    routes, whom, sessions = Routes(), defaultdict[Place, set[str]](set), defaultdict[str, int](int)
+    routes, untaken = Routes(), Untaken(forwards)
+    whom, sessions = defaultdict[Place, set[str]](set), defaultdict[str, int](int)
     owners = defaultdict[str, list[str]](list)
     seen_in: dict[tuple[Place, int], int] = {}
     open_at_end: dict[str, int] = {}
@@ -81,6 +84,7 @@ def repeats(
         settling.see(event)
         calls.see(event)
         routes.see(event)
+        untaken.see(event)
         if isinstance(event, Assigned | Released):
             sessions[event.queue] += 1
             if isinstance(event, Released):
@@ -117,6 +121,8 @@ def repeats(
                 is_handed_over = is_handed_over or waits
             if topic not in orderly:
                 is_handed_over |= any(forwards(owner, event.number) for owner in owners[event.queue][-8:-1])
+            if has_changed_hands and (topic in keyed or topic not in orderly):
+                is_handed_over |= untaken.held_up(event.queue, event.offset)
             if has_changed_hands:
                 is_handed_over |= any(faults.reached({one.member}, one.at) for one in below)
             since = earlier.at - REMEMBERED

@@ -122,6 +122,32 @@ def test_repetitions_with_a_reason_are_not(history: list[Event]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "meanwhile", "count"),
+    [
+        pytest.param([], [], 0, id="not taken"),
+        pytest.param([*handled(0, 0, CALM), Committed(1, CALM, 0)], [], 0, id="not taken when it came again"),
+        pytest.param([Stored(1, CALM, 0, 7)], [], 1, id="not forwarded"),
+        pytest.param([Committed(1, CALM, 1)], [], 1, id="committed"),
+        pytest.param([], handled(2, 0, CALM, B), 1, id="taken"),
+    ],
+)
+def test_what_nobody_takes_holds_up_what_lies_above_it_as_a_queue_changes_hands(
+    before: list[Event], meanwhile: list[Event], count: int
+) -> None:
+    history = [
+        Stored(0, CALM, 0, 0),
+        *before,
+        Assigned(2, A, CALM),
+        *meanwhile,
+        *handled(2, 1, CALM),
+        Released(3, A, CALM),
+        Assigned(4, B, CALM),
+        *handled(4, 1, CALM, B),
+    ]
+    assert len(repeated.repeats(history, forwards=lambda owner, number: (owner, number) == (A, 0))) == count
+
+
+@pytest.mark.parametrize(
     "history",
     [
         pytest.param([Assigned(1, A, QUEUE), Assigned(2, A, QUEUE)], id="twice"),
