@@ -247,6 +247,11 @@ class Broker:
         host, _ = split_address(self._core.address)  # as clients are told, which slaves are too
         return join_address(host, split_address(self.master.address)[1])
 
+    @property
+    def topic_table(self) -> TopicTable:
+        """The configurations of its topics."""
+        return self._core.topics
+
     def topics(self) -> list[str]:
         return sorted(config.name for config in self._core.topics)
 

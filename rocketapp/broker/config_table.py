@@ -55,6 +55,11 @@ class ConfigTable(Generic[Config]):
         if self._configs.pop(name, None) is not None:
             self.dirty = True
 
+    @property
+    def version(self) -> dict[str, int]:
+        """Another one after each change."""
+        return self._version.to_json()
+
     def to_json(self) -> dict[str, Any]:
         """The present saved form."""
         return self._form(self._configs, self._version.to_json())

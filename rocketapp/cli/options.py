@@ -19,6 +19,7 @@ _OVERRIDES = {
     "dir": ("broker", "dir"),
     "listen": ("broker", "listen"),
     "broker_http": ("broker", "http"),
+    "register": ("broker", "name_server"),
     **{name: ("app", name) for name in ("http", "log_format", "connect_timeout", "drain_timeout", "workers")},
 }
 """Parameter of a command -> the setting that it overrides."""

@@ -20,6 +20,14 @@ class BrokerConfig:
     http: str = option(
         "", "Where `/health`, `/ready`, `/metrics` and a page of the broker are served, host:port. Empty: nowhere."
     )
+    name_server: str = option(
+        "",
+        "Name servers of Apache RocketMQ where the broker registers, host:port;host:port. Empty: it is its own alone.",
+        java="namesrvAddr",
+    )
+    register_interval: float = option(
+        30.0, "Seconds between two registrations there.", java="registerNameServerPeriod", least=10.0, most=60.0
+    )
     ha_port: int = option(
         0,
         "Port where slaves of Apache RocketMQ copy the log, on the host of `listen`. 0: there are none.",

@@ -24,6 +24,7 @@ from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.embedded.registration import Registrar
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe
 from rocketapp.namesrv.kv_config import KvConfig
@@ -32,7 +33,7 @@ from rocketapp.namesrv.slaves import RegistrationProcessor, SlaveTable
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.stream import Listening, is_loopback, join_address, split_address
-from rocketapp.transport.tcp import listen_tcp
+from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.transport.tls_server import server_tls_of
 
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
@@ -70,6 +71,7 @@ class EmbeddedBroker:
         self._broker: Broker | None = None
         self._listening: list[Listening] = []
         self._listener: Listener | None = None
+        self._registrar: Registrar | None = None
         self._permissions: Permissions | None = None
         self.address: str = ""
 
@@ -111,12 +113,16 @@ class EmbeddedBroker:
             self._listening = [await self._listen(listen, self._listener)]
             if broker.master is not None:
                 await self._listen_for_slaves(broker.master, self._listener, slaves)
+            self.address = self._announced(self._listening[0].address)
+            await broker.start(self.address)
+            if self._config.name_server:
+                dial = listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp
+                self._registrar = Registrar(broker, self._config, dial=dial, random=self._random, observe=self._observe)
+                self._registrar.start(self.address)
         except BaseException:
             await self._stop_listening()
             await broker.stop()
             raise
-        self.address = self._announced(self._listening[0].address)
-        await broker.start(self.address)
         return self.address
 
     async def stop(self) -> None:
@@ -124,6 +130,8 @@ class EmbeddedBroker:
         broker, self._broker = self._broker, None
         if broker is None:
             return
+        if self._registrar is not None:
+            await self._registrar.stop()
         await self._stop_listening()
         broker.drop_held_pulls()
         if self._listener is not None:

@@ -309,6 +309,16 @@ class StoreReadOnly(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerRegistered(Event):
+    """A name server of Apache RocketMQ knows the embedded broker, which was not so before."""
+
+    broker_name: str
+    address: str
+    """Where its clients will look for the broker."""
+    name_server: str
+
+
+@dataclass(frozen=True, slots=True)
 class SlaveJoined(Event):
     """A slave copies the log of the embedded broker, from `position` on."""
 

@@ -91,6 +91,7 @@ _TEXTS: Final[dict[type[events.Event], str | Callable[[Any], str]]] = {
     events.TableRestored: (
         "{e.path} cannot be used ({e.problem}): {e.path}.bak was taken in its place, which lacks what was written last"
     ),
+    events.BrokerRegistered: "{e.broker_name} at {e.address} is registered with the name server {e.name_server}",
     events.SlaveJoined: "slave {e.address} copies the log from {e.position} on",
     events.SlaveLeft: "slave {e.address} copies the log no more, it has confirmed it up to {e.position}: {e.reason}",
     events.StoreReadOnly: "the store takes no more messages until a restart: {e.problem}",
@@ -105,6 +106,7 @@ _LEVELS: Final[dict[type[events.Event], int]] = {
     events.RollOut: logging.INFO,
     events.StoreRecovered: logging.DEBUG,
     events.RecordDamaged: logging.ERROR,
+    events.BrokerRegistered: logging.INFO,
     events.SlaveJoined: logging.INFO,
     events.StoreReadOnly: logging.ERROR,
 }

@@ -174,7 +174,7 @@ class Stage:
         if first in self.brokers:
             return
         broker = EmbeddedBroker(
-            config=replace(self.settings.broker, listen=first),
+            config=replace(self.settings.broker, listen=first, name_server=""),
             clock=self.clock,
             random=self.random,
             observe=unobserved,

@@ -11,26 +11,30 @@ from rocketapp.cli.failure import DONE, CommandError, problem_of
 from rocketapp.cli.options import overrides_of, refuse_empty
 from rocketapp.cli.output import say
 
+_NAMES = {"dir": "--dir", "listen": "--listen", "broker_http": "--http", "register": "--register"}
+"""The command's own options, by their parameters."""
+
 
 @click.command(
     "broker", short_help="Run the embedded broker alone.", epilog="Example: rocketapp broker --listen 127.0.0.1:9876"
 )
-@click.option("--dir", "directory", metavar="DIR", help="Directory of the store; default .rocketapp.")
+@click.option("--dir", metavar="DIR", help="Directory of the store; default .rocketapp.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
 @click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
-@click.option("--http", metavar="H:P", help="Serve /health, /ready, /metrics and a page there.")
+@click.option("--http", "broker_http", metavar="H:P", help="Serve /health, /ready, /metrics and a page there.")
+@click.option("--register", metavar="H:P[;H:P]", help="Register with these name servers of Apache RocketMQ too.")
 @click.option("-c", "--conf", metavar="FILE", help="Options by Apache RocketMQ's names, as in its broker.conf.")
-def command(directory: str | None, memory: bool, listen: str | None, http: str | None, conf: str | None) -> int:
+def command(memory: bool, conf: str | None, **own: str | None) -> int:
     """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, names_of, parse_listen, serve_broker
     from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import read_settings
 
-    refuse_empty({"--dir": directory, "--listen": listen, "--http": http, "--conf": conf})
-    if directory and memory:
+    refuse_empty({**{_NAMES[parameter]: value for parameter, value in own.items()}, "--conf": conf})
+    if own["dir"] and memory:
         raise CommandError("--dir and --memory exclude each other: leave one out")
-    given = overrides_of({"dir": directory, "listen": listen, "broker_http": http}).get("broker", {})
+    given = overrides_of(own).get("broker", {})
     said = _options_in(conf) if conf else {}
     settings = read_settings({"broker": {**said, **given}})
     names = names_of(settings, dir="--dir", listen="--listen", http="--http")

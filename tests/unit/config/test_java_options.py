@@ -39,6 +39,9 @@ def test_a_file_of_apaches_sets_our_options() -> None:
     assert from_java("", "broker.conf") == {}
     slaves = "brokerRole=SYNC_MASTER\nhaListenPort=10912\nslaveTimeout=500"
     assert from_java(slaves, "broker.conf") == {"role": "sync_master", "ha_port": 10912, "slave_timeout": 0.5}
+    joined = "namesrvAddr=192.0.2.1:9876;192.0.2.2:9876\nregisterNameServerPeriod=20000"
+    servers = {"name_server": "192.0.2.1:9876;192.0.2.2:9876", "register_interval": 20.0}
+    assert from_java(joined, "broker.conf") == servers
     asked = 'authenticationEnabled=true\ninitAuthenticationUser={"username":"a"}\ntls.server.mode=enforcing'
     keys = {"authentication": True, "admin_user": '{"username":"a"}', "tls": "enforcing"}
     assert from_java(asked, "broker.conf") == keys

@@ -1,0 +1,127 @@
+"""Registers the broker with name servers of Apache RocketMQ, so that clients find it there beside other brokers.
+
+Each name server has a loop of its own: one that is away delays no other. It is told at the start, every 30 s, soon
+after topics have changed, and anew when its connection was lost, because it forgets a broker then. At the stop all are
+told at once that the broker is gone (Java: BrokerOuterAPI).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from random import Random
+
+from rocketapp.broker.broker import Broker
+from rocketapp.client.calls.ask import ask
+from rocketapp.client.name_servers import cluster_info, parse_name_servers
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import ConfigError, RocketAppError
+from rocketapp.model.event import BrokerRegistered, LoopFailed, Observe
+from rocketapp.model.route import MASTER_ID
+from rocketapp.tasks import Tasks
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.pool import Pool, PoolOwner
+from rocketapp.transport.stream import Dial, is_loopback, split_address
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.registration import BrokerRequest, Registration, encode_topics
+
+LOOK = 1.0
+"""Seconds between two looks whether topics have changed, or a connection was lost."""
+AGAIN = 5.0
+"""Seconds after which a name server that could not be told is told again."""
+_TIMEOUT, _LEAVING_TIMEOUT = 3.0, 1.0
+"""Seconds that one answer may take; and that all may take together when the broker stops."""
+_MAX_FRAME_BYTES = 16_777_216
+
+_Version = dict[str, int]
+
+
+class Registrar(PoolOwner):
+    """Tells name servers where the broker is and which topics it has."""
+
+    def __init__(self, broker: Broker, config: BrokerConfig, *, dial: Dial, random: Random, observe: Observe) -> None:
+        """Raises ConfigError for addresses that are none."""
+        self._broker, self._config, self._observe = broker, config, observe
+        self._addresses = parse_name_servers(config.name_server)
+        self._pool = Pool(dial=dial, dial_timeout=_TIMEOUT, max_frame_bytes=_MAX_FRAME_BYTES, random=random, owner=self)
+        self._tasks = Tasks(observe)
+        self._told: dict[str, _Version] = {}
+        """Name servers that know the broker, and the version of the topics that they know."""
+        self._rendered: tuple[_Version, bytes] = {}, b""
+
+    def __repr__(self) -> str:
+        return f"<Registrar at {len(self._told)} of {len(self._addresses)} name servers>"
+
+    def start(self, address: str) -> None:
+        """Begin to tell them. Raises ConfigError when they are elsewhere, and the broker's address is this machine's.
+
+        `address`: the `host:port` at which clients reach the broker.
+        """
+        hosts = [split_address(each)[0] for each in self._addresses]
+        elsewhere = next((host for host in hosts if not is_loopback(host)), None)
+        if elsewhere is not None and is_loopback(split_address(address)[0]):
+            problem = f"clients of {elsewhere} would look for this broker at {address} of their own machine"
+            mend = "listen where they reach it (broker.listen, broker.host), with broker.authentication"
+            raise ConfigError("broker.name_server", f"{problem}: {mend}")
+        for each in self._addresses:
+            self._tasks.start(self._keep_told(each), f"broker registers at {each}")
+
+    async def stop(self) -> None:
+        """Tell them that the broker is gone."""
+        await self._tasks.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVING_TIMEOUT):
+                await asyncio.gather(*map(self._leave, self._addresses))
+        await self._pool.close()
+
+    def lost(self, address: str, reason: str) -> None:
+        self._told.pop(address, None)
+
+    async def _keep_told(self, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        due = 0.0
+        while True:
+            version = self._broker.topic_table.version
+            if self._told.get(address) != version or loop.time() >= due:
+                try:
+                    await self._tell(address, version)
+                except RocketAppError as error:
+                    self._told.pop(address, None)
+                    self._observe(LoopFailed(f"registration at {address}", str(error)))
+                    await asyncio.sleep(AGAIN)
+                    continue
+                due = loop.time() + self._config.register_interval
+            await asyncio.sleep(LOOK)
+
+    async def _tell(self, address: str, version: _Version) -> None:
+        connection = await self._pool.get(address)
+        is_new = address not in self._told
+        if is_new:
+            await self._check_name(address, connection)
+        if self._rendered[0] != version:
+            self._rendered = version, encode_topics(self._broker.topic_table.to_json())
+        body, us = self._rendered[1], self._us()
+        request = Registration.of(us, ha_address=self._broker.ha_address, body=body)
+        await ask(connection, Command(RequestCode.REGISTER_BROKER, request.to_fields(), body), _TIMEOUT)
+        self._told[address] = version
+        if is_new:
+            self._observe(BrokerRegistered(us.broker_name, us.address, address))
+
+    async def _check_name(self, address: str, connection: Connection) -> None:
+        """Raises ConfigError when another master has the name: the later of two would take the place of the other."""
+        us = self._us()
+        for broker in await cluster_info(connection, _TIMEOUT):
+            if broker.broker_name == us.broker_name and broker.addresses.get(MASTER_ID, us.address) != us.address:
+                problem = f"{address} knows a broker {us.broker_name} at {broker.addresses[MASTER_ID]}"
+                raise ConfigError("broker.name", f"{problem}: stop that one, or choose another name")
+
+    async def _leave(self, address: str) -> None:
+        connection = self._pool.peek(address)
+        if connection is not None:
+            with contextlib.suppress(RocketAppError):  # it forgets the broker by itself
+                await ask(connection, Command(RequestCode.UNREGISTER_BROKER, self._us().to_fields()), _LEAVING_TIMEOUT)
+
+    def _us(self) -> BrokerRequest:
+        (broker,) = self._broker.brokers()
+        return BrokerRequest(broker.cluster, broker.broker_name, MASTER_ID, broker.addresses[MASTER_ID])
