@@ -4,95 +4,104 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from random import Random
+from typing import Any
 
 import pytest
 
-from rocketapp.broker.core import Core
-from rocketapp.broker.store import files
 from rocketapp.broker.store.config_files import decode
-from rocketapp.clock import SystemClock
-from rocketapp.config.broker import BrokerConfig
-from rocketapp.embedded.embedded import EmbeddedBroker
-from rocketapp.model.event import unobserved
-from tests.unit.broker.store.stores import record
-from tests.unit.scripted import eventually
+from rocketapp.broker.store.files import DirectoryFiles, File
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.offsets import CommitRequest, QueryOffsetRequest
+from tests.unit.broker.asking import Running
 
 
-class SlowDisk:
-    """A sync of the log waits from some moment on, until the broker that stops waits for it."""
+class SlowDisk(DirectoryFiles):
+    """From some moment on each sync of the log waits until it may end; a broker that stops waits for it."""
 
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, path: Path, patch: pytest.MonkeyPatch) -> None:
+        super().__init__(str(path))
         self.is_slow = False
-        self._has_begun, self._may_end, self._sync = threading.Event(), threading.Event(), files._sync_data
-        patch.setattr(files, "_sync_data", self._slowly)
+        self.begun, self.may_end = threading.Semaphore(0), threading.Semaphore(0)
+        shutdown = ThreadPoolExecutor.shutdown
 
-    def _slowly(self, number: int) -> None:
-        if self.is_slow and threading.current_thread().name.startswith("rocketapp-broker-disk"):
-            self._has_begun.set()
-            assert self._may_end.wait(60)
-        self._sync(number)
+        def last(threads: ThreadPoolExecutor, *args: Any, **options: Any) -> None:
+            self.is_slow = False
+            self.may_end.release()
+            shutdown(threads, *args, **options)
+
+        patch.setattr(ThreadPoolExecutor, "shutdown", last)
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+        return _SlowFile(file, self) if path.startswith("commitlog/") else file  # type: ignore[return-value]
 
     async def syncs(self) -> None:
-        """A sync has begun."""
-        assert await asyncio.to_thread(self._has_begun.wait, 60)
-
-    async def stop(self, broker: EmbeddedBroker, patch: pytest.MonkeyPatch) -> None:
-        flusher = broker._broker._flusher  # type: ignore[union-attr]
-        close = flusher.close
-
-        def closed() -> None:
-            self._may_end.set()
-            close()
-
-        patch.setattr(flusher, "close", closed)
-        await broker.stop()
+        """One more sync has begun."""
+        assert await asyncio.to_thread(self.begun.acquire, timeout=60)
 
 
-async def started(tmp_path: Path, **options: float) -> tuple[EmbeddedBroker, Core]:
-    config = BrokerConfig(dir=str(tmp_path), listen="127.0.0.1:0", segment_bytes=1 << 20, **options)  # type: ignore[arg-type]
-    broker = EmbeddedBroker(config=config, clock=SystemClock(), random=Random(1), observe=unobserved)
-    await broker.start()
-    return broker, broker._broker._core  # type: ignore[union-attr]
+class _SlowFile:
+    def __init__(self, file: File, disk: SlowDisk) -> None:
+        self._file, self._disk = file, disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def sync(self) -> None:
+        if self._disk.is_slow:
+            self._disk.begun.release()
+            assert self._disk.may_end.acquire(timeout=60)
+        self._file.sync()
 
 
-async def test_a_topic_whose_write_waits_for_a_sync_is_there_after_a_stop(
+def test_a_topic_whose_write_waits_for_a_sync_is_there_after_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = SlowDisk(monkeypatch)
-    broker, core = await started(tmp_path, flush_interval=0.05)
-    disk.is_slow = True
-    core.store.append(record())
-    await disk.syncs()
-    broker.create_topic("orders")
-    await eventually(lambda: not core.topics.dirty)
-    await disk.stop(broker, monkeypatch)
-    assert "orders" in decode((tmp_path / "config/topics.json").read_bytes())["topicConfigTable"]
+    async def story() -> None:
+        disk = SlowDisk(tmp_path, monkeypatch)
+        broker = Running(disk, flush_interval=0.05)  # type: ignore[arg-type]
+        await broker.start()
+        client = await broker.client()
+        await client.send("others")
+        disk.is_slow = True
+        await client.send("others")
+        await disk.syncs()
+        broker.broker.create_topic("orders")
+        for _ in range(10):  # no answer comes before its write, which begins to wait
+            await asyncio.sleep(0)
+        await broker.broker.stop()
+        assert "orders" in decode((tmp_path / "config/topics.json").read_bytes())["topicConfigTable"]
+
+    asyncio.run(story())
 
 
-async def test_offsets_whose_write_waits_for_a_sync_are_there_after_a_stop(
+def test_offsets_whose_write_waits_for_a_sync_are_there_after_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = SlowDisk(monkeypatch)
-    broker, core = await started(tmp_path, flush_interval=60.0, offsets_flush_interval=0.05)
-    saving = broker._broker._saving  # type: ignore[union-attr]
-    to_save = saving.offsets_to_save
+    async def story() -> None:
+        disk = SlowDisk(tmp_path, monkeypatch)
+        broker = Running(disk, flush_interval=60.0, offsets_flush_interval=0.05)  # type: ignore[arg-type]
+        await broker.start()
+        client = await broker.client()
+        await client.send("orders")
+        await client.heartbeat("billing", "orders")  # once it knows the group, no answer waits for the disk
+        disk.is_slow = True
+        await client.send("orders")
+        await disk.syncs()
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 1).to_fields())
+        await client.send("orders")  # so that these offsets wait for the log once more
+        disk.may_end.release()
+        await disk.syncs()
+        await broker.broker.stop()
+        again = Running(DirectoryFiles(str(tmp_path)))  # type: ignore[arg-type]
+        await again.start()
+        client = await again.client()
+        answer = await client.ask(
+            RequestCode.QUERY_CONSUMER_OFFSET, QueryOffsetRequest("billing", "orders", 0).to_fields()
+        )
+        assert answer.fields["offset"] == "1"
+        await again.broker.stop()
 
-    def appending() -> Callable[[], None] | None:
-        save = to_save()
-        if save is not None and not disk.is_slow:
-            core.store.append(record())  # so that these offsets wait for the log
-            disk.is_slow = True
-        return save
-
-    monkeypatch.setattr(saving, "offsets_to_save", appending)
-    core.store.append(record())
-    core.offsets.commit("billing", "T", 0, 1)
-    await disk.syncs()
-    await disk.stop(broker, monkeypatch)
-    disk.is_slow = False
-    again, core = await started(tmp_path)
-    assert core.offsets.committed("billing", "T", 0) == 1
-    await again.stop()
+    asyncio.run(story())
