@@ -11,6 +11,7 @@ from rocketapp.wire.requests.replication import decode_timer_checkpoint
 from tests.peers import toolchain
 from tests.peers.bare import Bare
 from tests.peers.clusters import Apache, Embedded, free_port
+from tests.peers.commands import Commands
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 from tests.peers.waiting import wait_until
@@ -90,8 +91,10 @@ def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, t
             store = slave.directory / "store"
             wait_until(lambda: _offsets_of(store) == done, within=60, what=lambda: f"offsets {_offsets_of(store)}")
             assert _knows(slave, "moving")
+            _cannot_take_over_while_sends_go_on(master)
             load.stop()
             acknowledged = set(load.wait(within=30)["stored"])
+            _can_take_over(master, slave)
             java.send("late", {"text": "in half a minute", "delay": 4}, {"text": "at a second", "delay_ms": 30_500})
             assert java.transaction("late", "open", group="mover", local="unknown") == "UNKNOW"
             places = [SCHEDULE, HALF, TIMERS, *(("moving", queue) for queue in range(QUEUES))]
@@ -107,6 +110,25 @@ def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, t
         master.stop()
     assert _log(master.store).startswith(_log(store))
     _promoted(peer, tmp_path, store, acknowledged, done)
+
+
+def _cannot_take_over_while_sends_go_on(master: Embedded) -> None:
+    said = Commands(master.name_server).run("broker", "promote", "--timeout", "60", code=1)
+    assert "sends go on" in said.err
+    assert f"master   broker-a at {master.name_server}, ASYNC_MASTER" in said.out
+
+
+def _can_take_over(master: Embedded, slave: Apache) -> None:
+    found = Commands(master.name_server).json("broker", "promote", "--timeout", "90")
+    (copy,) = found["slaves"]
+    assert (copy["broker_id"], copy["address"], copy["copies_from"]) == (1, slave.broker_address, _ha_address(master))
+    assert found["lacks"] == []
+    assert any("brokerRole=ASYNC_MASTER, brokerId=0" in step for step in found["steps"])
+
+
+def _ha_address(master: Embedded) -> str:
+    host, _, port = master.name_server.rpartition(":")
+    return f"{host}:{int(port) + 1}"
 
 
 def _addresses(master: Embedded) -> dict[str, str]:

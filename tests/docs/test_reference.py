@@ -41,9 +41,11 @@ def command_of(name: str) -> click.Command:
 
 
 def leaves(name: str) -> list[str]:
-    """The command itself; of a group of commands, those in it."""
+    """The command itself; of a group of commands, those in it; of a group that is a command as well, both."""
     found = command_of(name)
-    return [f"{name} {one}" for one in found.commands] if isinstance(found, click.Group) else [name]
+    if not isinstance(found, click.Group):
+        return [name]
+    return [*([name] if found.invoke_without_command else []), *(f"{name} {one}" for one in found.commands)]
 
 
 LEAVES = [leaf for name in COMMANDS for leaf in leaves(name)]

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rocketapp.wire import lenient_json
+from rocketapp.wire.lenient_json import int64_of, text_of
+
 _CHECKPOINT = struct.Struct(">qqqqqqq")
 
 
@@ -58,3 +61,42 @@ def encode_ha_status(end: int, slaves: Iterable[SlaveStatus], most_behind: int) 
         "haConnectionInfo": lines,
     }
     return msgspec.json.encode(status)
+
+
+class HaStatus(NamedTuple):
+    """What a broker says of its copies."""
+
+    is_master: bool
+    end: int
+    """Where its log ends."""
+    slaves: int
+    """Connections of slaves that a master serves."""
+    copies_from: str
+    """Of a slave: the address that it copies the log from; empty when it knows none."""
+
+
+def decode_ha_status(body: bytes) -> HaStatus:
+    """Read the answer to 907 of a master or of a slave; raises ProtocolError."""
+    with lenient_json.reading("replication", body) as data:
+        if data.get("master"):
+            slaves = data.get("haConnectionInfo") or ()
+            return HaStatus(True, int64_of(data["masterCommitLogMaxOffset"]), len(slaves), "")
+        copy = data["haClientRuntimeInfo"]
+        return HaStatus(False, int64_of(copy["maxOffset"]), 0, text_of(copy.get("masterAddr") or ""))
+
+
+def decode_offsets(body: bytes) -> dict[tuple[str, int], int]:
+    """The committed offset by `topic@group` and queue: the answer to 43. Raises ProtocolError."""
+    with lenient_json.reading("committed offsets", body) as data:
+        table = data.get("offsetTable") or {}
+        return {
+            (text_of(key), int64_of(queue_id)): int64_of(offset)
+            for key, offsets in table.items()
+            for queue_id, offset in offsets.items()
+        }
+
+
+def decode_delay_offsets(body: bytes) -> dict[int, int]:
+    """How many messages of each delay level were delivered: the answer to 45. Raises ProtocolError."""
+    with lenient_json.reading("progress of delays", body) as data:
+        return {int64_of(level): int64_of(offset) for level, offset in (data.get("offsetTable") or {}).items()}

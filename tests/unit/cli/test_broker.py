@@ -15,7 +15,10 @@ from rocketapp.cli.processes.broker import BrokerLog
 from rocketapp.cli.processes.stop import ProcessStop
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.event import LoopFailed, RecordDamaged
+from tests.peers.clusters import free_port
+from tests.peers.commands import Commands
 from tests.unit.cli.asking import Http
+from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Here, Send, Start
 
 
@@ -179,3 +182,22 @@ def test_a_failure_that_goes_on_is_told_once_a_minute(caplog: pytest.LogCaptureF
     log.tell(LoopFailed("flush", "another reason"))
     assert [record.getMessage().partition(":")[0] for record in caplog.records].count("flush failed and goes on") == 3
     assert len(caplog.records) == 3 + 2
+
+
+def test_nothing_takes_the_place_of_a_broker_that_nobody_copies() -> None:
+    with serving_in_memory() as alone:
+        said = Commands(alone).run("broker", "promote", code=1)
+    assert said.out == ""
+    assert said.err == "rocketapp: broker-a lets nobody copy its log: set broker.ha_port, and start a slave\n"
+
+
+def test_a_master_without_slaves_is_shown_and_has_no_successor(start: Start) -> None:
+    port = free_port(around=(-2, 0, 1))
+    listen, options = f"127.0.0.1:{port}", {"ROCKETAPP_BROKER__HA_PORT": str(port + 1)}
+    start("broker", "--memory", "--listen", listen, environment=options).says("serving on")
+    said = Commands(listen).run("broker", "promote", code=1)
+    assert said.out == f"master   broker-a at {listen}, ASYNC_MASTER, its log ends at 0\n"
+    assert said.err == "rocketapp: broker-a lacks a slave: the name server knows none\n"
+    found = json.loads(Commands(listen).run("broker", "promote", "--json", code=1).out)
+    assert (found["slaves"], found["steps"]) == ([], [])
+    assert "known are broker-a" in Commands(listen).run("broker", "promote", "--broker", "other", code=1).err

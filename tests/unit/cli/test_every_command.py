@@ -52,8 +52,8 @@ SAMPLES = {
     "message": "--key order-17 --topic orders",
     "completion": "bash",
 }
-"""What each is called with: everything but what serves, and what makes files."""
-RUNS_ON = {"run", "broker", "new"}
+"""What each is called with: everything but what serves, what waits for a slave, and what makes files."""
+RUNS_ON = {"run", "broker", "broker promote", "new"}
 NUMBERS = itertools.count()
 """So that no two topics have one name."""
 APP = """
@@ -66,14 +66,14 @@ async def settle(message: Message) -> None:
 
 
 def leaves(group: click.Group, *words: str) -> Iterator[tuple[str, click.Command]]:
-    """Every command with its words, in whatever group it is."""
+    """Every command with its words, in whatever group it is; a group that is a command as well is among them."""
     context = click.Context(group)
     for name in group.list_commands(context):
         found = group.get_command(context, name)
         assert found is not None
         if isinstance(found, click.Group):
             yield from leaves(found, *words, name)
-        else:
+        if not isinstance(found, click.Group) or found.invoke_without_command:
             yield " ".join((*words, name)), found
 
 
@@ -157,7 +157,7 @@ def test_its_help_says_what_it_does_and_has_an_example_that_it_takes(
         assert context.params
 
 
-@pytest.mark.parametrize("group", ["", "topic", "group", "offset", "dlq"])
+@pytest.mark.parametrize("group", ["", "broker", "topic", "group", "offset", "dlq"])
 def test_what_a_list_of_commands_says_of_each_is_whole(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command([*group.split(), "--help"]) == 0
     shown = capsys.readouterr().out

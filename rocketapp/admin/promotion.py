@@ -1,0 +1,230 @@
+"""Let a slave take the place of its master: what runs where, what the slave lacks, and what to do then.
+
+Nothing is changed here. The master is asked first and the slave after it, so that a slave that has as much has all that
+the master had when it was asked. `missing` decides from what both answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
+from rocketapp.client.calls import admin, replication
+from rocketapp.errors import BrokerError
+from rocketapp.model.route import MASTER_ID
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
+
+SENDS_GO_ON = 5
+"""Looks in a row, a second apart, in which the log grows, until that is said to be no accident."""
+_TIMERS_LATE_MS = 10_000
+"""A slave asks for the progress of timers every 3 s, and answers when it has the log."""
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A slave of the broker."""
+
+    broker_id: int
+    address: str
+    end: int
+    """Where its log ends."""
+    copies_from: str
+    """The master's address for slaves, as it knows it; empty for none."""
+    name_server: str
+    """What its option `namesrvAddr` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A broker with its slaves."""
+
+    broker: str
+    address: str
+    role: str
+    """`ASYNC_MASTER` or `SYNC_MASTER`."""
+    end: int
+    """Where its log ends."""
+    connected: int
+    """Slaves that copy it now."""
+    slaves: tuple[Copy, ...]
+    """Those that the name server knows, by broker id."""
+
+    @property
+    def waits_for_slaves(self) -> bool:
+        """Whether what it acknowledges is at a slave."""
+        return self.role == "SYNC_MASTER"
+
+    @property
+    def successor(self) -> Copy | None:
+        """The slave that has most of the log, of several the one with the lowest id."""
+        return max(self.slaves, key=lambda copy: (copy.end, -copy.broker_id), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a broker has, apart from its messages."""
+
+    topics: frozenset[str]
+    groups: frozenset[str]
+    offsets: Mapping[tuple[str, int], int]
+    """Committed, by `topic@group` and queue."""
+    delays: Mapping[int, int]
+    """Delivered messages of each delay level."""
+    timers: tuple[int, int]
+    """Up to when they were delivered, in milliseconds since 1970, and up to where their queue was read."""
+
+
+async def survey(cluster: AdminCluster, broker: str | None) -> Fleet:
+    """What runs where. Raises AdminError when the broker lets nobody copy its log.
+
+    `broker`: its name, None for the only one.
+    """
+    name = _chosen(cluster, broker)
+    connection, timeout = await cluster.connection(name), cluster.timeout
+    try:
+        status = await replication.ha_status(connection, timeout)
+    except BrokerError as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        raise AdminError(f"{name} lets nobody copy its log: set broker.ha_port, and start a slave") from None
+    options = await admin.broker_config(connection, timeout)
+    (data,) = (one for one in await cluster.client.brokers() if one.broker_name == name)
+
+    async def copy(place: tuple[int, str]) -> Copy:
+        slave = await cluster.client.connection(place[1])
+        theirs = await replication.ha_status(slave, timeout)
+        known = (await admin.broker_config(slave, timeout)).get("namesrvAddr", "")
+        return Copy(*place, theirs.end, theirs.copies_from, known)
+
+    slaves = await at_once(copy, sorted(item for item in data.addresses.items() if item[0] != MASTER_ID))
+    role = options.get("brokerRole", "ASYNC_MASTER")
+    return Fleet(name, cluster.masters[name], role, status.end, status.slaves, tuple(slaves))
+
+
+def _chosen(cluster: AdminCluster, broker: str | None) -> str:
+    if broker is not None:
+        if broker not in cluster.masters:
+            raise AdminError(f"broker {broker} has no master: known are {', '.join(cluster.masters)}")
+        return broker
+    if len(cluster.masters) > 1:
+        raise AdminError(f"say which one with --broker: {', '.join(cluster.masters)}")
+    return next(iter(cluster.masters))
+
+
+class Watch:
+    """Looks again and again at what the slave of a fleet lacks."""
+
+    def __init__(self, cluster: AdminCluster, fleet: Fleet, successor: Copy) -> None:
+        self._cluster, self._fleet, self._successor = cluster, fleet, successor
+        self._end = fleet.end
+        self._grown = 0
+        self.position: int = successor.end
+        """Where the slave's log ends."""
+
+    def __repr__(self) -> str:
+        return f"<Watch of slave {self._successor.broker_id} of {self._fleet.broker}: {self.position}>"
+
+    async def look(self) -> list[str]:
+        """What the slave lacks now. Raises AdminError when waiting will not mend it."""
+        fleet, timeout = self._fleet, self._cluster.timeout
+        master = await self._cluster.connection(fleet.broker)
+        slave = await self._cluster.client.connection(self._successor.address)
+        status = await replication.ha_status(master, timeout)
+        before, self.position = self.position, (await replication.ha_status(slave, timeout)).end
+        self._grown = self._grown + 1 if status.end > self._end else 0
+        goal, self._end = self._end if fleet.waits_for_slaves else status.end, status.end
+        problem = hopeless(
+            fleet,
+            self._successor.broker_id,
+            position=before,
+            end=status.end,
+            connected=status.slaves,
+            grown=self._grown,
+        )
+        if problem:
+            raise AdminError(problem)
+        if not status.slaves:
+            return ["no slave is connected, it tries again every 5 s: the log of the broker says why not"]
+        if self.position < goal:
+            return [f"the log up to {goal}, it ends at {self.position}"]
+        try:
+            ours = await _held(master, timeout)
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_BUSY:
+                raise
+            return ["the log: a slave of its host is behind"]
+        lacking = list(missing(ours, await _held(slave, timeout)))
+        if self._grown and not fleet.waits_for_slaves:
+            lacking.append(f"rest: the log of {fleet.broker} grows")
+        return lacking
+
+
+async def _held(connection: Connection, timeout: float) -> Held:
+    return Held(
+        topics=await replication.topics_kept(connection, timeout),
+        groups=frozenset(await admin.groups(connection, timeout)),
+        offsets=await replication.all_offsets(connection, timeout),
+        delays=await replication.delay_offsets(connection, timeout),
+        timers=await replication.timer_progress(connection, timeout),
+    )
+
+
+def hopeless(fleet: Fleet, broker_id: int, *, position: int, end: int, connected: int, grown: int) -> str:
+    """Why the slave will not get everything by waiting; empty while it may.
+
+    `position`: where its log ended at the look before. `end`: where the master's ends now. `connected`: slaves that
+    copy it. `grown`: looks in a row in which it has grown.
+    """
+    if not connected and position > end:
+        return (
+            f"slave {broker_id} is of another history: its log ends at {position}, that of {fleet.broker} at {end}. "
+            "Empty its directory, and it begins anew"
+        )
+    if grown >= SENDS_GO_ON and not fleet.waits_for_slaves:
+        return (
+            f"sends go on, and {fleet.broker} does not wait for its slaves: stop the apps that publish, "
+            f'or set broker.role to "sync_master", then begin again'
+        )
+    return ""
+
+
+def missing(master: Held, slave: Held) -> Iterator[str]:
+    """What the slave does not know yet, in words; nothing when it has as much as the master."""
+    for what, absent in (("topic", master.topics - slave.topics), ("group", master.groups - slave.groups)):
+        if absent:
+            yield f"{what} {_named(sorted(absent))}"
+    late = sorted(
+        {key for (key, queue), offset in master.offsets.items() if slave.offsets.get((key, queue), 0) < offset}
+    )
+    if late:
+        yield f"committed offsets of {_named(late)}"
+    levels = sorted(level for level, offset in master.delays.items() if slave.delays.get(level, 0) < offset)
+    if levels:
+        yield f"progress of delay level {_named(list(map(str, levels)))}"
+    (done_ms, read), (slave_done_ms, slave_read) = master.timers, slave.timers
+    if slave_read < read or slave_done_ms < done_ms - _TIMERS_LATE_MS:
+        yield "progress of timers"
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
+
+
+def steps(fleet: Fleet, successor: Copy) -> list[str]:
+    """What to do when the slave has everything, in this order."""
+    others = [one for one in successor.name_server.replace(",", ";").split(";") if one and one != fleet.address]
+    known = ";".join(others) or "HOST:9876"
+    begin = "Start it again" if others else "Start a name server of Apache's at HOST:9876, and then that broker"
+    return [
+        "Stop the apps.",
+        f"Stop {fleet.broker} at {fleet.address} with Ctrl-C or SIGTERM: it gives slaves the rest of its log.",
+        f"Stop slave {successor.broker_id} at {successor.address}, and write these lines to its broker.conf: "
+        f"brokerRole=ASYNC_MASTER, brokerId=0, namesrvAddr={known}",
+        f"{begin}.",
+        f"Start the apps with --name-server {known}",
+        f"Never start {fleet.broker} on its old directory again.",
+    ]

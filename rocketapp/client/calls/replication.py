@@ -1,0 +1,42 @@
+"""What a broker and its copies have: how far the log, the offsets and the delayed messages are."""
+
+from __future__ import annotations
+
+from rocketapp.client.calls.ask import ask
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.admin import decode_topic_configs
+from rocketapp.wire.requests.replication import (
+    HaStatus,
+    decode_delay_offsets,
+    decode_ha_status,
+    decode_offsets,
+    decode_timer_checkpoint,
+)
+
+
+async def ha_status(connection: Connection, timeout: float) -> HaStatus:
+    """Where the log of this broker ends, and who copies it."""
+    return decode_ha_status((await ask(connection, Command(RequestCode.GET_BROKER_HA_STATUS), timeout)).body)
+
+
+async def topics_kept(connection: Connection, timeout: float) -> frozenset[str]:
+    """The names of the topics that this broker keeps."""
+    answer = await ask(connection, Command(RequestCode.GET_ALL_TOPIC_CONFIG), timeout)
+    return frozenset(decode_topic_configs(answer.body))
+
+
+async def all_offsets(connection: Connection, timeout: float) -> dict[tuple[str, int], int]:
+    """The offset that each group has committed, by `topic@group` and queue."""
+    return decode_offsets((await ask(connection, Command(RequestCode.GET_ALL_CONSUMER_OFFSET), timeout)).body)
+
+
+async def delay_offsets(connection: Connection, timeout: float) -> dict[int, int]:
+    """How many messages of each delay level were delivered."""
+    return decode_delay_offsets((await ask(connection, Command(RequestCode.GET_ALL_DELAY_OFFSET), timeout)).body)
+
+
+async def timer_progress(connection: Connection, timeout: float) -> tuple[int, int]:
+    """Up to when timers were delivered, in milliseconds since 1970, and up to where their queue was read."""
+    return decode_timer_checkpoint((await ask(connection, Command(RequestCode.GET_TIMER_CHECK_POINT), timeout)).body)
