@@ -141,7 +141,7 @@ class Broker:
             if core.config.role == "sync_master":
                 self._replies = ReplicatedReplies(self.master, core.config.slave_timeout)
                 self._flusher.answered = self._replies.hold
-        self.facts: BrokerFacts = BrokerFacts(core, loop.time())
+        self.facts: BrokerFacts = BrokerFacts(core, loop.time(), self.master)
         """What it knows of itself, for whoever shows it."""
         core.store.followers += [self._pulls.follow, self._held_pops.follow]
         core.on_topic_created = self._clients.topic_created

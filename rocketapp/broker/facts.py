@@ -7,16 +7,18 @@ looks at one queue or one message, so that whoever asks lets others have their t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.delays import restored
+from rocketapp.broker.replication.master import Master
 from rocketapp.model.names import DELAY_SECONDS, HALF_TOPIC, SCHEDULE_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.requests.replication import SlaveStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,10 @@ class BrokerState:
     """Positions of the log. What lies behind the last of them is with the operating system, and not on disk yet."""
     flush: str
     """`async` or `sync`, as the option says."""
+    role: str
+    """`async_master` or `sync_master`, as the option says."""
+    slaves: Sequence[SlaveStatus] | None
+    """Those that copy the log now; None where nobody may."""
     problem: str
     """Why nothing is stored any more; empty while the store works."""
     topics: int
@@ -97,9 +103,9 @@ class WaitingMessage(NamedTuple):
 class BrokerFacts:
     """Reads the tables and the store of one broker."""
 
-    def __init__(self, core: Core, started: float) -> None:
-        """`started`: when the broker did, as `core.monotonic` tells it."""
-        self._core, self._started = core, started
+    def __init__(self, core: Core, started: float, master: Master | None) -> None:
+        """`started`: when the broker did, as `core.monotonic` tells it. `master`: who knows its slaves."""
+        self._core, self._started, self._master = core, started, master
 
     def __repr__(self) -> str:
         return f"<BrokerFacts of {self._core.config.name}>"
@@ -119,6 +125,8 @@ class BrokerFacts:
             log_end=core.store.end_position,
             durable_end=core.store.durable_position,
             flush=core.config.flush,
+            role=core.config.role,
+            slaves=None if self._master is None else self._master.status(),
             problem=core.store.problem or "",
             topics=len(core.topics),
             groups=len(core.groups),

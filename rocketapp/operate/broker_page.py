@@ -37,10 +37,11 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def page(desk: BrokerDesk, query: Query) -> str:
-    """The broker, the groups that are furthest behind, and the first topics."""
+    """The broker, its slaves, the groups that are furthest behind, and the first topics."""
     return _page(
         desk,
         lambda state: _part("The broker", lambda: _broker(desk, state)),
+        lambda state: _part("Slaves", lambda: _slaves(state)),
         lambda _: _part("Groups", lambda: _groups(desk, query, most=10)),
         lambda _: _part("Topics", lambda: _topics(desk)),
     )
@@ -141,6 +142,7 @@ def _broker(desk: BrokerDesk, state: BrokerState) -> Iterator[str]:
     on_disk = f"{_bytes(unflushed)} of it not on disk yet" if unflushed else "all of it on disk"
     facts = [
         ("Up", duration(state.seconds)),
+        ("Role", escape(state.role.replace("_", " "))),
         ("Stored", f"{state.stored:,}<small>{state.stored_rate:,.1f} a second</small>"),
         ("Served", f"{state.served:,}<small>{state.served_rate:,.1f} a second</small>"),
         ("Log", f"{_bytes(state.log_end - state.log_begin)}<small>{on_disk}; flush {escape(state.flush)}</small>"),
@@ -155,6 +157,21 @@ def _broker(desk: BrokerDesk, state: BrokerState) -> Iterator[str]:
     yield '<dl class="facts">'
     yield "".join(f"<div><dt>{name}</dt><dd>{html}</dd></div>" for name, html in facts)
     yield "</dl></section>"
+
+
+def _slaves(state: BrokerState) -> Iterator[str]:
+    if state.slaves is None:
+        return
+    rows = [
+        [
+            Cell(f"<b>{shown(one.host)}</b>"),
+            Cell(f"{one.confirmed:,}", "n"),
+            Cell(f"{state.log_end - one.confirmed:,}", "n"),
+        ]
+        for one in state.slaves
+    ]
+    heads = ("Slave", "Its log ends at", "Bytes behind")
+    yield from table("Slaves", heads, rows, "No slave copies the log now.", note=f"our log ends at {state.log_end:,}")
 
 
 # Topics.

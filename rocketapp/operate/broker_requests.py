@@ -66,6 +66,10 @@ def _figures(desk: BrokerDesk) -> Iterator[Metric]:
     yield one("served", "{message}", "Messages given to consumers since the start.", state.served, "counter")
     yield one("log", "By", "Bytes of the log.", state.log_end - state.log_begin)
     yield one("log_unflushed", "By", "Bytes of the log that are not on disk yet.", state.log_end - state.durable_end)
+    if state.slaves is not None:
+        yield one("slaves", "{slave}", "Slaves that copy the log.", len(state.slaves))
+        lacks = max((state.log_end - slave.confirmed for slave in state.slaves), default=0)
+        yield one("slaves_behind", "By", "Bytes of the log that the slave furthest behind lacks.", lacks)
     if disk is not None:
         yield one("disk_free", "By", "Bytes that are free on its disk.", disk.free)
     yield one("topics", "{topic}", "Topics, the broker's own ones included.", state.topics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,6 +14,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rocketapp.broker.facts import BrokerFacts, QueueState
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.replication import encode_report
+from tests.peers.bare import Bare
+from tests.peers.clusters import free_port
+from tests.peers.waiting import wait_until
 from tests.unit.operate.watched_broker import WatchedBroker
 
 EVIL = "<script>alert('x')</script>"
@@ -66,6 +72,30 @@ def test_the_page_has_topics_and_groups_with_their_numbers(broker: WatchedBroker
     page = broker.get("/").text
     assert [row[:3] for row in rows(page, "topics")] == [["odd", "1", "2"], ["orders", "2", "8"], ["stock", "1", "1"]]
     assert rows(page, "groups") == [["billing", "0", "1", "4", "1"]]
+
+
+def test_slaves_are_shown_with_what_they_lack_as_the_admin_tool_does(tmp_path: Path) -> None:
+    ha_port = free_port()
+    with WatchedBroker(tmp_path, ha_port=ha_port).serving() as broker:
+        assert "No slave copies the log now." in broker.get("/").text
+        broker.send("orders", b"one", b"two")
+        with socket.create_connection(("127.0.0.1", ha_port)) as slave:
+            slave.sendall(encode_report(0))
+            wait_until(lambda: "127.0.0.1</b>" in broker.get("/").text, within=10, what="the slave is shown")
+            with Bare(broker.address) as asking:
+                status = json.loads(asking.ask(RequestCode.GET_BROKER_HA_STATUS).body)
+            (line,) = status["haConnectionInfo"]
+            assert rows(broker.get("/").text, "slaves") == [["127.0.0.1", "0", f"{line['diff']:,}"]]
+            assert line["diff"] == status["masterCommitLogMaxOffset"] > 0
+            metrics = broker.get("/metrics").text
+            assert "\nrocketapp_broker_slaves 1\n" in metrics
+            assert f"\nrocketapp_broker_slaves_behind_bytes {line['diff']}\n" in metrics
+
+
+def test_where_nobody_may_copy_the_log_the_page_has_no_slaves(broker: WatchedBroker) -> None:
+    page = broker.get("/").text
+    assert '<h2 id="slaves">' not in page
+    assert "async master" in page
 
 
 def test_a_topic_and_a_group_have_a_page_of_their_own(broker: WatchedBroker) -> None:
