@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +18,14 @@ from pyspark_rocketmq.problems import WriteError
 
 
 class Frame:
-    """Five rows; before they are handed over, others may do something."""
+    """Five rows of a batch of a query; before they are handed over, others may do something."""
 
-    def __init__(self, count: int = 5, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self, count: int = 5, meanwhile: Callable[[], object] = lambda: None, checkpoint: str | None = "one"
+    ) -> None:
         self.count, self.meanwhile, self.asked = count, meanwhile, 0
+        context = SimpleNamespace(getLocalProperty={"sql.streaming.queryId": checkpoint}.get)
+        self.sparkSession = SimpleNamespace(sparkContext=context)
 
     def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
         self.asked += 1
@@ -87,11 +92,33 @@ def test_a_batch_that_runs_again_is_once_in_the_table(table: Table) -> None:
     assert table.rows() == 10
     table.store("another")(Frame(), 0)
     assert table.rows() == 15
-    with pytest.raises(WriteError, match="has batch 1 of query, this is 0: give each checkpoint its own name"):
+    with pytest.raises(WriteError, match="has batch 1 of query, this is 0: its checkpoint is older than the table"):
         store(Frame(), 0)
     again = Frame()
     store(again, 1)
     assert (again.asked, table.rows()) == (0, 15)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_new_checkpoint_under_an_old_name_is_refused_and_not_left_out(table: Table, batch: int) -> None:
+    store, new = table.store("query"), Frame(checkpoint="another")
+    store(Frame(), 0)
+    for _ in range(2):
+        with pytest.raises(WriteError, match="this is of another checkpoint: give each checkpoint its own name"):
+            store(new, batch)
+    assert (new.asked, table.rows()) == (0, 5)
+    table.store("new")(new, 0)
+    store(Frame(), 1)
+    assert table.rows() == 15
+
+
+def test_where_spark_does_not_tell_the_query_a_batch_counts_by_its_name(table: Table) -> None:
+    store = table.store("query")
+    remote = Frame()
+    del remote.sparkSession.sparkContext  # as a session through Connect
+    for frame in (Frame(checkpoint=None), remote):
+        store(frame, 0)
+    assert table.rows() == 5
 
 
 @pytest.mark.parametrize("table", ["iceberg"], indirect=True)
@@ -115,6 +142,8 @@ def test_a_batch_that_breaks_off_leaves_nothing(table: Table) -> None:
         raise RuntimeError("broken")
 
     store = table.store("query")
+    with pytest.raises(RuntimeError, match="broken"):
+        store(Frame(meanwhile=broken, checkpoint="deleted since"), 0)
     store(Frame(), 0)
     with pytest.raises(RuntimeError, match="broken"):
         store(Frame(meanwhile=broken), 1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.utils import is_remote
 
 from tests.peers.clusters import Embedded
 from tests.peers.loading import Loader, Sent
@@ -57,4 +60,8 @@ def test_the_recipes_of_the_page(
     for _ in range(2):
         recipe("Each batch once in a Delta table.", embedded.name_server)
         assert DeltaTable("lake/orders").to_pyarrow_table().num_rows == 26
+    if not is_remote():
+        shutil.rmtree("lake/orders.checkpoint")
+        with pytest.raises(StreamingQueryException, match="of another checkpoint"):
+            recipe("Each batch once in a Delta table.", embedded.name_server)
     loader.close()
