@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.faults import (
     effects,
     kills,
+    links,
     loads,
     mixed,
     outages,
@@ -119,6 +120,8 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         *("replication", "", "replication"),
         lambda: replication.synchronous(home / "replication", kills=2 if small else 10),
     )
+    harm = partial(links.links, faults=3, megabytes=100) if small else links.links
+    yield "replication", "", "replication links", lambda: harm(home / "replication-links")
     away = 20.0 if small else 120.0
     for orderly in (False, True):
         title = "three brokers orderly" if orderly else "three brokers"

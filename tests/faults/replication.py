@@ -66,7 +66,7 @@ def synchronous(directory: Path, *, kills: int = 10) -> Figures:
             directory / "slave", name_server=master.name_server, conf=conf, options=toolchain.BRIEF, heap="256m"
         )
         for kill in range(kills):
-            wait_until(lambda: _is_copied(master), within=60, what=master.log, every=0.5)
+            wait_until(lambda: is_copied(master, _TOPIC), within=60, what=master.log, every=0.5)
             senders = [_Sender(master.name_server, f"{kill}-{one}") for one in range(_SENDERS)]
             for sender in senders:
                 sender.start()
@@ -77,14 +77,14 @@ def synchronous(directory: Path, *, kills: int = 10) -> Figures:
                 acknowledged |= sender.acknowledged
                 seconds += sender.seconds
                 codes = {code: codes.get(code, 0) + sender.codes.get(code, 0) for code in {*codes, *sender.codes}}
-            lost += len(acknowledged - set(_BODY.findall(_log(slave.directory / "store"))))
+            lost += len(acknowledged - set(_BODY.findall(whole_log(slave.directory / "store"))))
             master.start_again()
-        wait_until(lambda: _is_copied(master), within=60, what=master.log, every=0.5)
+        wait_until(lambda: is_copied(master, _TOPIC), within=60, what=master.log, every=0.5)
     finally:
         if slave is not None:
             slave.stop()
         master.stop()
-    ours, copy = _log(master.store), _log(slave.directory / "store")
+    ours, copy = whole_log(master.store), whole_log(slave.directory / "store")
     seconds.sort()
     figures = {
         "kills": kills,
@@ -101,13 +101,13 @@ def synchronous(directory: Path, *, kills: int = 10) -> Figures:
     return figures
 
 
-def _is_copied(master: Embedded) -> bool:
+def is_copied(master: Embedded, topic: str) -> bool:
     """Whether a send is acknowledged by a slave."""
-    with Bare(master.name_server) as asking:
-        fields = SendRequest("senders", _TOPIC, queue_id=0).to_fields()
+    with Bare(master.name_server, timeout=30.0) as asking:
+        fields = SendRequest("senders", topic, queue_id=0).to_fields()
         return asking.ask(RequestCode.SEND_MESSAGE_V2, b"are you there", **fields).code == 0
 
 
-def _log(store: Path) -> bytes:
+def whole_log(store: Path) -> bytes:
     """The whole log, without the zeros behind its end."""
     return b"".join(file.read_bytes() for file in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
