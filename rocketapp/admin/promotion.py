@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
 from rocketapp.client.calls import admin, replication
-from rocketapp.errors import BrokerError
+from rocketapp.errors import BrokerError, TransportError
 from rocketapp.model.route import MASTER_ID
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
@@ -78,7 +78,7 @@ class Held:
 
 
 async def survey(cluster: AdminCluster, broker: str | None) -> Fleet:
-    """What runs where. Raises AdminError when the broker lets nobody copy its log.
+    """What runs where. Raises AdminError when the broker lets nobody copy its log, or a slave is silent.
 
     `broker`: its name, None for the only one.
     """
@@ -94,9 +94,12 @@ async def survey(cluster: AdminCluster, broker: str | None) -> Fleet:
     (data,) = (one for one in await cluster.client.brokers() if one.broker_name == name)
 
     async def copy(place: tuple[int, str]) -> Copy:
-        slave = await cluster.client.connection(place[1])
-        theirs = await replication.ha_status(slave, timeout)
-        known = (await admin.broker_config(slave, timeout)).get("namesrvAddr", "")
+        try:
+            slave = await cluster.client.connection(place[1])
+            theirs = await replication.ha_status(slave, timeout)
+            known = (await admin.broker_config(slave, timeout)).get("namesrvAddr", "")
+        except TransportError as error:
+            raise AdminError(f"slave {place[0]} does not answer: {error}") from error
         return Copy(*place, theirs.end, theirs.copies_from, known)
 
     slaves = await at_once(copy, sorted(item for item in data.addresses.items() if item[0] != MASTER_ID))
@@ -147,7 +150,7 @@ class Watch:
         if problem:
             raise AdminError(problem)
         if not status.slaves:
-            return ["no slave is connected, it tries again every 5 s: the log of the broker says why not"]
+            return [f"a connection: it tries every 5 s, and the log of {fleet.broker} says why it gets none"]
         if self.position < goal:
             return [f"the log up to {goal}, it ends at {self.position}"]
         try:
@@ -158,7 +161,7 @@ class Watch:
             return ["the log: a slave of its host is behind"]
         lacking = list(missing(ours, await _held(slave, timeout)))
         if self._grown and not fleet.waits_for_slaves:
-            lacking.append(f"rest: the log of {fleet.broker} grows")
+            lacking.append("the end of the log, which still grows")
         return lacking
 
 
