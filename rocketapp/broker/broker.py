@@ -47,7 +47,10 @@ from rocketapp.broker.processors.send import SendProcessor
 from rocketapp.broker.processors.send_back import SendBackProcessor
 from rocketapp.broker.processors.topics import TopicProcessor
 from rocketapp.broker.processors.transactions import TransactionProcessor
+from rocketapp.broker.replication.following import Following
 from rocketapp.broker.replication.master import Master
+from rocketapp.broker.replication.master_tables import MasterTables
+from rocketapp.broker.replication.refusing import of_slave
 from rocketapp.broker.replication.replies import ReplicatedReplies
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.retention import Retention
@@ -65,6 +68,7 @@ from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
+from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import join_address, split_address
 from rocketapp.wire.message_id import UniqueIds
 
@@ -94,7 +98,7 @@ USUAL_PACE = Pace()
 
 
 class Broker:
-    """One master of one cluster."""
+    """One broker of one cluster: a master, or a slave, which delivers, checks and stores nothing by itself."""
 
     def __init__(
         self,
@@ -133,8 +137,11 @@ class Broker:
         self._clients = ClientProcessor(core, observe)
         self._transactions = TransactionProcessor(core)
         self._tasks = Tasks(observe)
-        self.master: Master | None = Master(core.store, observe) if core.config.ha_port else None
+        has_slaves = core.config.ha_port > 0 and not core.store.is_copy
+        self.master: Master | None = Master(core.store, observe) if has_slaves else None
         """The slaves that copy the log; None where the option says that there are none."""
+        self._tables: MasterTables | None = None
+        self._following: Following | None = None
         self._replies: ReplicatedReplies | None = None
         if self.master is not None:
             self._flusher.on_flushed = self.master.flushed
@@ -213,9 +220,9 @@ class Broker:
             **GroupProcessor(core).table(),
             **RuntimeProcessor(core, self._loop.time()).table(),
         }
-        if self.master is not None:
-            table |= ReplicationProcessor(core, self.master, self._flusher, self._tasks).table()
-        return self._flusher.holding(table)
+        if self.master is not None or core.store.is_copy:
+            table |= ReplicationProcessor(core, self.master, self._flusher, self._tasks, self._log_address).table()
+        return self._flusher.holding(of_slave(table) if core.store.is_copy else table)
 
     def access_table(self, permissions: Permissions) -> dict[int, Process]:
         """The processors that show and change who may do what."""
@@ -246,6 +253,10 @@ class Broker:
             return ""
         host, _ = split_address(self._core.address)  # as clients are told, which slaves are too
         return join_address(host, split_address(self.master.address)[1])
+
+    def _log_address(self) -> str:
+        """Where the log is copied: by slaves, or by this one at its master."""
+        return self.ha_address if self._following is None else self._following.copies_from
 
     @property
     def topic_table(self) -> TopicTable:
@@ -282,12 +293,29 @@ class Broker:
         self._every(self._pace.index, "index", self._indexing.follow)
         self._tasks.start(self._indexing.answer(), "broker questions")
         self._every(self._pace.expiry, "expiry", self._expire)
-        self._every(config.transaction_check_interval, "transactions", self._transactions.check)
         self._every(self._pace.traffic, "traffic", self._sample)
         self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
         self._every(self._pace.timers, "timers' position", self._save_timers)
-        self._tasks.start(self._deliver_delayed(), "broker delays")
         self._tasks.start(self._flusher.answer(), "broker replies")
+        if not self._core.store.is_copy:
+            self._every(config.transaction_check_interval, "transactions", self._transactions.check)
+            self._tasks.start(self._deliver_delayed(), "broker delays")
+
+    def follow(self, pool: Pool) -> None:
+        """Begin to follow the master, as a slave does after its start. `pool`: connections to it, closed by `stop`."""
+        core = self._core
+        self._tables = tables = MasterTables(
+            core, self._saving.modes, self._pops.log, pool=pool, master=core.config.master, observe=self._observe
+        )
+        following = self._following = Following(core.store, tables, self._observe)
+        self._pulls.is_master_there = lambda: bool(following.copies_from)
+        self._tasks.start(following.run(), "broker log of the master")
+        self._tasks.start(tables.run(), "broker tables of the master")
+
+    def master_is(self, address: str) -> None:
+        """A name server says where the master is; an option that says it wins."""
+        if self._tables is not None and not self._core.config.master and address:
+            self._tables.master = address
 
     def drop_held_pulls(self) -> None:
         """Drop the held pulls and pops without an answer: the server stops."""
@@ -298,30 +326,38 @@ class Broker:
         """End the loops, save the tables, close the store."""
         self.drop_held_pulls()
         await self._tasks.close()
+        if self._tables is not None:
+            await self._tables.close()
         self._core.store.mend_later = None
         if self._replies is not None:
             self._replies.close()
         await self._lock_writer.close()
         self._flusher.close()
-        try:
-            popped = self._pops.log.write_open(self._now_ms())
-        except (BrokerError, StoreError) as error:  # also when the timers are full
-            popped = self._pops.log.progress()
-            self._observe(LoopFailed("pops", str(error)))
+        popped = self._write_popped()
         self._core.store.flush()
         if self.master is not None:
             await self.master.finish()
         self._indexing.close()
-        if self._core.store.problem is None:
-            self._core.offsets.transactions_done(*self._core.halves.progress())
-            self._pops.log.note_progress(popped)
-        self._pops.log.note_seen()
+        if not self._core.store.is_copy:  # whose progress is that of its master
+            if self._core.store.problem is None:
+                self._core.offsets.transactions_done(*self._core.halves.progress())
+                self._pops.log.note_progress(popped)
+            self._pops.log.note_seen()
         self._core.offsets.dirty = self._core.offsets.dirty and self._pops.log.is_durable
         self._saving.save_all()
         self._core.delays.close()
         if self._core.store.problem is None:
             self._core.timers.close()
         self._core.store.close()
+
+    def _write_popped(self) -> list[int]:
+        """Write what is popped for the next start; return how far that need not read."""
+        if not self._core.store.is_copy:
+            try:
+                return self._pops.log.write_open(self._now_ms())
+            except (BrokerError, StoreError) as error:  # also when the timers are full
+                self._observe(LoopFailed("pops", str(error)))
+        return self._pops.log.progress()
 
     # The loops.
 
@@ -355,11 +391,12 @@ class Broker:
         self._flusher.save_names_again()
         if self._core.locks.dirty:
             self._lock_writer.save()
-        progress, popped = self._core.halves.progress(), self._pops.log.progress()
-        if await self._flusher.log_first():
-            self._core.offsets.transactions_done(*progress)
-            self._pops.log.note_progress(popped)
-        self._pops.log.note_seen()
+        if not self._core.store.is_copy:
+            progress, popped = self._core.halves.progress(), self._pops.log.progress()
+            if await self._flusher.log_first():
+                self._core.offsets.transactions_done(*progress)
+                self._pops.log.note_progress(popped)
+            self._pops.log.note_seen()
         save = self._saving.offsets_to_save()
         if save is None:
             return

@@ -60,6 +60,20 @@ class ConfigTable(Generic[Config]):
         """Another one after each change."""
         return self._version.to_json()
 
+    def take_over(self, saved: Mapping[str, Any]) -> None:
+        """Become the table of another broker, in its saved form. Raises ValueError when it is not one."""
+        before, self._configs = self._configs, {}
+        try:
+            self.load(saved)
+        except BaseException:
+            self._configs = before
+            raise
+        self.dirty = True
+
+    @abstractmethod
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Load a saved form in addition to what is there. Raises ValueError when it is not one."""
+
     def to_json(self) -> dict[str, Any]:
         """The present saved form."""
         return self._form(self._configs, self._version.to_json())

@@ -27,7 +27,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.names import group_problem, retry_topic, topic_problem
-from rocketapp.model.route import BrokerData
+from rocketapp.model.route import MASTER_ID, BrokerData
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import ResponseCode
@@ -106,7 +106,12 @@ class Core:
         return known
 
     def broker_data(self) -> BrokerData:
-        return BrokerData(self.config.cluster, self.config.name, {0: self.address})
+        return BrokerData(self.config.cluster, self.config.name, {self.broker_id: self.address})
+
+    @property
+    def broker_id(self) -> int:
+        """The number of this broker among those of its name: 0 for the master."""
+        return self.config.id if self.config.role == "slave" else MASTER_ID
 
     def first_waiting(self) -> float:
         """Where the log has the first message that waits for its time or its commit; infinite when none does."""

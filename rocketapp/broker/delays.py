@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rocketapp.broker.data_version import DataVersion
@@ -146,6 +146,18 @@ class DelayService:
 
         return save
 
+    def take_over(self, saved: Mapping[str, Any]) -> None:
+        """Count as delivered what the master has delivered, in the form of delayOffset.json; the log here has it.
+
+        Raises ValueError when it is not one.
+        """
+        for level, offset in _offsets_of(saved).items():
+            if level in self._offsets:
+                end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+                self._offsets[level] = max(self._offsets[level], min(offset, end))
+        self._needs = self._store.end_position
+        self._write_progress()
+
     def close(self) -> None:
         """Save everything: called before the store is closed. An OSError is reported, and keeps nothing from ending."""
         self._store.flush()
@@ -233,8 +245,8 @@ class DelayService:
             return {}
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
         try:
-            return {int(level): int(offset) for level, offset in saved["offsetTable"].items()}
-        except (KeyError, AttributeError, ValueError, TypeError):
+            return _offsets_of(saved)
+        except ValueError:
             raise ConfigError(self._file.place, "has no offsetTable: put back its .bak") from None
 
     def _load_progress(self) -> dict[int, int]:
@@ -250,3 +262,11 @@ class DelayService:
     def _write_progress(self) -> None:
         data = _PROGRESS.pack(self._needs, *(self._offsets[level] for level in _LEVELS))
         self._progress.write(data + _CRC.pack(zlib.crc32(data)), 0)
+
+
+def _offsets_of(saved: Mapping[str, Any]) -> dict[int, int]:
+    """The offsets of delayOffset.json by level. Raises ValueError when it has none."""
+    try:
+        return {int(level): int(offset) for level, offset in saved["offsetTable"].items()}
+    except (KeyError, AttributeError, TypeError) as error:
+        raise ValueError(f"offsetTable: {type(error).__name__} {error}") from None

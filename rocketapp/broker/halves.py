@@ -93,6 +93,12 @@ class HalfMessages:
         self._ends = {half: end for half, end in self._ends.items() if half > first}
         return first, min(self._ends.values(), default=store.max_offset(OP_TOPIC, 0))
 
+    def forget_below(self, offset: int) -> None:
+        """The master has finished with those before this offset."""
+        for half in [half for half in self._open if half < offset]:
+            del self._open[half]
+        self.progress()  # which forgets ends as well
+
     def add(self, record: Record, unique_key: str) -> Stored:
         """Store a half message. Its transaction id is its unique key. Raises BrokerError when too many are open."""
         if len(self._open) >= MOST_OPEN:

@@ -154,6 +154,13 @@ class ReviveLog:
         if end > (self._core.offsets.committed(group, topic, queue_id) or 0):
             self._core.offsets.commit(group, topic, queue_id, end)
 
+    def forget_done(self) -> None:
+        """Close what the offsets say that it need not be read again: Apache RocketMQ revives without a record of it."""
+        for queue in range(REVIVE_QUEUES):
+            last = self._core.offsets.committed(REVIVE_GROUP, self._topic, queue)
+            while last is not None and (first := self.open.first_stored(queue)) is not None and first.place <= last:
+                self.open.close(first)
+
     # What outlives the process.
 
     def note_seen(self) -> None:

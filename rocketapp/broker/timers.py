@@ -169,6 +169,19 @@ class TimerService:
 
         return save
 
+    def take_over(self, done_ms: int, read_to: int) -> None:
+        """Forget what the master has delivered: below `read_to`, what was due before `done_ms`; the log here has it."""
+        self._queue.catch_up(self._queue.behind)
+        for second in [second for second in self._heap if second * 1000 < done_ms]:
+            offsets = self._seconds[second]
+            left = array("q", [offset for offset in offsets if offset >= read_to])
+            self._waiting -= len(offsets) - len(left)
+            self._changes += 1
+            self._seconds[second] = left
+            if not left:
+                self._drop(second)
+        self._heap = sorted(self._seconds)
+
     def close(self) -> None:
         """Save everything, for Apache RocketMQ too: called when the store is flushed, and before it is closed."""
         self._queue.catch_up(self._queue.behind)
@@ -220,10 +233,14 @@ class TimerService:
         del offsets[:count]
         if not offsets:
             heapq.heappop(self._heap)
-            del self._seconds[second]
-            self._recalled.pop(second, None)
-            self._rolled.pop(second, None)
+            self._drop(second)
         return count
+
+    def _drop(self, second: int) -> None:
+        """All of it is delivered."""
+        del self._seconds[second]
+        self._recalled.pop(second, None)
+        self._rolled.pop(second, None)
 
     def _wanted(self, second: int, offset: int) -> Record | None:
         """The record for the real queue; None for a recall, for what was recalled or rolled, or cannot be read."""

@@ -37,10 +37,12 @@ class BrokerConfig:
     )
     role: str = option(
         "async_master",
-        "When a send is answered: before a slave has its bytes, or after. `sync_master` needs `ha_port`.",
+        "When a send is answered: before a slave has its bytes, or after (needs `ha_port`). A `slave` takes no sends.",
         java="brokerRole",
-        choices=("async_master", "sync_master"),
+        choices=("async_master", "sync_master", "slave"),
     )
+    id: int = option(0, "Number of a slave among those of its master, from 1 on.", java="brokerId", least=0)
+    master: str = option("", "Where a slave finds its master, host:port. Empty: the name servers say where.")
     slave_timeout: float = option(
         3.0,
         "Seconds that an answer of a `sync_master` waits for a slave; then its code says that none has it.",

@@ -18,7 +18,6 @@ _PATHS = frozenset({"dir", "cert_file", "key_file"})
 _LISTEN, _HOST, _FLUSH, _ROLE = "listenPort", "bindAddress", "flushDiskType", "brokerRole"
 _IGNORED = frozenset(
     {
-        "brokerId",
         "enablePropertyFilter",
         "storePathCommitLog",
         "authenticationMetadataProvider",
@@ -100,7 +99,7 @@ def _value(field: dataclasses.Field[Any], text: str, where: str, name: str) -> A
         if info_of(field).java == _FLUSH:
             return {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}[text.upper()]
         if info_of(field).java == _ROLE:
-            return {"ASYNC_MASTER": "async_master", "SYNC_MASTER": "sync_master"}[text.upper()]
+            return {"ASYNC_MASTER": "async_master", "SYNC_MASTER": "sync_master", "SLAVE": "slave"}[text.upper()]
         return kind(text)
     except (KeyError, ValueError):
         raise ConfigError(where, f"{name}={text[:60]!r} is not a value of it") from None

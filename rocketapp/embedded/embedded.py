@@ -32,7 +32,8 @@ from rocketapp.namesrv.name_server import NameServer
 from rocketapp.namesrv.slaves import RegistrationProcessor, SlaveTable
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
-from rocketapp.transport.stream import Listening, is_loopback, join_address, split_address
+from rocketapp.transport.pool import Pool
+from rocketapp.transport.stream import Dial, Listening, is_loopback, join_address, split_address
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.transport.tls_server import server_tls_of
 
@@ -42,6 +43,8 @@ MAX_FRAME_BYTES = 16_777_216
 MOST_DESCRIPTORS = 65_536
 MOST_MEMORY_BYTES = 1 << 30
 """What a broker in memory holds. Like a disk of this size, it loses the oldest messages before it is full."""
+DIAL_TIMEOUT = 3.0
+"""Seconds that connecting to a master may take."""
 RESERVED_DESCRIPTORS = 256
 """Descriptors that connections leave to the store and to the program around it."""
 
@@ -86,8 +89,7 @@ class EmbeddedBroker:
         """
         if self._broker is not None:
             raise RuntimeError("this broker is started already: make a new one")
-        if self._config.role == "sync_master" and not self._config.ha_port:
-            raise ConfigError("broker.role", "a sync_master waits for a slave: set broker.ha_port, where one connects")
+        _check_role(self._config)
         files = self._files or (MemoryFiles(MOST_MEMORY_BYTES) if self._memory else DirectoryFiles(self._config.dir))
         try:
             broker = Broker.open(
@@ -115,8 +117,10 @@ class EmbeddedBroker:
                 await self._listen_for_slaves(broker.master, self._listener, slaves)
             self.address = self._announced(self._listening[0].address)
             await broker.start(self.address)
+            dial = listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp
+            if self._config.role == "slave":
+                broker.follow(self._pool_to_master(dial))
             if self._config.name_server:
-                dial = listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp
                 self._registrar = Registrar(broker, self._config, dial=dial, random=self._random, observe=self._observe)
                 self._registrar.start(self.address)
         except BaseException:
@@ -203,6 +207,9 @@ class EmbeddedBroker:
                 "broker.ha_port", f"cannot serve on {join_address(host, wanted)} ({problem}): {mend}"
             ) from None
 
+    def _pool_to_master(self, dial: Dial) -> Pool:
+        return Pool(dial=dial, dial_timeout=DIAL_TIMEOUT, max_frame_bytes=MAX_FRAME_BYTES, random=self._random)
+
     async def _stop_listening(self) -> None:
         for listening in self._listening:
             await listening.close()
@@ -245,6 +252,15 @@ class EmbeddedBroker:
         """What clients are told."""
         host, port = split_address(address)
         return join_address(self._config.host, port) if self._config.host and not is_loopback(host) else address
+
+
+def _check_role(config: BrokerConfig) -> None:
+    """Raises ConfigError where the role lacks an option."""
+    if config.role == "sync_master" and not config.ha_port:
+        raise ConfigError("broker.role", "a sync_master waits for a slave: set broker.ha_port, where one connects")
+    if config.role == "slave" and (config.id <= 0 or not (config.master or config.name_server)):
+        mend = "give it a number above 0 (broker.id), and its master (broker.master) or broker.name_server"
+        raise ConfigError("broker.role", f"a slave has both: {mend}")
 
 
 def _most_connections() -> int:

@@ -2,7 +2,7 @@
 
 Each name server has a loop of its own: one that is away delays no other. It is told at the start, every 30 s, soon
 after topics have changed, and anew when its connection was lost, because it forgets a broker then. At the stop all are
-told at once that the broker is gone (Java: BrokerOuterAPI).
+told at once that the broker is gone. They tell a slave where its master is (Java: BrokerOuterAPI).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.transport.stream import Dial, is_loopback, split_address
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.registration import BrokerRequest, Registration, encode_topics
+from rocketapp.wire.requests.registration import BrokerRequest, Registered, Registration, encode_topics
 
 LOOK = 1.0
 """Seconds between two looks whether topics have changed, or a connection was lost."""
@@ -103,7 +103,9 @@ class Registrar(PoolOwner):
             self._rendered = version, encode_topics(self._broker.topic_table.to_json())
         body, us = self._rendered[1], self._us()
         request = Registration.of(us, ha_address=self._broker.ha_address, body=body)
-        await ask(connection, Command(RequestCode.REGISTER_BROKER, request.to_fields(), body), _TIMEOUT)
+        told = await ask(connection, Command(RequestCode.REGISTER_BROKER, request.to_fields(), body), _TIMEOUT)
+        if us.broker_id != MASTER_ID:
+            self._broker.master_is(Registered.from_fields(told.fields).master_address)
         self._told[address] = version
         if is_new:
             self._observe(BrokerRegistered(us.broker_name, us.address, address))
@@ -111,6 +113,8 @@ class Registrar(PoolOwner):
     async def _check_name(self, address: str, connection: Connection) -> None:
         """Raises ConfigError when another master has the name: the later of two would take the place of the other."""
         us = self._us()
+        if us.broker_id != MASTER_ID:
+            return
         for broker in await cluster_info(connection, _TIMEOUT):
             if broker.broker_name == us.broker_name and broker.addresses.get(MASTER_ID, us.address) != us.address:
                 problem = f"{address} knows a broker {us.broker_name} at {broker.addresses[MASTER_ID]}"
@@ -124,4 +128,5 @@ class Registrar(PoolOwner):
 
     def _us(self) -> BrokerRequest:
         (broker,) = self._broker.brokers()
-        return BrokerRequest(broker.cluster, broker.broker_name, MASTER_ID, broker.addresses[MASTER_ID])
+        ((broker_id, address),) = broker.addresses.items()
+        return BrokerRequest(broker.cluster, broker.broker_name, broker_id, address)

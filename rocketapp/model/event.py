@@ -336,6 +336,23 @@ class SlaveLeft(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FollowsMaster(Event):
+    """The embedded broker copies the log of its master, from `position` on."""
+
+    master: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeftMaster(Event):
+    """The embedded broker does not copy the log of its master at the moment. It has the log up to `position`."""
+
+    master: str
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableRestored(Event):
     """A table of the embedded broker could not be read: its content before the last change was taken in its place."""
 

@@ -94,6 +94,8 @@ _TEXTS: Final[dict[type[events.Event], str | Callable[[Any], str]]] = {
     events.BrokerRegistered: "{e.broker_name} at {e.address} is registered with the name server {e.name_server}",
     events.SlaveJoined: "slave {e.address} copies the log from {e.position} on",
     events.SlaveLeft: "slave {e.address} copies the log no more, it has confirmed it up to {e.position}: {e.reason}",
+    events.FollowsMaster: "copying the log of the master {e.master} from {e.position} on",
+    events.LeftMaster: "not copying the log of the master {e.master}, it is here up to {e.position}: {e.reason}",
     events.StoreReadOnly: "the store takes no more messages until a restart: {e.problem}",
 }
 """What is said of each kind of event: a sentence with its fields, or what makes one."""
@@ -108,6 +110,7 @@ _LEVELS: Final[dict[type[events.Event], int]] = {
     events.RecordDamaged: logging.ERROR,
     events.BrokerRegistered: logging.INFO,
     events.SlaveJoined: logging.INFO,
+    events.FollowsMaster: logging.INFO,
     events.StoreReadOnly: logging.ERROR,
 }
 """Of the others: WARNING."""
@@ -117,7 +120,7 @@ _ABOUT_MESSAGES: Final = frozenset(
 _REPEATING: Final = frozenset(
     (
         *(events.LoopFailed, events.SendBackFailed, events.SendAttemptFailed, events.CommitFailed),
-        *(events.RecordDamaged, events.SlaveLeft),
+        *(events.RecordDamaged, events.SlaveLeft, events.LeftMaster),
     )
 )
 

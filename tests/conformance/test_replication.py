@@ -1,4 +1,4 @@
-"""Apache RocketMQ follows an embedded master as its slave, and takes its place when it is gone."""
+"""Apache RocketMQ follows an embedded master as its slave, the other way round too, and takes its place at its end."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 from tests.peers.waiting import wait_until
 
-QUEUES, SEGMENT = 4, 4_194_304
+QUEUES, SEGMENT, SMALL = 4, 4_194_304, 1_048_576
 SAME_SEGMENT = f"mappedFileSizeCommitLog={SEGMENT}"
 SLAVE = ("brokerRole=SLAVE", "brokerId=1", "timerFlushIntervalMs=500", SAME_SEGMENT)
-GET_MAX_OFFSET, GET_TOPIC_CONFIG = 30, 351
+SEND, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET, GET_TOPIC_CONFIG = 10, 14, 30, 351
+SYSTEM_BUSY = 2
 SCHEDULE, HALF, TIMERS = ("SCHEDULE_TOPIC_XXXX", 3), ("RMQ_SYS_TRANS_HALF_TOPIC", 0), ("rmq_sys_wheel_timer", 0)
 LATE = ["at a second", "in half a minute", "open", "was delivered before"]
 TAKE = """
@@ -131,7 +132,7 @@ def _ha_address(master: Embedded) -> str:
     return f"{host}:{int(port) + 1}"
 
 
-def _addresses(master: Embedded) -> dict[str, str]:
+def _addresses(master: Apache | Embedded) -> dict[str, str]:
     """What the name server says where the broker is, by broker id."""
     with Bare(master.name_server) as asking:
         (broker,) = loads(asking.ask(105, topic="moving").body)["brokerDatas"]
@@ -157,3 +158,90 @@ def _promoted(peer: Peer, directory: Path, store: Path, acknowledged: set[int], 
         if after is not None:
             after.discard()
         apache.stop()
+
+
+@pytest.mark.timeout(300)
+def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, tmp_path: Path) -> None:
+    apache = Apache(
+        tmp_path / "apache",
+        conf=(f"mappedFileSizeCommitLog={SMALL}", "timerFlushIntervalMs=500"),
+        options=toolchain.BRIEF,
+    )
+    options = {"role": "slave", "id": 1, "name_server": apache.name_server, "segment_bytes": SMALL}
+    slave: Embedded | None = None
+    try:
+        java = JavaClient(peer, apache.name_server)
+        java.create_topic("moving", QUEUES)
+        java.create_topic("late", 1)
+        java.produce("moving", 1000, size=300, prefix="old").wait(within=30)
+        before = RunningApp(tmp_path / "before", TAKE, apache.name_server, "--exit-when-idle", "0.5")
+        assert before.wait(within=60).handled == 1000
+        java.send("late", {"text": "was delivered before", "delay_ms": 1000})
+        done = {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()}
+        load = java.produce("moving", 10**9, size=300, threads=1, rate=1000, prefix="new")
+        slave = Embedded(tmp_path / "slave", options=options)
+        wait_until(lambda: _committed(slave) == done, within=30, what=lambda: f"the offsets: {slave.log()}")
+        load.stop()
+        acknowledged = set(load.wait(within=30)["stored"])
+        java.send("late", {"text": "in half a minute", "delay": 4}, {"text": "at a second", "delay_ms": 30_500})
+        assert java.transaction("late", "open", group="mover", local="unknown") == "UNKNOW"
+        places = [SCHEDULE, HALF, TIMERS, *(("moving", queue) for queue in range(QUEUES))]
+        ends = {place: _end(apache, *place) for place in places}
+        wait_until(lambda: {at: _end(slave, *at) for at in places} == ends, within=30, what="the slave has it all")
+        wait_until(lambda: set(_addresses(apache)) == {"0", "1"}, within=15, what="the name server knows the slave")
+        apache.kill_broker()
+        assert _log(apache.directory / "store").startswith(_log(slave.store))
+        assert len(_log(slave.store)) > SMALL
+        _serves(tmp_path / "reading", apache.name_server, slave, acknowledged)
+        slave.stop()
+        slave = Embedded(tmp_path / "slave", options={"segment_bytes": SMALL})
+        _goes_on(peer, tmp_path, slave, acknowledged, done)
+    finally:
+        if slave is not None:
+            slave.stop()
+        apache.stop()
+
+
+def _committed(slave: Embedded) -> dict[int, int | None]:
+    """What the slave knows of the group's offsets."""
+    found: dict[int, int | None] = {}
+    with Bare(slave.broker_address) as asking:
+        for queue in range(QUEUES):
+            answer = asking.ask(QUERY_CONSUMER_OFFSET, consumerGroup="mover", topic="moving", queueId=queue)
+            found[queue] = int(answer.fields["offset"]) if answer.code == 0 else None
+    return found
+
+
+def _serves(directory: Path, name_server: str, slave: Embedded, acknowledged: set[int]) -> None:
+    """The group gets every message of the load from the slave, which takes none."""
+    app = RunningApp(directory, TAKE, name_server)
+    try:
+        app.wait_for_count(len(acknowledged), within=60)
+        assert {int(text.split()[1]) for text in app.texts()} == acknowledged
+    finally:
+        app.discard()
+    with Bare(slave.broker_address) as asking:
+        answer = asking.ask(SEND, b"x", producerGroup="p", topic="moving", queueId=0, defaultTopic="TBW102",
+                            defaultTopicQueueNums=4, sysFlag=0, bornTimestamp=0, flag=0)  # fmt: skip
+        assert answer.code == SYSTEM_BUSY
+
+
+def _goes_on(
+    peer: Peer, directory: Path, master: Embedded, acknowledged: set[int], done: dict[int, int | None]
+) -> None:
+    """The slave's directory has every message that was acknowledged, and a master there goes on."""
+    after = None
+    java = JavaClient(peer, master.name_server)
+    assert {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()} == done
+    try:
+        after = RunningApp(directory / "after", TAKE + ANSWER, master.name_server)
+        after.wait_for_count(len(acknowledged), within=60)
+        assert {int(text.split()[1]) for text in after.texts()} == acknowledged
+        java.send("moving", "written after")
+        after.wait_for_count(len(acknowledged) + 1, within=20)
+        after.wait_for_count(len(LATE), "late", within=60)
+        assert sorted(after.texts("late")) == LATE
+        after.stop()
+    finally:
+        if after is not None:
+            after.discard()

@@ -8,7 +8,7 @@ A woken pull is run again once and then answered, even when it finds nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
@@ -56,6 +56,8 @@ class PullProcessor:
         self._timer_at = 0.0
         """When it is due. uvloop returns a handle that does not say it for a time that is over."""
         self._stopped = False
+        self.is_master_there: Callable[[], bool] | None = None
+        """At a slave, whether it hears of its master, so that members go back there; the owner sets it."""
 
     def table(self) -> dict[int, Process]:
         return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
@@ -167,6 +169,11 @@ class PullProcessor:
             wanted=wanted,
         )
         code = _code_of(result.status, request.offset)
+        if self.is_master_there is not None and code == ResponseCode.PULL_OFFSET_MOVED:
+            # The master has it, or had it: a slave moves nobody.
+            code, result = ResponseCode.PULL_NOT_FOUND, result._replace(next_offset=request.offset)
+        if code == ResponseCode.PULL_NOT_FOUND and self.is_master_there is not None and self.is_master_there():
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if code == ResponseCode.PULL_NOT_FOUND and may_hold and request.suspend_ms > 0:
             self._hold(connection, command, request, wanted)
             return None

@@ -45,7 +45,7 @@ class RuntimeProcessor:
         host, _, port = self._core.address.rpartition(":")
         shown = {
             **to_java(self._core.config),
-            "brokerId": "0",
+            "brokerId": str(self._core.broker_id),
             "brokerIP1": host.strip("[]"),
             "enablePropertyFilter": "true",
             "listenPort": port,

@@ -86,6 +86,11 @@ class CommitLog:
         """Whether a record of this size fits at `position`, which is after `end` in the same segment."""
         return position + size + BLANK_BYTES <= self.segment_end(self.end)
 
+    def next_place(self, size: int) -> int:
+        """Where `place_for` would put a record of this size."""
+        limit = self._tail_start + self._segment_bytes
+        return self.end if self._tail is None or self.end + size + BLANK_BYTES <= limit else limit
+
     def place_for(self, size: int) -> int:
         """The position of a next record of this size. Begins a new segment if it does not fit into the last one."""
         if size + BLANK_BYTES > self._segment_bytes:
@@ -161,6 +166,12 @@ class CommitLog:
             self._reading.forget(path)
         self.min_position = position
         return paths
+
+    def begin_empty(self, position: int) -> None:
+        """Let an empty log begin at this position, which is the start of a segment. Raises StoreError."""
+        if self.files_end != self.min_position or position % self._segment_bytes:
+            raise StoreError(f"a log of segments of {self._segment_bytes} bytes cannot begin at {position}")
+        self.min_position = self.end = self.files_end = self._tail_start = position
 
     # Recovery.
 

@@ -62,8 +62,10 @@ class _Round(NamedTuple):
 class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
     """Every queue by topic and queue id."""
 
-    def __init__(self, files: Files, now_ms: Callable[[], float], observe: Observe) -> None:
+    def __init__(self, files: Files, now_ms: Callable[[], float], observe: Observe, *, is_copy: bool = False) -> None:
+        """`is_copy`: of another log, of which the first segments may be missing here."""
         super().__init__()
+        self._is_copy = is_copy
         self._opened = QueueFiles(files)
         self._now_ms, self._observe = now_ms, observe
         self._tags_codes = TagsCodes()
@@ -112,8 +114,10 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             if before is not None:
                 self._settle(queue, before, offset)
             if offset != queue.max_offset:
-                doubtful[queue] = stored
-                continue
+                if not self._is_copy or queue.max_offset:
+                    doubtful[queue] = stored
+                    continue
+                queue.begin_at(offset)
             if topic == SCHEDULE_TOPIC:
                 stored_ms = min(stored_ms, int(self._now_ms()))  # a delay begins now, even if the clock went back
             queue.put(physical, size, code_of(topic, queue_id, raw_properties, stored_ms))

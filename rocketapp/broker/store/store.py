@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
-from rocketapp.broker.store.commit_log import CommitLog, Segment
+from rocketapp.broker.store.commit_log import BLANK_BYTES, CommitLog, Segment
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower
 from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
@@ -25,7 +25,7 @@ from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_a
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.recovery import Scan, recover
 from rocketapp.broker.store.repair import Repair
-from rocketapp.broker.store.stored import Stored, is_queued
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, is_queued, parse
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError, ProtocolError, StoreError
@@ -42,6 +42,8 @@ _new_stored = tuple.__new__
 FORMAT_FILE, FORMAT = "rocketapp.format", 1
 """What the files of a directory mean. It grows when an older version would misread them; Apache RocketMQ's own do not
 change. Apache RocketMQ leaves the file alone."""
+
+_COPY = "this broker is a slave: only its master takes messages"
 
 Follow = Callable[[Sequence[Stored]], None]
 """Called with records that were appended, in the order of the log, when readers can see them."""
@@ -63,7 +65,9 @@ class MessageStore:
         self._log = CommitLog(files, config.segment_bytes)
         is_clean = ABORT not in files.names("")
         self._checkpoint = self._begin()
-        self._queues = ConsumeQueues(files, lambda: clock.now() * 1000, observe)
+        self.is_copy: bool = config.role == "slave"
+        """Whether the messages come from another log alone, so that none has a place of its own here."""
+        self._queues = ConsumeQueues(files, lambda: clock.now() * 1000, observe, is_copy=self.is_copy)
         self._repair = Repair(self._log, self._queues)
         self._mending: set[ConsumeQueue] = set()
         self.mend_later: Callable[[Generator[None]], None] | None = None
@@ -166,6 +170,58 @@ class MessageStore:
             self._dispatch(done)
         return done
 
+    def append_copied(self, position: int, data: bytes) -> int:
+        """Store the whole records at the start of these bytes, which are those of another log from this position on.
+
+        Returns how many bytes were taken. The rest is part of a record, of which more is to come. Raises StoreError
+        where no record begins, and for one that has another place there than it would have here.
+        """
+        if position != self._log.end and self._log.min_position == self._log.files_end:
+            self._log.begin_empty(position)
+        at = 0
+        while size := self._copy_run(position, data, at):
+            at += size
+        return at
+
+    def _copy_run(self, position: int, data: bytes, at: int) -> int:
+        """Store the next records that lie in one segment, with one write; return their bytes. `position`: of `data`."""
+        log, start, records = self._log, at, list[Stored]()
+        limit = log.segment_end(position + at) - BLANK_BYTES
+        while stored := parse(data, at, position + at, check_body=False):
+            if position + at + stored.size > limit:
+                break
+            records.append(stored)
+            at += stored.size
+        if not records:
+            return self._blank_or_part(position, data, at)
+        first, problem = records[0], self._problem or self.refusal
+        place = log.next_place(first.size)
+        if place != first.physical:
+            problem = problem or f"the record of position {first.physical} would be at {place} here"
+        if problem is not None:
+            raise StoreError(problem)
+        if place != log.end:
+            self._queues.write()
+        try:
+            log.place_for(first.size)
+            log.write(data[start:at])
+        except StoreError as error:
+            self._failed(error)
+            raise
+        self._dispatch(records)
+        return at - start
+
+    def _blank_or_part(self, position: int, data: bytes, at: int) -> int:
+        """What stands where no whole record does: the size of a blank; 0 for a part. Raises StoreError otherwise."""
+        place, left, end = position + at, len(data) - at, self._log.segment_end(position + at)
+        blank = blank_at(data, at)
+        size = blank or announced_size(data, at, place)
+        fits = place + size == end if blank else place + size + BLANK_BYTES <= end
+        is_part = size > left if size else left < HEAD_BYTES
+        if not fits or not (is_part or blank):
+            raise StoreError(f"no record begins at {place}, or broker.segment_bytes differs")
+        return 0 if is_part else blank
+
     def hand_over(self, topic: str, queue_id: int, follower: Follower) -> None:
         """Give each message that this queue gets from now on to its follower: see `QueueFollower`."""
         self._queues.hand_over(topic, queue_id, follower)
@@ -179,7 +235,7 @@ class MessageStore:
 
     def _queue_for(self, record: Record, in_need: bool = False) -> ConsumeQueue:
         """The queue of a record. Raises StoreError when the record may not be stored."""
-        problem = self._problem or (None if in_need else self.refusal)
+        problem = self._problem or (_COPY if self.is_copy else None if in_need else self.refusal)
         if problem is not None:
             raise StoreError(problem)
         if 0 in record.raw_properties:
@@ -289,6 +345,10 @@ class MessageStore:
     def durable_position(self) -> int:
         """Everything below this position survives a loss of power."""
         return max(self._flushed_end, 0)
+
+    def last_records(self, most: int) -> list[int]:
+        """The positions of the last records of as many queues, those that were stored last."""
+        return sorted((queue.last_physical for queue in self._queues.values()), reverse=True)[:most]
 
     @property
     def problem(self) -> str | None:

@@ -53,5 +53,5 @@ def encode_topics(table: Mapping[str, Any]) -> bytes:
 class Registered(Header, frozen=True, rename=java_names(ha_address="haServerAddr", master_address="masterAddr")):
     """Tells a slave where its master is: for the log, and for questions."""
 
-    ha_address: str
-    master_address: str
+    ha_address: str = ""
+    master_address: str = ""

@@ -1,8 +1,9 @@
 """What a slave asks of its master besides the log.
 
 Codes: GET_ALL_DELAY_OFFSET 45, GET_TIMER_CHECK_POINT 60, GET_TIMER_METRICS 61; and those of administrators that slaves
-use too: 21, 43, 201, 402. Administrators ask how far slaves are: GET_BROKER_HA_STATUS 907. Java: SlaveSynchronize,
-TimerCheckpoint, TimerMetrics, HARuntimeInfo.
+use too: 21, 43, 201, 402. Where the log can be copied: EXCHANGE_BROKER_HA_INFO 906. Administrators ask how far slaves
+are, slaves where the log ends: GET_BROKER_HA_STATUS 907. Java: SlaveSynchronize, TimerCheckpoint, TimerMetrics,
+ExchangeHAInfoResponseHeader, HARuntimeInfo.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rocketapp.wire import lenient_json
 from rocketapp.wire.lenient_json import int64_of, text_of
 
 _CHECKPOINT = struct.Struct(">qqqqqqq")
+LOG_ADDRESS = "masterHaAddress"
 
 
 def encode_timer_checkpoint(done_ms: int, first: int, read_to: int, version: int, version_ms: int) -> bytes:
@@ -28,7 +30,9 @@ def encode_timer_checkpoint(done_ms: int, first: int, read_to: int, version: int
 
 
 def decode_timer_checkpoint(body: bytes) -> tuple[int, int]:
-    """Up to when timers were delivered, in milliseconds, and up to where their queue was read."""
+    """Up to when timers were delivered, in milliseconds, and up to where their queue was read. Raises ValueError."""
+    if len(body) != _CHECKPOINT.size:
+        raise ValueError(f"a checkpoint has {_CHECKPOINT.size} bytes, not {len(body)}")
     done_ms, _, _, read_to, *_ = _CHECKPOINT.unpack(body)
     return done_ms, read_to
 
@@ -61,6 +65,12 @@ def encode_ha_status(end: int, slaves: Iterable[SlaveStatus], most_behind: int) 
         "haConnectionInfo": lines,
     }
     return msgspec.json.encode(status)
+
+
+def encode_copy_status(end: int, copies_from: str) -> bytes:
+    """HARuntimeInfo of a slave whose log ends there. `copies_from`: the address at its master; empty for none."""
+    copy = {"maxOffset": end, "masterAddr": copies_from, "activated": bool(copies_from), "transferredByteInSecond": 0}
+    return msgspec.json.encode({"master": False, "haConnectionInfo": [], "haClientRuntimeInfo": copy})
 
 
 class HaStatus(NamedTuple):

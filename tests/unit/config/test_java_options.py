@@ -27,6 +27,7 @@ def test_a_file_of_apaches_sets_our_options() -> None:
     found = from_java(CONF, "broker.conf")
     assert found == {
         "name": "broker-b",
+        "id": 0,
         "listen": "127.0.0.1:10911",
         "flush": "sync",
         "transaction_timeout": 2.5,
@@ -39,6 +40,7 @@ def test_a_file_of_apaches_sets_our_options() -> None:
     assert from_java("", "broker.conf") == {}
     slaves = "brokerRole=SYNC_MASTER\nhaListenPort=10912\nslaveTimeout=500"
     assert from_java(slaves, "broker.conf") == {"role": "sync_master", "ha_port": 10912, "slave_timeout": 0.5}
+    assert from_java("brokerRole=SLAVE\nbrokerId=1", "broker.conf") == {"role": "slave", "id": 1}
     joined = "namesrvAddr=192.0.2.1:9876;192.0.2.2:9876\nregisterNameServerPeriod=20000"
     servers = {"name_server": "192.0.2.1:9876;192.0.2.2:9876", "register_interval": 20.0}
     assert from_java(joined, "broker.conf") == servers
@@ -55,7 +57,7 @@ def test_a_file_of_apaches_sets_our_options() -> None:
         ("brokerName", "'brokerName' is not name=value"),
         ("transactionTimeOut=soon", "transactionTimeOut='soon' is not a value of it"),
         ("flushDiskType=never", "flushDiskType='never' is not a value of it"),
-        ("brokerRole=SLAVE", "brokerRole='SLAVE' is not a value of it"),
+        ("brokerRole=QUEEN", "brokerRole='QUEEN' is not a value of it"),
         ("autoCreateTopicEnable=maybe", "autoCreateTopicEnable='maybe' is not a value of it"),
     ],
 )

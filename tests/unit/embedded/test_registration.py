@@ -122,3 +122,22 @@ async def test_an_address_of_this_machine_alone_is_not_told_elsewhere() -> None:
         await Running(name_server=f"{FIRST};192.0.2.1:9876").start()
     with pytest.raises(ConfigError, match="name server: "):
         await Running(name_server="nowhere").start()
+
+
+@in_virtual_time
+async def test_a_slave_registers_with_its_number_and_learns_where_its_master_is() -> None:
+    broker = Running(role="slave", id=2, name_server=FIRST)
+    master = BrokerData("DefaultCluster", "broker-a", {0: "127.0.0.1:9003"})
+    server = await NameServer(broker.network, FIRST, (master,)).start()
+    answer = {"haServerAddr": "127.0.0.1:9004", "masterAddr": "127.0.0.1:9003"}
+    server.answers[RequestCode.REGISTER_BROKER] = lambda asked: Command.response(asked, 0, fields=answer)
+    asked = await ScriptedServer(broker.network, "127.0.0.1:9003").start()
+    await broker.start()
+    await asyncio.sleep(20.0)
+    assert (server.told()[0].fields or {})["brokerId"] == "2"
+    assert RequestCode.GET_BROKER_HA_STATUS in [command.code for command in asked.asked]
+    await broker.broker.stop()
+    (gone,) = server.told(RequestCode.UNREGISTER_BROKER)
+    assert (gone.fields or {})["brokerId"] == "2"
+    for each in (server, asked):
+        await each.stop()

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.wire.replication import HEAD_BYTES, block_head, encode_report, last_report, read_head
+from rocketapp.errors import ProtocolError
+from rocketapp.wire.replication import (
+    HEAD_BYTES,
+    MOST_BLOCK_BYTES,
+    BlockReader,
+    block_head,
+    encode_report,
+    last_report,
+    read_head,
+)
 from rocketapp.wire.requests.replication import decode_timer_checkpoint, encode_timer_checkpoint
 
 
@@ -30,3 +40,28 @@ def test_a_timer_checkpoint_is_javas() -> None:
     body = encode_timer_checkpoint(7000, 3, 5, 2, 9000)
     assert [int.from_bytes(body[at : at + 8]) for at in range(0, 56, 8)] == [7000, 0, 3, 5, 0, 9000, 2]
     assert decode_timer_checkpoint(body) == (7000, 5)
+
+
+@given(st.integers(0, 2**62), st.lists(st.binary(max_size=40)), st.data())
+def test_blocks_are_read_wherever_they_are_cut(begin: int, blocks: list[bytes], data: st.DataObject) -> None:
+    stream, log, empty = b"", b"".join(blocks), []
+    position = begin
+    for block in blocks:
+        stream += block_head(position, len(block)) + block
+        empty += [] if block else [position]
+        position += len(block)
+    reader, read, empty_read, position = BlockReader(), b"", [], begin
+    while stream:
+        cut = data.draw(st.integers(1, len(stream)))
+        for at, part in reader.feed(stream[:cut]):
+            assert at == position
+            read, position = read + part, position + len(part)
+            empty_read += [] if part else [at]
+        stream = stream[cut:]
+    assert (read, empty_read) == (log, empty)
+
+
+@pytest.mark.parametrize(("position", "size"), [(-1, 5), (5, -1), (5, MOST_BLOCK_BYTES + 1)])
+def test_a_head_that_no_master_sends_is_refused(position: int, size: int) -> None:
+    with pytest.raises(ProtocolError):
+        list(BlockReader().feed(block_head(position, size)))

@@ -83,10 +83,11 @@ def open_store(
     observe: Events | None = None,
     flush: str = "async",
     segment_bytes: int = SEGMENT,
+    role: str = "async_master",
 ) -> MessageStore:
     return MessageStore.open(
         MemoryFiles() if files is None else files,
-        config(flush=flush, segment_bytes=segment_bytes),
+        config(flush=flush, segment_bytes=segment_bytes, role=role),
         SetClock() if clock is None else clock,
         Events() if observe is None else observe,
     )

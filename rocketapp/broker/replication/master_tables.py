@@ -1,0 +1,171 @@
+"""What a slave asks of its master besides the log: its tables, and how far things are done (Java: SlaveSynchronize).
+
+Topics, groups, request modes, committed offsets, and the progress of delays and timers. Each describes the log of the
+master at one moment: a delayed message counts as delivered because its copy is there. So a round is taken over when the
+log here goes as far as the master's did behind the last answer, and otherwise not at all: another one comes soon.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.pop_log import ReviveLog
+from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.errors import BrokerError, ConnectError, ProtocolError, RocketAppError, StoreError
+from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.transport.pool import Pool
+from rocketapp.wire import fields as read
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.lenient_json import int64_of, loads, reading
+from rocketapp.wire.requests.replication import LOG_ADDRESS, decode_ha_status, decode_timer_checkpoint
+
+INTERVAL = 10.0
+"""Seconds between two rounds."""
+_TIMEOUT = 30.0
+"""Seconds that an answer may take: a master holds it back until its slaves have the log that it describes."""
+_PATIENCE = 5.0
+"""Seconds within which the log has to arrive that a round describes."""
+_LOOK = 0.1
+
+
+class MasterTables:
+    """Takes over the tables of one master."""
+
+    def __init__(
+        self, core: Core, modes: RequestModes, revive_log: ReviveLog, *, pool: Pool, master: str, observe: Observe
+    ) -> None:
+        """`master`: where it is, host:port; empty while that is not known."""
+        self._core, self._modes, self._revive_log = core, modes, revive_log
+        self._pool, self._observe = pool, observe
+        self.master: str = master
+        self._known: dict[int, bytes] = {}
+        """The last answer that was taken over, by request code."""
+
+    def __repr__(self) -> str:
+        return f"<MasterTables of {self.master}>"
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    # About the log.
+
+    async def log_address(self) -> str:
+        """Where it can be copied. Raises BrokerError, also when nobody may."""
+        address = read.text((await self._ask(RequestCode.EXCHANGE_BROKER_HA_INFO)).fields, LOG_ADDRESS)
+        if not address:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the master lets nobody copy its log", self.master)
+        return address
+
+    async def log_begin(self) -> int:
+        """Where it begins, as far as the master says so."""
+        with reading("KVTable", (await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body) as info:
+            return int64_of(info["table"].get("commitLogMinOffset", 0))
+
+    async def log_end(self) -> int:
+        """Where it ends now."""
+        return decode_ha_status((await self._ask(RequestCode.GET_BROKER_HA_STATUS)).body).end
+
+    async def record_at(self, position: int) -> bytes | None:
+        """The record at this position; None when the master does not find one."""
+        try:
+            return (await self._ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(position)})).body
+        except BrokerError:
+            return None
+
+    # The tables.
+
+    async def run(self) -> None:
+        """Take over round after round, until cancelled."""
+        while True:
+            try:
+                await self.take_over()
+            except RocketAppError as error:
+                self._observe(LoopFailed("tables of the master", str(error)))
+            await asyncio.sleep(INTERVAL)
+
+    async def take_over(self) -> None:
+        """One round. Raises RocketAppError; then nothing was taken over of what could not be read."""
+        steps: dict[int, Callable[[bytes], None]] = {
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._request_modes,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._delays,
+            RequestCode.GET_TIMER_CHECK_POINT: self._timers,
+        }
+        problems, answers = list[str](), dict[int, bytes]()
+        for code in steps:
+            try:
+                answers[code] = (await self._ask(code)).body
+            except BrokerError as error:  # each step fails on its own
+                problems.append(f"{RequestCode(code).name}: {error}")
+        await self._arrived(await self.log_end())
+        for code, body in answers.items():
+            if not body or self._known.get(code) == body:
+                continue
+            try:
+                steps[code](body)
+                self._known[code] = body
+            except (ProtocolError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+                problems.append(f"{RequestCode(code).name}: {type(error).__name__}: {error}")
+        if problems:
+            raise ProtocolError("; ".join(problems))
+
+    async def _arrived(self, end: int) -> None:
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        while self._core.store.end_position < end:
+            if asyncio.get_running_loop().time() >= deadline:
+                problem = f"they describe a log up to {end}, and ours ends at {self._core.store.end_position}"
+                raise ProtocolError(f"{problem}: not taken over yet")
+            await asyncio.sleep(_LOOK)
+
+    def _topics(self, body: bytes) -> None:
+        self._core.topics.take_over(_table(body))
+        self._core.save(self._saved)
+
+    def _groups(self, body: bytes) -> None:
+        self._core.groups.take_over(_table(body))
+        self._core.save(self._saved)
+
+    def _saved(self, error: StoreError | None) -> None:
+        if error is not None:  # then the tables are those of before
+            self._known.clear()
+
+    def _request_modes(self, body: bytes) -> None:
+        self._modes.load(_table(body))
+        self._modes.dirty = True
+
+    def _offsets(self, body: bytes) -> None:
+        core = self._core
+        core.offsets.load(_table(body))
+        core.offsets.clamp(core.store.max_offset)
+        core.offsets.dirty = True
+        core.halves.forget_below(core.offsets.transactions_progress()[0])
+        self._revive_log.forget_done()
+
+    def _delays(self, body: bytes) -> None:
+        self._core.delays.take_over(_table(body))
+
+    def _timers(self, body: bytes) -> None:
+        self._core.timers.take_over(*decode_timer_checkpoint(body))
+
+    async def _ask(self, code: int, fields: dict[str, str] | None = None) -> Command:
+        """The answer of the master. Raises RocketAppError."""
+        if not self.master:
+            raise ConnectError("the master", "no name server knows it yet")
+        connection = await self._pool.get(self.master)
+        answer = await connection.start_request(Command(code, fields or {}), timeout=_TIMEOUT)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark or "", self.master)
+        return answer
+
+
+def _table(body: bytes) -> dict[str, Any]:
+    value = loads(body)
+    if not isinstance(value, dict):
+        raise ProtocolError("the answer is no table")
+    return value

@@ -1,0 +1,276 @@
+"""An embedded broker follows an embedded master as its slave, over real sockets, and takes its place."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from rocketapp.broker.replication import following, master, master_tables
+from rocketapp.broker.replication.following import Following
+from rocketapp.broker.store.files import MemoryFiles, read_whole
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.clock import SystemClock
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.embedded.embedded import EmbeddedBroker
+from rocketapp.errors import ConfigError
+from rocketapp.model.event import FollowsMaster, LeftMaster, LoopFailed
+from rocketapp.tasks import scope
+from rocketapp.transport.tcp import dial_tcp
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.replication import block_head
+from rocketapp.wire.requests.replication import decode_ha_status
+from tests.peers.clusters import free_port
+from tests.unit.broker.asking import Client
+from tests.unit.broker.store.stores import SEGMENT, Events, bodies
+from tests.unit.broker.store.test_copying import copy, full, log_of, slave_store
+from tests.unit.broker.test_transactions import COMMIT, end, half
+from tests.unit.scripted import eventually
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master, "LAST_PATIENCE", 0.2)
+    monkeypatch.setattr(following, "AGAIN", 0.01)
+    monkeypatch.setattr(master_tables, "INTERVAL", 0.1)
+
+
+class _Tcp:
+    dial = staticmethod(dial_tcp)
+
+
+class Node:
+    """One broker in memory files that outlive it."""
+
+    def __init__(self, files: MemoryFiles | None = None, **options: Any) -> None:
+        self.files, self.events = files or MemoryFiles(), Events()
+        port = free_port(around=(-2, 0, 1))
+        config = {"listen": f"127.0.0.1:{port}", "segment_bytes": SEGMENT, "flush_interval": 0.05, **options}
+        if options.get("role") != "slave":
+            config["ha_port"] = port + 1
+        self.broker = EmbeddedBroker(
+            config=BrokerConfig(**config), clock=SystemClock(), random=Random(1), observe=self.events, files=self.files
+        )
+
+    async def start(self) -> Node:
+        self.address = await self.broker.start()
+        self.client = await Client("client", self).connect()  # type: ignore[arg-type]
+        return self
+
+    network = _Tcp()
+
+    async def stop(self) -> None:
+        await self.broker.stop()
+        await self.client.connection.close("over")
+
+    async def offset(self, queue_id: int, group: str = "billing") -> int | None:
+        fields = {"consumerGroup": group, "topic": "bills", "queueId": str(queue_id)}
+        answer = await self.client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        return int((answer.fields or {})["offset"]) if answer.code == ResponseCode.SUCCESS else None
+
+    async def commit(self, queue_id: int, offset: int) -> None:
+        fields = {"consumerGroup": "billing", "topic": "bills", "queueId": str(queue_id), "commitOffset": str(offset)}
+        assert (await self.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)).code == ResponseCode.SUCCESS
+
+    def log(self) -> bytes:
+        """All bytes of the log but for the zeros behind its end."""
+        names = sorted(self.files.names("commitlog"))
+        return b"".join(read_whole(self.files, f"commitlog/{name}") or b"" for name in names).rstrip(b"\0")
+
+
+@contextlib.asynccontextmanager
+async def pair(**options: Any) -> AsyncIterator[tuple[Node, Node]]:
+    """A master and its slave."""
+    first = await Node(**options).start()
+    try:
+        second = await Node(role="slave", id=1, master=first.address).start()
+        try:
+            yield first, second
+        finally:
+            await second.stop()
+    finally:
+        await first.stop()
+
+
+async def all_of(node: Node, topic: str = "bills") -> list[bytes]:
+    return [message.body for message in await node.client.messages(topic)]
+
+
+async def test_a_slave_has_the_log_the_tables_and_the_offsets() -> None:
+    async with pair() as (first, second):
+        for number in range(300):
+            assert (await first.client.send("bills", b"%d" % number + b"." * 300, queue_id=0)).code == 0
+        await first.client.send("bills", b"late", "DELAY\x014\x02")
+        await first.commit(0, 250)
+        await eventually(lambda: second.log() == first.log(), 10)
+        assert len(first.log()) > SEGMENT
+        assert len(await all_of(second)) == 32
+        await eventually_async(lambda: second.offset(0), 250)
+        status = decode_ha_status((await second.client.ask(RequestCode.GET_BROKER_HA_STATUS)).body)
+        assert (status.is_master, status.end) == (False, len(first.log()))
+        assert status.copies_from.startswith("127.0.0.1:")
+
+
+async def test_it_takes_the_place_of_its_master_and_goes_on() -> None:
+    async with pair() as (first, second):
+        await first.client.send("bills", b"delivered", "DELAY\x011\x02", queue_id=0)
+        await eventually_async(lambda: all_of(first), [b"delivered"])
+        await first.client.send("bills", b"due", "DELAY\x012\x02", queue_id=0)
+        due_ms = int(SystemClock().now() * 1000) + 3000
+        await first.client.send("bills", b"timed", f"TIMER_DELIVER_MS\x01{due_ms}\x02", queue_id=0)
+        open_one, ended = await half(first.client, b"open"), await half(first.client, b"ended")
+        assert await end(first.client, ended, COMMIT) == ResponseCode.SUCCESS
+        await first.commit(0, 1)
+        await eventually(lambda: second.log() == first.log())
+        await eventually_async(lambda: second.offset(0), 1)
+        assert second.broker.open_transactions == 1
+    third = await Node(second.files).start()
+    try:
+        assert await third.offset(0) == 1
+        assert await end(third.client, open_one, COMMIT) == ResponseCode.SUCCESS
+        assert await end(third.client, ended, COMMIT) == ResponseCode.SYSTEM_ERROR
+        assert [message.body for message in await third.client.messages("orders", queue_id=2)] == [b"ended", b"open"]
+        await eventually(lambda: third.broker.next_delayed() is None, 20)
+        assert sorted(await all_of(third)) == [b"delivered", b"due", b"timed"]
+        assert (await third.client.send("bills", b"new", queue_id=0)).code == ResponseCode.SUCCESS
+        assert (await all_of(third))[-1] == b"new"
+    finally:
+        await third.stop()
+
+
+async def test_a_round_that_describes_more_than_the_log_here_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master counts a message as delivered whose copy is not here: without it, it would be lost."""
+    monkeypatch.setattr(master_tables, "_PATIENCE", 0.1)
+    monkeypatch.setattr(following.Following, "run", _never)
+    async with pair() as (first, second):
+        await first.client.send("bills", queue_id=0)
+        await first.commit(0, 1)
+        await eventually(lambda: any(isinstance(event, LoopFailed) for event in second.events))
+        assert await second.offset(0) is None
+    told = [event for event in second.events if isinstance(event, LoopFailed)]
+    assert "ours ends at 0: not taken over yet" in told[0].error
+
+
+async def _never(self: object) -> None:
+    await asyncio.Event().wait()
+
+
+async def eventually_async(ask: Callable[[], Awaitable[object]], wanted: object) -> None:
+    async with asyncio.timeout(10):
+        while await ask() != wanted:  # noqa: ASYNC110 - a broker answers, and nothing here is an event to wait for
+            await asyncio.sleep(0.02)
+
+
+class Scripted:
+    """A master that sends its log from where a slave asks for it, each connection so many bytes and no more."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.store, self.log, self.master = store, log_of(store), "here"
+        self.cuts: list[int] = []
+        """Bytes after which the next connections end. The last one goes on."""
+        self.shift = 0
+        self.port = 0
+        self._left = 0
+
+    async def log_address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def log_begin(self) -> int:
+        return 0
+
+    async def log_end(self) -> int:
+        return len(self.log)
+
+    async def record_at(self, position: int) -> bytes | None:
+        return self.store.record_at(position)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.closing(writer):
+            position = int.from_bytes(await reader.readexactly(8))
+            left = self.cuts.pop(0) if self.cuts else 1 << 60
+            while left > 0 and position < len(self.log):
+                block = self.log[position : min(position + 1000, SEGMENT * (position // SEGMENT + 1))]
+                writer.write((block_head(position + self.shift, len(block)) + block)[:left])
+                position, left = position + len(block), left - 12 - len(block)
+            await writer.drain()
+            if left > 0:
+                await reader.read()
+
+
+@contextlib.asynccontextmanager
+async def following_of(master: Scripted, slave: MessageStore, events: Events) -> AsyncIterator[None]:
+    server = await asyncio.start_server(master.serve, "127.0.0.1", 0)
+    master.port = server.sockets[0].getsockname()[1]
+    try:
+        async with scope(Following(slave, master, events).run()):  # type: ignore[arg-type]
+            yield
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_cut_at_each_byte_of_a_head_and_inside_of_blocks_loses_nothing_and_repeats_nothing() -> None:
+    master, slave = Scripted(full(count=250)), slave_store()
+    master.cuts = [*range(30), 1011, 1012, 1013, 1030, 5000]
+    async with following_of(master, slave, Events()):
+        await eventually(lambda: slave.end_position == master.store.end_position, 20)
+    assert master.cuts == []
+    assert log_of(slave) == master.log
+    assert bodies(slave) == bodies(master.store)
+
+
+async def test_a_block_that_does_not_follow_ends_the_connection() -> None:
+    master, slave, events = Scripted(full(count=20)), slave_store(), Events()
+    copy(slave, master.log[:3000], 1000)
+    end = slave.end_position
+    master.shift = 500
+    async with following_of(master, slave, events):
+        await eventually(lambda: bool(events.of(LeftMaster)))
+    reason = f"it sends position {end + 500}, our log ends at {end}"
+    assert events.of(LeftMaster)[0] == LeftMaster("here", end, reason)
+    assert slave.end_position == end
+
+
+@pytest.mark.parametrize("is_longer", [True, False])
+async def test_another_history_is_refused_with_its_position_and_nothing_is_cut(is_longer: bool) -> None:
+    master, slave, events = Scripted(full(count=20)), slave_store(), Events()
+    other = full(count=30 if is_longer else 10, size=400 if is_longer else 399)
+    copy(slave, log_of(other), 1000)
+    end, data = slave.end_position, log_of(slave)
+    async with following_of(master, slave, events):
+        await eventually(lambda: bool(events.of(LeftMaster)))
+    (left, *_), wrong = events.of(LeftMaster), str(len(master.log)) if is_longer else str(slave.last_records(1)[0])
+    assert isinstance(left, LeftMaster)
+    assert left.reason.endswith("of another history")
+    assert wrong in left.reason
+    assert (slave.end_position, log_of(slave)) == (end, data)
+    assert not events.of(FollowsMaster)
+
+
+async def test_a_slave_has_a_number_and_a_master() -> None:
+    for lacking in ({"id": 1}, {"master": "127.0.0.1:9876"}):
+        with pytest.raises(ConfigError, match=r"broker\.role"):
+            await Node(role="slave", **lacking).broker.start()
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [
+        (RequestCode.SEND_MESSAGE_V2, ResponseCode.SYSTEM_BUSY),
+        (RequestCode.END_TRANSACTION, ResponseCode.SLAVE_NOT_AVAILABLE),
+        (RequestCode.POP_MESSAGE, ResponseCode.SYSTEM_ERROR),
+        (RequestCode.UPDATE_AND_CREATE_TOPIC, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_a_slave_refuses_what_only_its_master_does(code: RequestCode, wanted: ResponseCode) -> None:
+    node = await Node(role="slave", id=1, master="127.0.0.1:1").start()
+    try:
+        answer = await node.client.ask(code, {"topic": "bills"})
+        assert answer.code == wanted
+        assert "slave" in (answer.remark or "")
+    finally:
+        await node.stop()

@@ -1,0 +1,117 @@
+"""A store takes the log of another one as it is: byte by byte, and each message once."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.errors import StoreError
+from tests.unit.broker.store.stores import SEGMENT, bodies, open_store, record
+
+
+def log_of(store: MessageStore, begin: int = 0) -> bytes:
+    """The bytes of a log, whole segments but for the last one."""
+    parts, position = [], begin
+    while position < store.end_position:
+        segment = store.open_segment(position)
+        end = min(segment.end, store.end_position)
+        parts.append(segment.file.read(end - position, position - segment.start))
+        segment.file.close()
+        position = end
+    return b"".join(parts)
+
+
+def full(count: int = 300, size: int = 400) -> MessageStore:
+    """A store with a few segments."""
+    store = open_store()
+    for number in range(count):
+        store.append(record(b"%d-" % number + b"x" * size, queue_id=number % 3))
+    return store
+
+
+def slave_store(files: MemoryFiles | None = None, **more: int) -> MessageStore:
+    return open_store(files, role="slave", **more)
+
+
+def copy(store: MessageStore, data: bytes, sizes: int, begin: int = 0) -> None:
+    """Give it the bytes in pieces of this size; what it does not take comes again with the next piece."""
+    position, left = begin, b""
+    for at in range(0, len(data), sizes):
+        left += data[at : at + sizes]
+        taken = store.append_copied(position, left)
+        position, left = position + taken, left[taken:]
+
+
+@pytest.mark.parametrize("sizes", [1, 87, 8191, 32_768, 1 << 20])
+def test_a_copy_has_the_bytes_and_the_messages_however_they_are_cut(sizes: int) -> None:
+    master, slave = full(count=200 if sizes == 1 else 300), slave_store()
+    data = log_of(master)
+    assert len(data) > SEGMENT, "more than one segment"
+    copy(slave, data, sizes)
+    assert log_of(slave) == data
+    assert [bodies(slave, queue_id=queue) for queue in range(3)] == [
+        bodies(master, queue_id=queue) for queue in range(3)
+    ]
+
+
+def test_a_copy_of_which_a_record_is_cut_goes_on_after_a_kill() -> None:
+    master, files = full(), MemoryFiles()
+    data = log_of(master)
+    slave = slave_store(files)
+    copy(slave, data[: len(data) // 2 + 5], 1000)
+    slave.flush()
+    killed = slave_store(files.clone())
+    assert log_of(killed) == data[: killed.end_position]
+    copy(killed, data[killed.end_position :], 1000, killed.end_position)
+    assert log_of(killed) == data
+    assert bodies(killed) == bodies(master)
+
+
+def test_an_empty_copy_begins_where_the_other_log_begins() -> None:
+    master, slave = full(), slave_store()
+    data = log_of(master, SEGMENT)
+    copy(slave, data, 1000, SEGMENT)
+    assert (slave.begin_position, slave.end_position) == (SEGMENT, master.end_position)
+    for queue in range(3):
+        assert bodies(slave, queue_id=queue) == bodies(master, queue_id=queue)[-len(bodies(slave, queue_id=queue)) :]
+        assert slave.max_offset("T", queue) == master.max_offset("T", queue)
+    late = slave_store()
+    last = master.append(record(b"late", queue_id=1)).physical
+    begin = SEGMENT * (last // SEGMENT)
+    only = log_of(master, begin)
+    copy(late, only, 1000, begin)
+    assert bodies(late, queue_id=1)[-1] == b"late"
+
+
+def test_what_cannot_follow_is_refused_and_nothing_is_written() -> None:
+    master, slave = full(), slave_store()
+    data = log_of(master)
+    copy(slave, data[: SEGMENT // 2], 1000)
+    end = slave.end_position
+    for position, wrong in [
+        (end, b"x" * 100),
+        (end, data[end + 1 : end + 1000]),
+        (end + 1, data[end : end + 1000]),
+        (0, data[:1000]),
+    ]:
+        with pytest.raises(StoreError):
+            slave.append_copied(position, wrong)
+    assert (slave.end_position, log_of(slave)) == (end, data[:end])
+
+
+def test_a_log_with_segments_of_another_size_is_refused_at_its_first_border() -> None:
+    master = full()
+    for segment_bytes in (SEGMENT * 2, SEGMENT // 2 + 40_000):
+        slave = slave_store(segment_bytes=segment_bytes)
+        with pytest.raises(StoreError, match=r"segment_bytes|would be at"):
+            copy(slave, log_of(master), 32_768)
+        assert log_of(master).startswith(log_of(slave).rstrip(b"\0"))
+
+
+def test_a_copy_takes_no_message_of_its_own() -> None:
+    slave = slave_store()
+    with pytest.raises(StoreError, match="slave"):
+        slave.append(record())
+    with pytest.raises(StoreError, match="slave"):
+        slave.append_batch([record()], in_need=True)
