@@ -146,6 +146,12 @@ class BrokerConfig:
         java="initAuthenticationUser",
         secret=True,
     )
+    credentials: str = option(
+        "",
+        "Access keys with which it asks its master and name servers, as JSON: accessKey and secretKey.",
+        java="innerClientAuthenticationCredentials",
+        secret=True,
+    )
     tls: str = option(
         "permissive",
         "With `cert_file`: whether connections may be encrypted, or must be.",

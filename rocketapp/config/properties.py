@@ -22,7 +22,6 @@ _IGNORED = frozenset(
         "storePathCommitLog",
         "authenticationMetadataProvider",
         "authorizationMetadataProvider",
-        "innerClientAuthenticationCredentials",
     }
 )
 """What a `broker.conf` for the same folder says, and what is so here anyway, or what only several brokers need."""

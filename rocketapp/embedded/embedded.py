@@ -24,7 +24,7 @@ from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.embedded.registration import Registrar
+from rocketapp.embedded.registration import Registrar, access_of
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe
 from rocketapp.namesrv.kv_config import KvConfig
@@ -208,7 +208,13 @@ class EmbeddedBroker:
             ) from None
 
     def _pool_to_master(self, dial: Dial) -> Pool:
-        return Pool(dial=dial, dial_timeout=DIAL_TIMEOUT, max_frame_bytes=MAX_FRAME_BYTES, random=self._random)
+        return Pool(
+            dial=dial,
+            dial_timeout=DIAL_TIMEOUT,
+            max_frame_bytes=MAX_FRAME_BYTES,
+            random=self._random,
+            access=access_of(self._config),
+        )
 
     async def _stop_listening(self) -> None:
         for listening in self._listening:

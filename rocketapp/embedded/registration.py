@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 from random import Random
 
+import msgspec
+
 from rocketapp.broker.broker import Broker
 from rocketapp.client.calls.ask import ask
 from rocketapp.client.name_servers import cluster_info, parse_name_servers
@@ -19,12 +21,14 @@ from rocketapp.errors import ConfigError, RocketAppError
 from rocketapp.model.event import BrokerRegistered, LoopFailed, Observe
 from rocketapp.model.route import MASTER_ID
 from rocketapp.tasks import Tasks
+from rocketapp.transport.access import Access
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.transport.stream import Dial, is_loopback, split_address
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.registration import BrokerRequest, Registered, Registration, encode_topics
+from rocketapp.wire.signing import Keys
 
 LOOK = 1.0
 """Seconds between two looks whether topics have changed, or a connection was lost."""
@@ -37,14 +41,32 @@ _MAX_FRAME_BYTES = 16_777_216
 _Version = dict[str, int]
 
 
+def access_of(config: BrokerConfig) -> Access | None:
+    """How the broker signs what it asks of others; None without keys. Raises ConfigError."""
+    if not config.credentials:
+        return None
+    try:
+        pair = msgspec.json.decode(config.credentials, type=dict[str, str])
+        return Access(keys=Keys(pair["accessKey"], pair["secretKey"]))
+    except (msgspec.MsgspecError, KeyError):
+        raise ConfigError("broker.credentials", 'is not of the form {"accessKey":"...","secretKey":"..."}') from None
+
+
 class Registrar(PoolOwner):
     """Tells name servers where the broker is and which topics it has."""
 
     def __init__(self, broker: Broker, config: BrokerConfig, *, dial: Dial, random: Random, observe: Observe) -> None:
-        """Raises ConfigError for addresses that are none."""
+        """Raises ConfigError for addresses or keys that are none."""
         self._broker, self._config, self._observe = broker, config, observe
         self._addresses = parse_name_servers(config.name_server)
-        self._pool = Pool(dial=dial, dial_timeout=_TIMEOUT, max_frame_bytes=_MAX_FRAME_BYTES, random=random, owner=self)
+        self._pool = Pool(
+            dial=dial,
+            dial_timeout=_TIMEOUT,
+            max_frame_bytes=_MAX_FRAME_BYTES,
+            random=random,
+            owner=self,
+            access=access_of(config),
+        )
         self._tasks = Tasks(observe)
         self._told: dict[str, _Version] = {}
         """Name servers that know the broker, and the version of the topics that they know."""

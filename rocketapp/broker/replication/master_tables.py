@@ -73,7 +73,9 @@ class MasterTables:
         """The record at this position; None when the master does not find one."""
         try:
             return (await self._ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(position)})).body
-        except BrokerError:
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_ERROR:
+                raise
             return None
 
     # The tables.

@@ -83,11 +83,11 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def pair(**options: Any) -> AsyncIterator[tuple[Node, Node]]:
+async def pair(credentials: str = "", **options: Any) -> AsyncIterator[tuple[Node, Node]]:
     """A master and its slave."""
     first = await Node(**options).start()
     try:
-        second = await Node(role="slave", id=1, master=first.address).start()
+        second = await Node(role="slave", id=1, master=first.address, credentials=credentials).start()
         try:
             yield first, second
         finally:
@@ -140,6 +140,19 @@ async def test_it_takes_the_place_of_its_master_and_goes_on() -> None:
         assert (await all_of(third))[-1] == b"new"
     finally:
         await third.stop()
+
+
+async def test_a_slave_shows_its_keys_to_a_master_that_asks_for_them() -> None:
+    keys = {"authentication": True, "admin_user": '{"username":"ops","password":"s3cret"}'}
+    async with pair('{"accessKey":"ops","secretKey":"s3cret"}', **keys) as (_, second):
+        await eventually(lambda: bool(second.events.of(FollowsMaster)))
+        assert not second.events.of(LeftMaster)
+    async with pair('{"accessKey":"ops","secretKey":"other"}', **keys) as (_, second):
+        await eventually(lambda: bool(second.events.of(LeftMaster)))
+        assert not second.events.of(FollowsMaster)
+    with pytest.raises(ConfigError, match=r"broker\.credentials"):
+        async with pair("ops:s3cret"):
+            pass
 
 
 async def test_a_round_that_describes_more_than_the_log_here_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
