@@ -96,13 +96,14 @@ class MessageDelivery:
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost. With an exception when the delivery has failed."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._keys = mode.keys
         self.has_keys: bool = mode.keys is not None
         self._is_in_one_line = mode.in_order and not self.has_keys
         self.record_of: Callable[[int, int], bytes] | None = mode.recorder(process_queue)
         self.retries: RetriesInPlace | None = None
+        self._earlier: Mapping[int, int] = {}
         if mode.in_order:  # otherwise what failed is sent back, or parked
             self.retries = RetriesInPlace(process_queue, self._ended, mode.context)
+            self._earlier = self.retries.earlier
         self._new_acks = new_acks
         self._quarantine = mode.quarantine(process_queue)
         self._uncommitted = Uncommitted(process_queue)
@@ -125,8 +126,8 @@ class MessageDelivery:
         """No started message lies above it, except those of lines that are walked, and of free runs."""
         self._finishing: asyncio.TimerHandle | None = None
         """After the end: when no more of the messages below the highest started one are started."""
-        self._left = 0
-        """Free messages that are not started any more."""
+        self._left = self._held = 0
+        """After the end: free messages that start no more, and others that at the last look were not about to start."""
         self._drained = asyncio.Event()
         self._table_of(self.queue.topic)
         self._is_tidied_soon, self._is_retried = False, is_retry_topic(self.queue.topic)
@@ -171,7 +172,7 @@ class MessageDelivery:
             pairs = self._forwarded(topic, pairs)
         if self.retries is None:
             self._add_free(list(pairs), is_of_one=is_of_one)
-        elif self._keys is not None:
+        elif self.has_keys:
             self._add_by_key(pairs)
         else:
             line = self._lines.get(_WHOLE_QUEUE) or self._new_line(_WHOLE_QUEUE)
@@ -271,10 +272,10 @@ class MessageDelivery:
             self._start_heads(list(heads.values()))
 
     def _keys_in(self, taker: Taker) -> KeysOfHandler:
-        assert self._keys is not None
+        assert self._mode.keys is not None
         keys = self._keys_of.get(id(taker))
         if keys is None:
-            keys = self._keys_of[id(taker)] = self._keys.of(taker)
+            keys = self._keys_of[id(taker)] = self._mode.keys.of(taker)
         keys.forget(self._lines, self._process_queue)
         return keys
 
@@ -314,12 +315,14 @@ class MessageDelivery:
         self.walked(run)
 
     def _keep(self, caller: Caller, message: Message, after: float) -> None:
-        """It is parked: its topic was stopped, or it starts again after a while."""
+        """It is parked: its topic was stopped, or it starts again after a while. After the end it does not."""
+        if self._ended.done():
+            self._left += 1
+            self._message_ended()
+            return
         run = FreeRun([(self._taker(caller), message if caller.batch is None else [message])], self, is_of_one=True)
         self._free[run] = None
-        run.starts_nothing = self._ended.done()
         self._loop.call_later(after, self._submit, run)
-        self._check_drained()
 
     def _submit(self, run: FreeRun) -> None:
         if run.items and not run.starts_nothing:
@@ -338,10 +341,6 @@ class MessageDelivery:
                 acks = ByOffset(queue, handler, prompt)
             known = self._takers[id(caller)] = Taker(caller, acks)
         return known
-
-    @property
-    def _earlier(self) -> Mapping[int, int]:
-        return {} if self.retries is None else self.retries.earlier
 
     # From a line to workers.
 
@@ -450,8 +449,7 @@ class MessageDelivery:
             self._started_to = max(self._started_to, run.last_offset)
         if self.retries is not None:
             self._tidy_soon()
-        if self._ended.done():
-            self._check_drained()
+        self._message_ended()
 
     def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """A call failed, returned something, or ended when the lease was over."""
@@ -460,7 +458,13 @@ class MessageDelivery:
         line.rests = True
         is_certain = self._loop.time() < self.lease.certain_until
         if is_certain and not self.is_void:
-            self._see_to(line, taker, item, result, raised)
+            if self.retries is None:
+                taker.acks.ended(item, result, raised)
+            elif failures := taker.acks.acknowledge(item, result, raised):
+                step = self.retries.step_after(taker.handler, failures)
+                self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
+                return
+            self._go_on(line)
         elif is_certain or self._ended.done():
             # It rests: the queue's next owner gets it again.
             if not is_certain and self._process_queue.closed:
@@ -469,15 +473,6 @@ class MessageDelivery:
         else:
             self._uncertain.append((line, taker, item, result, raised))
             self._ask()
-
-    def _see_to(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        if self.retries is None:
-            taker.acks.ended(item, result, raised)
-        elif failures := taker.acks.acknowledge(item, result, raised):
-            step = self.retries.step_after(taker.handler, failures)
-            self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
-            return
-        self._go_on(line)
 
     async def _again(self, line: LineRun, taker: Taker, step: AfterFailure, *, rolls_back: bool) -> None:
         """Dead letters are stored; after a delay the others are at the front of their line again."""
@@ -584,9 +579,8 @@ class MessageDelivery:
     def _count_attempts(self, item: Any) -> None:
         """Another member may have had the queue during the call. The attempt counts all the same."""
         # Otherwise a handler that blocks the loop for longer than its lock lives would do so for ever.
-        for message in messages_of(item):
-            if self.retries is not None:
-                self.retries.count_attempt(message)
+        if self.retries is not None:
+            self.retries.count_attempts(messages_of(item))
 
     # The end.
 
@@ -600,8 +594,6 @@ class MessageDelivery:
             if start_no_more:
                 self._finish_no_more()
             return
-        for run in self.runs():
-            run.starts_nothing = True
         for line in self._lines.values():
             line.wait_no_more()
         for _, _, item, _, _ in self._uncertain if self._process_queue.closed else ():
@@ -651,6 +643,11 @@ class MessageDelivery:
             self._left += sum(len(messages_of(item)) for _, item in run.withdraw())
         self._check_drained()
 
+    def _message_ended(self) -> None:
+        """Look at the runs only if that was the last one: an end with thousands of messages takes no look for each."""
+        if self.retries is not None or len(self._process_queue) <= self._left + self._held:
+            self._check_drained()
+
     def _check_drained(self) -> None:
         """After an end: nothing runs any more, and nothing is about to start."""
         if not self._ended.done() or self._drained.is_set() or not self._is_drained():
@@ -669,19 +666,20 @@ class MessageDelivery:
         runs = self.runs()
         if self.retries is None:
             # What is being sent back counts as well: its copy is stored before the next owner begins.
-            left = (len(messages_of(item)) for run in runs if not run.is_about_to_start for _, item in list(run.items))
-            return len(self._process_queue) <= self._left + sum(left)
+            held = (len(messages_of(item)) for run in runs if not run.is_about_to_start for _, item in list(run.items))
+            self._held = sum(held)
+            return len(self._process_queue) <= self._left + self._held
         return not any(run.walkers or (self._finishing and run.is_about_to_start) for run in runs)
 
     async def drained(self) -> None:
         """Returns when what was started has ended. Call `end` first."""
-        self._process_queue.watch(self._check_drained)
+        self._process_queue.watch(self._message_ended)
         self._pauses.watch(EVERY, self._check_drained)
         try:
             self._check_drained()
             await self._drained.wait()
         finally:
-            self._process_queue.unwatch(self._check_drained)
+            self._process_queue.unwatch(self._message_ended)
             self._pauses.unwatch(EVERY, self._check_drained)
 
     async def abandon(self) -> bool:

@@ -7,6 +7,7 @@ message whose handler costs the queue its lock each time ends in the dead letter
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -72,8 +73,7 @@ class RetriesInPlace:
             await asyncio.wait([self._ended], timeout=step.delay)
             if self._ended.done():
                 return None
-        for message in step.again:
-            self.count_attempt(message)
+        self.count_attempts(step.again)
         return sorted((*step.again, *step.unchanged), key=attrgetter("offset"))
 
     def _tell(self, message: Message) -> None:
@@ -98,10 +98,6 @@ class RetriesInPlace:
         count_retry(context.member, handler, message, failure, step.delay)
         return step.delay
 
-    def send_to_dlq(self, handler: Handler, message: Message, failure: Failure) -> asyncio.Future[None]:
-        """Done when a broker has stored the dead letter, which finishes the message."""
-        return self._context.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
-
     async def is_exhausted(self, handler: Handler, message: Message) -> bool:
         """Go on counting where earlier sessions ended; whether it has no further attempt, and is a dead letter."""
         times, retries = self.earlier.pop(message.offset, 0), handler.subscription.retries
@@ -113,10 +109,11 @@ class RetriesInPlace:
         await self.store_dead_letter(handler, message, Failure("LockLost", reason))
         return True
 
-    def count_attempt(self, message: Message) -> None:
-        """This message was tried once more, and is not done."""
-        message.reconsume_times += 1
-        self.count_from_here(message)
+    def count_attempts(self, messages: Iterable[Message]) -> None:
+        """These were tried once more, and are not done."""
+        for message in messages:
+            message.reconsume_times += 1
+            self.count_from_here(message)
 
     def count_from_here(self, message: Message) -> None:
         """Attempts of this message that others have counted are not to be forgotten."""
@@ -127,7 +124,8 @@ class RetriesInPlace:
         if self.failed:
             self.failed = {at: times for at, times in self.failed.items() if at >= offset}
         if self.earlier:
-            self.earlier = {at: times for at, times in self.earlier.items() if at >= offset}
+            for at in [at for at in self.earlier if at < offset]:
+                del self.earlier[at]
         if self._told is not None and self._told < offset:
             self._context.attempts.tell(self._process_queue.message_queue, self._told + 1, 0)
             self._told = None
@@ -141,6 +139,6 @@ class RetriesInPlace:
 
     async def store_dead_letter(self, handler: Handler, message: Message, failure: Failure) -> bool:
         """Wait until a broker has stored the dead letter; False when the delivery ended before."""
-        stored = self.send_to_dlq(handler, message, failure)
+        stored = self._context.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
         await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)
         return stored.done()

@@ -14,8 +14,9 @@ from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.consumer.modes.delivery import Keep
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import FreeRun
+from rocketapp.consumer.workers.run import FreeRun, Run
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import Park
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
@@ -269,4 +270,33 @@ async def test_a_session_in_order_whose_worker_failed_is_drained(order: str) -> 
     process_queue.unwatch(fails)
     assert isinstance(delivery.over.exception(), ZeroDivisionError)
     await asyncio.wait_for(delivery.drained(), 3600)
+    await mode.callers.stop()
+
+
+# What an end costs.
+
+
+@in_virtual_time
+async def test_an_end_with_many_parked_messages_looks_at_each_a_few_times_and_not_once_for_each_other_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks, is_about_to_start = [0], Run.is_about_to_start
+
+    def seen(run: Run) -> bool:
+        looks[0] += 1
+        return bool(is_about_to_start.__get__(run))
+
+    async def call(one: Message) -> None:
+        if one.offset < 200:
+            raise Park(LONG)
+        await asyncio.sleep(one.offset / 100)
+
+    mode = mode_of("concurrent", Handler(subscription(concurrency=1000), call))
+    process_queue, delivery = session_of(mode, "concurrent", *(message(offset) for offset in range(300)))
+    await asyncio.sleep(1)
+    monkeypatch.setattr(Run, "is_about_to_start", property(seen))
+    delivery.end()
+    await delivery.drained()
+    assert [each.offset for each in process_queue.unfinished()] == [*range(200)]
+    assert looks[0] < 10 * 300
     await mode.callers.stop()
