@@ -45,6 +45,16 @@ async def settled(stage: Groups) -> None:
     await stage.until(lambda: not any(broker.lag() for broker in stage.brokers), 60)
 
 
+async def with_taker(handle: Calls) -> tuple[Groups, Wanting, Wanting]:
+    """A group of an owner that wants tag a alone, and of another member whose handler takes tag b."""
+    stage = Groups(ORDERS)
+    await stage.begin()
+    await stage.sender.send("orders", tag="a")
+    owner, taker = await stage.member(orders="a"), await stage.member(orders="b", handle=handle)
+    await settled(stage)
+    return stage, owner, taker
+
+
 @pytest.mark.parametrize("seconds", [0.0, 8.0])
 @scenario
 async def test_no_call_among_members_holds_a_thread_of_a_broker(seconds: float) -> None:
@@ -132,12 +142,7 @@ async def test_what_waits_for_a_paused_taker_holds_up_nothing_that_another_membe
 
 @scenario
 async def test_the_owner_hears_of_the_end_within_a_second_also_of_a_message_that_had_to_wait() -> None:
-    stage, slow = Groups(ORDERS), Calls(0.5)
-    await stage.begin()
-    await stage.sender.send("orders", tag="a")
-    old = await stage.member(orders="a")
-    new = await stage.member(orders="b", handle=slow)
-    await settled(stage)
+    stage, old, new = await with_taker(Calls(0.5))
     new.consumer.pause("orders", "stock is counted")
     sent = await stage.send_tags("b", 4)
     await asyncio.sleep(60)
@@ -150,11 +155,8 @@ async def test_the_owner_hears_of_the_end_within_a_second_also_of_a_message_that
 
 @scenario
 async def test_a_taker_that_leaves_tells_owners_which_calls_have_ended() -> None:
-    stage, slow = Groups(ORDERS), Calls(3.0)
-    await stage.begin()
-    await stage.sender.send("orders", tag="a")
-    await stage.member(orders="a")
-    new = await stage.member(orders="b", handle=slow)
+    slow = Calls(3.0)
+    stage, _, new = await with_taker(slow)
     await stage.member(orders="b", handle=slow)
     await settled(stage)
     sent = await stage.send_tags("b", 32)
@@ -168,12 +170,8 @@ async def test_a_taker_that_leaves_tells_owners_which_calls_have_ended() -> None
 
 @scenario
 async def test_a_taker_that_leaves_waits_for_no_owner_that_is_dead() -> None:
-    stage, slow = Groups(ORDERS), Calls(3.0)
-    await stage.begin()
-    await stage.sender.send("orders", tag="a")
-    owner = await stage.member(orders="a")
-    new = await stage.member(orders="b", handle=slow)
-    await settled(stage)
+    slow = Calls(3.0)
+    stage, owner, new = await with_taker(slow)
     await stage.send_tags("b", 8)
     await stage.until(lambda: slow.running)
     owner.crash()
