@@ -55,6 +55,7 @@ from rocketapp.broker.replication.replies import ReplicatedReplies
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving
+from rocketapp.broker.scrub import Scrub
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
@@ -148,7 +149,8 @@ class Broker:
             if core.config.role == "sync_master":
                 self._replies = ReplicatedReplies(self.master, core.config.slave_timeout)
                 self._flusher.answered = self._replies.hold
-        self.facts: BrokerFacts = BrokerFacts(core, loop.time(), self.master)
+        self._scrub = Scrub(core.store, core.config, observe=observe, run=run)
+        self.facts: BrokerFacts = BrokerFacts(core, loop.time(), self.master, self._scrub)
         """What it knows of itself, for whoever shows it."""
         core.store.followers += [self._pulls.follow, self._held_pops.follow]
         core.on_topic_created = self._clients.topic_created
@@ -296,6 +298,7 @@ class Broker:
         self._every(self._pace.traffic, "traffic", self._sample)
         self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
         self._every(self._pace.timers, "timers' position", self._save_timers)
+        self._tasks.start(self._scrub.run(), "broker scrub")
         self._tasks.start(self._flusher.answer(), "broker replies")
         if not self._core.store.is_copy:
             self._every(config.transaction_check_interval, "transactions", self._transactions.check)

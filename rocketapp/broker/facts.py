@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rocketapp.broker.core import Core
 from rocketapp.broker.delays import restored
 from rocketapp.broker.replication.master import Master
+from rocketapp.broker.scrub import Scrub
 from rocketapp.model.names import DELAY_SECONDS, HALF_TOPIC, SCHEDULE_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import Record, decode_record
@@ -40,6 +41,12 @@ class BrokerState:
     log_end: int
     durable_end: int
     """Positions of the log. What lies behind the last of them is with the operating system, and not on disk yet."""
+    scrub_position: int
+    """Up to where the log was read in the present search for damage, or the last one; 0 before the first."""
+    damaged: int
+    """Messages that were found damaged in these searches."""
+    mended: int
+    """Entries of queues that were made again from the log since the start."""
     flush: str
     """`async` or `sync`, as the option says."""
     role: str
@@ -103,9 +110,9 @@ class WaitingMessage(NamedTuple):
 class BrokerFacts:
     """Reads the tables and the store of one broker."""
 
-    def __init__(self, core: Core, started: float, master: Master | None) -> None:
+    def __init__(self, core: Core, started: float, master: Master | None, scrub: Scrub) -> None:
         """`started`: when the broker did, as `core.monotonic` tells it. `master`: who knows its slaves."""
-        self._core, self._started, self._master = core, started, master
+        self._core, self._started, self._master, self._scrub = core, started, master, scrub
 
     def __repr__(self) -> str:
         return f"<BrokerFacts of {self._core.config.name}>"
@@ -126,6 +133,9 @@ class BrokerFacts:
             durable_end=core.store.durable_position,
             flush=core.config.flush,
             role=core.config.role,
+            scrub_position=self._scrub.position,
+            damaged=self._scrub.damaged,
+            mended=core.store.mended,
             slaves=None if self._master is None else self._master.status(),
             problem=core.store.problem or "",
             topics=len(core.topics),

@@ -116,6 +116,12 @@ class BrokerConfig:
         least=1,
         most=100,
     )
+    scrub_rate: int = option(
+        2_097_152, "Bytes of the log that are read again each second in search of damage; 0: no search.", least=0
+    )
+    scrub_interval: float = option(
+        604_800.0, "Seconds between the end of one search for damage and the next one.", least=1.0
+    )
     client_expiry: float = option(
         120.0, "Seconds without a heartbeat after which a client is forgotten.", java="channelExpiredTimeout", least=1.0
     )

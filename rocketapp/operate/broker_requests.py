@@ -66,6 +66,9 @@ def _figures(desk: BrokerDesk) -> Iterator[Metric]:
     yield one("served", "{message}", "Messages given to consumers since the start.", state.served, "counter")
     yield one("log", "By", "Bytes of the log.", state.log_end - state.log_begin)
     yield one("log_unflushed", "By", "Bytes of the log that are not on disk yet.", state.log_end - state.durable_end)
+    yield one("scrub_position", "By", "How far the log was read in search of damage.", state.scrub_position)
+    yield one("damaged", "{message}", "Damaged messages that the search has found.", state.damaged, "counter")
+    yield one("mended", "{entry}", "Entries of queues made again from the log.", state.mended, "counter")
     if state.slaves is not None:
         yield one("slaves", "{slave}", "Slaves that copy the log.", len(state.slaves))
         lacks = max((state.log_end - slave.confirmed for slave in state.slaves), default=0)

@@ -29,6 +29,8 @@ class Repair:
     def __init__(self, log: CommitLog, queues: ConsumeQueues) -> None:
         self._log, self._queues = log, queues
         self._hopeless: set[tuple[str, int, int]] = set()
+        self.mended: int = 0
+        """Entries that were made again."""
 
     def wanted(self, queue: ConsumeQueue, offsets: list[int]) -> int | None:
         """The first of these bad entries that was not looked for yet."""
@@ -65,6 +67,7 @@ class Repair:
             is_ours = stored.is_queued and (stored.topic, stored.queue_id) == (queue.topic, queue.queue_id)
             if is_ours and stored.queue_offset in missing and self._queues.mend(queue, stored):
                 missing.discard(stored.queue_offset)
+                self.mended += 1
             if number % _SLICE == 0:
                 yield
         if len(self._hopeless) + len(missing) > _MOST_HOPELESS:

@@ -403,6 +403,11 @@ class MessageStore:
         finally:
             self._mending.discard(queue)
 
+    @property
+    def mended(self) -> int:
+        """How many entries of queues were made again from the log since the store was opened."""
+        return self._repair.mended
+
     def message(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         """The record of one message; None if the queue does not have it or it is damaged, which is reported."""
         return self.read(topic, queue_id, offset, max_messages=1, max_bytes=1).body or None

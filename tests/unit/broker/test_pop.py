@@ -635,12 +635,12 @@ async def test_names_of_group_and_topic_may_be_as_long_as_each_may_be() -> None:
 @in_virtual_time
 async def test_what_was_popped_is_acknowledged_on_a_disk_that_is_too_full_for_messages() -> None:
     files = FillingDisk()
-    async with running(files) as broker:
+    async with running(files, clean_interval=1.0) as broker:
         client = await broker.client()
         member = Member(client)
         await client.send("orders")
         (one,) = await member.pop()
-        files.part = 0.99
+        files.part = 0.99  # which is noticed before the message would come again
         await asyncio.sleep(20)
         assert (await client.send("orders")).code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert await member.ack(one) == ResponseCode.SUCCESS

@@ -1,0 +1,97 @@
+"""Damage that nobody has met yet: it is found and mended by reading the log again, slowly."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.model.event import RecordDamaged
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from tests.unit.broker.asking import Running, running
+from tests.unit.broker.test_mending import longest_turn
+from tests.unit.scripted import eventually, in_virtual_time
+
+LOG, QUEUE = "commitlog/" + "0" * 20, "consumequeue/orders/0/" + "0" * 20
+
+
+async def _filled(count: int, **options: object) -> Running:
+    """A stopped broker with messages in two queues, and what it has stored."""
+    broker = Running(MemoryFiles(), **options)
+    await broker.start()
+    client = await broker.client()
+    for number in range(count):
+        assert (await client.send("orders", b"body %05d" % number, queue_id=number % 2)).code == ResponseCode.SUCCESS
+    await broker.broker.stop()
+    return broker
+
+
+async def _again(broker: Running) -> Running:
+    """The same directory, served by another broker."""
+    again = Running(broker.files, scrub_rate=broker.config.scrub_rate, scrub_interval=60.0)
+    await again.start()
+    return again
+
+
+@in_virtual_time
+async def test_what_is_damaged_is_found_and_entries_are_mended_before_anybody_reads_them() -> None:
+    broker = await _filled(200)
+    queue, log = broker.files.open(QUEUE), broker.files.open(LOG)
+    entries = queue.read(2000, 0)
+    queue.write(bytes(400), 200)
+    at = log.read(1 << 16, 0).index(b"body 00101")
+    log.write(b"B", at)
+    again = await _again(broker)
+    await asyncio.sleep(30.0)
+    state = again.broker.facts.state()
+    assert (state.damaged, state.mended, state.scrub_position) == (1, 20, state.log_end)
+    (found,) = [event for event in again.events if isinstance(event, RecordDamaged)]
+    assert (found.topic, found.queue_id, found.offset) == ("orders", 1, 50)
+    await again.broker.stop()
+    assert broker.files.open(QUEUE).read(2000, 0) == entries
+
+
+@in_virtual_time
+async def test_the_log_is_read_at_its_rate_and_again_after_the_interval() -> None:
+    broker = await _filled(500, scrub_rate=10_000)
+    again = await _again(broker)
+    size = again.broker.facts.state().log_end
+    await asyncio.sleep(10.0 + size / 20_000)
+    assert 0 < again.broker.facts.state().scrub_position < size
+    await asyncio.sleep(size / 10_000)
+    assert again.broker.facts.state().scrub_position == size
+    again.files.open(QUEUE).write(bytes(20), 20)
+    await asyncio.sleep(60.0 + size / 10_000)
+    assert again.broker.facts.state().mended == 1
+    await again.broker.stop()
+
+
+@in_virtual_time
+async def test_a_topic_that_was_deleted_and_made_again_is_not_called_damaged() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        for _ in range(2):
+            for _ in range(50):
+                await client.send("orders", queue_id=0)
+            await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+        for _ in range(5):
+            await client.send("orders", queue_id=0)
+        await asyncio.sleep(30.0)
+        state = broker.broker.facts.state()
+        assert (state.damaged, state.mended, state.scrub_position) == (0, 0, state.log_end)
+        assert not [event for event in broker.events if isinstance(event, RecordDamaged)]
+
+
+def test_the_search_keeps_no_turn_of_the_loop_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        broker = await _filled(3000)
+        monkeypatch.setattr("rocketapp.broker.scrub.FIRST", 0.0)
+        again = await _again(broker)
+        longest = longest_turn(monkeypatch)
+        facts = again.broker.facts
+        await eventually(lambda: facts.state().scrub_position == facts.state().log_end, 20.0)
+        assert longest[0] < 0.05
+        await again.broker.stop()
+
+    asyncio.run(story())
