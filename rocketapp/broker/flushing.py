@@ -87,7 +87,7 @@ class Flusher:
     def __repr__(self) -> str:
         return f"<Flusher {len(self._waiting)} replies wait>"
 
-    async def run(self, work: Callable[[], None]) -> None:
+    async def run(self, work: Callable[[], object]) -> None:
         """Run disk work, in the thread if there is one, so that the event loop does not wait for the disk.
 
         It is done also when the caller is cancelled: `close` waits for it.

@@ -26,7 +26,7 @@ _A_ROUND, _FOR_A_QUESTION = 2000, 200_000
 """Records that are taken in between two questions, and most that a question, or a stop, waits for."""
 _MOST_QUESTIONS = 1024
 
-Run = Callable[[Callable[[], None]], Awaitable[None]]
+Run = Callable[[Callable[[], object]], Awaitable[None]]
 """Runs work where the event loop does not wait for the disk."""
 
 

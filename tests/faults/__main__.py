@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tests.faults import (
     effects,
+    frames,
     kills,
     links,
     loads,
@@ -151,6 +152,7 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         for end in ("cut", "kill"):
             title = f"forward {end}"
             yield "cut-forward", cluster, title, on(kills.cut_forward, title, cluster, end=end)
+    yield "hostile-frames", "", "hostile frames", partial(frames.hostile_frames, 5_000 if small else 1_000_000)
     yield from _runs_of_effects(parts)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)

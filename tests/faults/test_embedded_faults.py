@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.operate.running import ask
-from tests.faults import effects, restarts, scenarios
+from tests.faults import effects, frames, restarts, scenarios
 from tests.faults.conftest import Tell
 from tests.peers import toolchain
 from tests.peers.clusters import Embedded, free_port
@@ -40,6 +40,11 @@ def test_a_member_that_joins_after_the_embedded_broker_restarted_does_not_overla
 ) -> None:
     figures = tell(restarts.broker_pause(peer, tmp_path, (0.0,)))
     assert (figures["lost"], figures["order_violations"], figures["overlaps"]) == (0, 0, 0)
+
+
+def test_whatever_frames_come_the_broker_goes_on_and_no_turn_is_long(tell: Tell) -> None:
+    count = 1_000_000 if scenarios.scale() is scenarios.FULL else 5_000
+    assert tell(frames.hostile_frames(count))["grown_mb"] < 64
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
