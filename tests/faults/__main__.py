@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.faults import (
+    connections,
     effects,
     frames,
     kills,
@@ -153,6 +154,11 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
             title = f"forward {end}"
             yield "cut-forward", cluster, title, on(kills.cut_forward, title, cluster, end=end)
     yield "hostile-frames", "", "hostile frames", partial(frames.hostile_frames, 5_000 if small else 1_000_000)
+    for name, opening, count in (
+        ("idle-connections", connections.idle_connections, 500 if small else 10_000),
+        ("half-frames", connections.half_frames, 100 if small else 1_000),
+    ):
+        yield name, "", name.replace("-", " "), partial(opening, home / name, count)
     yield from _runs_of_effects(parts)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)

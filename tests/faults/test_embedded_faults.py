@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.operate.running import ask
-from tests.faults import effects, frames, restarts, scenarios
+from tests.faults import connections, effects, frames, restarts, scenarios
 from tests.faults.conftest import Tell
 from tests.peers import toolchain
 from tests.peers.clusters import Embedded, free_port
@@ -45,6 +45,10 @@ def test_a_member_that_joins_after_the_embedded_broker_restarted_does_not_overla
 def test_whatever_frames_come_the_broker_goes_on_and_no_turn_is_long(tell: Tell) -> None:
     count = 1_000_000 if scenarios.scale() is scenarios.FULL else 5_000
     assert tell(frames.hostile_frames(count))["grown_mb"] < 64
+
+
+def test_an_idle_connection_costs_the_broker_little(tmp_path: Path, tell: Tell) -> None:
+    tell(connections.idle_connections(tmp_path, 10_000 if scenarios.scale() is scenarios.FULL else 500))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

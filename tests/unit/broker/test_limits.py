@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rocketapp.broker import halves as halves_module
@@ -75,3 +77,36 @@ async def test_open_transactions_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
         properties = "TRAN_MSG\x01true\x02PGROUP\x01makers\x02"
         codes = [(await client.send("orders", b"x", properties, queue_id=0)).code for _ in range(3)]
         assert codes == [ResponseCode.SUCCESS, ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY]
+
+
+class Slow:
+    """A peer that sends a byte now and then."""
+
+    def __init__(self) -> None:
+        self.is_ended = False
+
+    def received(self, data: bytes) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def lost(self, reason: str) -> None:
+        self.is_ended = True
+
+
+@in_virtual_time
+async def test_a_thousand_peers_that_never_end_their_frames_are_ended_and_others_are_served() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        slow = [Slow() for _ in range(1000)]
+        streams = [await broker.network.dial(broker.address, peer, 3.0) for peer in slow]
+        for stream in streams:
+            stream.write(b"\x00\x01\x00\x00")  # a frame of 64 KiB begins
+        for _ in range(13):
+            assert not any(peer.is_ended for peer in slow)
+            for stream in streams:
+                stream.write(b"\0")
+            await asyncio.sleep(9.5)
+            assert (await client.send("orders")).code == ResponseCode.SUCCESS
+        assert all(peer.is_ended for peer in slow)
