@@ -85,7 +85,8 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
             )
     for cluster in BOTH:
         yield "order", cluster, "order", on(scenarios.order, "order", cluster, size)
-    yield "broker-kills", "", "broker kills", lambda: scenarios.broker_kills(parts.peer, home / "broker-kills", size)
+    often = size if small else size._replace(kills=50)
+    yield "broker-kills", "", "broker kills", lambda: scenarios.broker_kills(parts.peer, home / "broker-kills", often)
     for cluster in BOTH:
         yield "consumer-kills", cluster, "consumer kills", on(scenarios.consumer_kills, "kills", cluster, size)
     yield "bounce", "", "bounce", lambda: scenarios.bounce(parts.peer, home / "bounce", size)
