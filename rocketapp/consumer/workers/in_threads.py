@@ -80,7 +80,8 @@ class ThreadWorkers:
         """It was reported that the system has no thread for us."""
 
     def __repr__(self) -> str:
-        return f"<ThreadWorkers: {self._active()} of {len(self._workers)} active, {self._ready}>"
+        active = sum(worker.active for worker in self._workers)
+        return f"<ThreadWorkers: {active} of {len(self._workers)} active, {self._ready}>"
 
     def submit(self, caller: Caller, runs: Sequence[Run]) -> None:
         """Walk through these runs, whose first message is for this handler."""
@@ -89,7 +90,7 @@ class ThreadWorkers:
         caller.ask_for_probe()
         with self._lock:
             self._ready.add(caller, runs)
-            asleep = not self._active()
+            asleep = not any(worker.active for worker in self._workers)
         has_thread = not asleep or self._wake(1)
         self._look_in(_STUCK_AFTER if has_thread else _THREAD_RETRY)
 
@@ -126,9 +127,6 @@ class ThreadWorkers:
         for worker in self._workers:
             if worker.run is not None:
                 worker.run.items.clear()
-
-    def _active(self) -> int:
-        return sum(worker.active for worker in self._workers)
 
     def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
         """On the loop, soon. Raises RuntimeError when that is closed, which ends the thread."""
@@ -318,7 +316,8 @@ class ThreadWorkers:
         self._collecting = False
         count = len(self._reports)  # before: what threads put down from now on is not acknowledged yet
         for worker in self._workers:
-            self._acknowledge(worker)
+            if worker.finished:
+                self._acknowledge(worker)
         for _ in range(count):
             run, is_back, report = self._reports.popleft()
             if is_back:
