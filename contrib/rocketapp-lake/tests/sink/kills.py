@@ -31,6 +31,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ import sqlalchemy as sa
 from pyiceberg.table import Transaction
 from targets import COLUMNS, Target, target
 
-from rocketapp import Message, RocketApp
+from rocketapp import Message, RocketApp, SendUnknown
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.testing.broker import serving
 from rocketapp_lake import LakePlugin, sql
@@ -367,8 +368,9 @@ def progress(what: str, run: Run) -> None:
 async def produce(app: RocketApp, sent: set[bytes], stop: asyncio.Event) -> None:
     while not stop.is_set():
         bodies = [b"order %d" % number for number in range(len(sent), len(sent) + 10)]
-        await app.publish_many(TOPIC, bodies)
-        sent.update(bodies)
+        with suppress(SendUnknown):  # on a busy machine: they are sent again, and may be there at two offsets
+            await app.publish_many(TOPIC, bodies)
+            sent.update(bodies)
         await asyncio.sleep(0.05)
 
 

@@ -10,7 +10,6 @@ which its checkpoint has, and a batch of another one is refused: its number does
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_log = logging.getLogger("pyspark_rocketmq")
 Store = Callable[["DataFrame", int], None]
 _NONE = -1
 """The number of a query that has no batch in its table yet."""
@@ -151,8 +149,6 @@ def _has(table: str, name: str, batch: int, done: int, is_own: bool) -> bool:
         )
     if batch < done:
         raise WriteError(f"{table} has batch {done} of {name}, this is {batch}: its checkpoint is older than the table")
-    if done == batch:
-        _log.info("%s has batch %d of %s already", table, batch, name)
     return done == batch
 
 

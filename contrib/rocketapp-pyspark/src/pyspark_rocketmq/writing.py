@@ -34,13 +34,6 @@ _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", dat
 """Spark 4.0 hands rows to the writer of a stream."""
 
 
-class Written(WriterCommitMessage):
-    """What a task reports."""
-
-    def __init__(self, rows: int) -> None:
-        self.rows = rows
-
-
 class Task:
     """Writes the rows of one task."""
 
@@ -135,7 +128,8 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         partition = _task_context().partitionId()
         task = Task(self._options, self._columns, query=self._query, batch="0", partition=partition)
-        return Written(task.write(iterator))
+        task.write(iterator)
+        return WriterCommitMessage()
 
 
 class StreamWriter(_StreamArrowWriter):  # type: ignore[misc]
@@ -153,7 +147,8 @@ class StreamWriter(_StreamArrowWriter):  # type: ignore[misc]
             batch=context.getLocalProperty("streaming.sql.batchId") or "",
             partition=context.partitionId(),
         )
-        return Written(task.write(iterator))
+        task.write(iterator)
+        return WriterCommitMessage()
 
 
 def _task_context() -> TaskContext:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.timeout(300)
 """Spark on a busy machine takes its time."""
 WRITTEN = [(0, "row 0"), (1, "row 1"), (2, "row 2"), (5, "row 5")]
 Rows = list[tuple[int, str]]
+LOOKS = 3
+"""Of all readers, beside the commits."""
 
 
 class Delta:
@@ -129,3 +132,33 @@ def test_the_files_that_count_hold_each_row_once_and_the_folder_holds_more(
     assert read(spark, files) == WRITTEN
     every = [str(file) for file in tmp_path.rglob("*.parquet") if "_delta_log" not in file.parts]
     assert len(read(spark, every)) > len(WRITTEN)
+
+
+def test_spark_counts_whole_commits_as_others_do_while_a_sink_commits_and_files_are_put_together(
+    spark: SparkSession, table: Delta | Iceberg
+) -> None:
+    stop, problems = threading.Event(), list[Exception]()
+
+    def write() -> None:
+        store, number = table.store(), 10
+        try:
+            while not stop.is_set():
+                put(store, f"batch{number}", number, number + 1)
+                table.rewrite()
+                number += 2
+        except Exception as error:
+            problems.append(error)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        for _ in range(LOOKS):
+            files = table.files()
+            found = by_spark_itself(spark, files)
+            assert found == by_arrow(spark, files) == by_duckdb(spark, files)
+            assert len({*found}) == len(found)
+            assert (len(found) - len(WRITTEN)) % 2 == 0
+    finally:
+        stop.set()
+        writing.join()
+    assert not problems
