@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import AppSnapshot, Metric, StoredRecords
@@ -85,19 +85,15 @@ _COUNTERS: Sequence[tuple[str, str, str, Read]] = (
 )
 _GAUGES: Sequence[tuple[str, str, str, Read]] = (
     ("buffer.usage", "By", "Bytes of records that are held.", lambda sink: sink.buffer.held),
-    (
-        "buffer.limit",
-        "By",
-        "Bytes at which pulls stop.",
-        lambda sink: sink.buffer.limit,
-    ),
+    ("buffer.limit", "By", "Bytes at which pulls stop.", lambda sink: sink.buffer.limit),
 )
 
 
 def metrics_of(sinks: Sequence[Watched], now: AppSnapshot) -> list[Metric]:
     """All of them, for all sinks of an app."""
     found = []
-    for kind, reads in (("counter", _COUNTERS), ("gauge", _GAUGES)):
+    kinds: Sequence[tuple[Kind, Sequence[tuple[str, str, str, Read]]]] = (("counter", _COUNTERS), ("gauge", _GAUGES))
+    for kind, reads in kinds:
         for name, unit, meaning, read in reads:
             samples = tuple(({"rocketapp.sink": sink.name}, read(sink)) for sink in sinks)
             found.append(_metric(name, kind, unit, meaning, samples))
@@ -106,18 +102,12 @@ def metrics_of(sinks: Sequence[Watched], now: AppSnapshot) -> list[Metric]:
     return [*found, _metric("lag", "gauge", "{message}", meaning, lag)]
 
 
+Kind = Literal["counter", "gauge"]
 Samples = tuple[tuple[Mapping[str, str], float], ...]
 
 
-def _metric(name: str, kind: str, unit: str, meaning: str, samples: Samples) -> Metric:
-    is_counter = kind == "counter"
-    return Metric(
-        name=f"rocketapp.sink.{name}",
-        kind="counter" if is_counter else "gauge",
-        unit=unit,
-        meaning=meaning,
-        samples=samples,
-    )
+def _metric(name: str, kind: Kind, unit: str, meaning: str, samples: Samples) -> Metric:
+    return Metric(name=f"rocketapp.sink.{name}", kind=kind, unit=unit, meaning=meaning, samples=samples)
 
 
 def _lags(sink: Watched, now: AppSnapshot) -> Samples:
