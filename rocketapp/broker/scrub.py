@@ -25,8 +25,8 @@ FIRST = 10.0
 _SLICE_BYTES = 65_536
 """Bytes of the log that are parsed in one turn of the loop: some 2 ms where records are small."""
 _AHEAD_BYTES = 1 << 20
-_MENDING = 0.1
-"""Seconds between two looks at a queue that is being made again."""
+_MENDING, _MOST_LOOKS = 0.1, 600
+"""Seconds between two looks at a queue that is being made again, and how many there are at most."""
 
 
 class Scrub:
@@ -97,12 +97,14 @@ class Scrub:
     async def _read_queue(self, queue: tuple[str, int], last: int) -> None:
         store = self._store
         offset = max(self._next.get(queue, 0), store.min_offset(*queue))
-        while offset <= last:
+        looks = 0
+        while offset <= last and looks < _MOST_LOOKS:
             await asyncio.sleep(0)
             most = min(last + 1 - offset, MOST_MESSAGES)
             try:
                 result = store.read(*queue, offset, max_messages=most, max_bytes=MOST_BYTES)
             except StoreError:
+                looks += 1
                 await asyncio.sleep(_MENDING)
                 continue
             if result.next_offset <= offset:  # its topic was deleted
