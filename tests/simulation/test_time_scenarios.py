@@ -40,10 +40,9 @@ async def test_the_ladder_of_sixteen_retries_is_climbed_on_time_and_ends_in_the_
     assert [event.attempt for event in stage.started(1)] == list(range(1, 18))
     (dead,) = [event for event in stage.world.history if isinstance(event, facts.Stored) and "%DLQ%" in event.queue]
     assert dead.at - began[-1] < 2
-    await asyncio.sleep(3 * 3600)  # longer than the last step
-    assert len(stage.started(1)) == 17
     assert stage.broker.dead_letters() == 1
-    await stage.calm(10)
+    await stage.calm(10)  # no copy of it waits at the broker, at whatever delay
+    assert len(stage.started(1)) == 17
     await stage.end()
 
 
@@ -230,19 +229,19 @@ async def test_a_hung_handler_pins_its_offset_and_the_others_go_on_until_the_spa
 
 
 @scenario
-async def test_two_hours_of_flow_control_neither_recurse_nor_keep_anything() -> None:
+async def test_half_an_hour_of_flow_control_neither_recurse_nor_keep_anything() -> None:
     async def behave(message: Message) -> None:
         await asyncio.sleep(4)
 
     stage = Stage(Topic(name="orders", concurrency=1), behave=behave, queue_max_messages=2, pull_batch_size=1)
     await stage.begin()
-    await stage.send("orders", 1800, key="one queue")
+    await stage.send("orders", 450, key="one queue")
     member = await stage.join()
-    await asyncio.sleep(3600)
+    await asyncio.sleep(900)
     halfway = len([task for task in asyncio.all_tasks() if not task.done()])
-    await asyncio.sleep(3600)
+    await asyncio.sleep(900)
     assert len([task for task in asyncio.all_tasks() if not task.done()]) <= halfway
-    assert len(stage.done()) == pytest.approx(1800, abs=2)
+    assert len(stage.done()) == pytest.approx(450, abs=2)
     problems = [event for _, _, event in stage.world.observed if isinstance(event, events.LoopFailed)]
     assert problems == []
     assert len(member.consumer.snapshot().blocked) <= 1
