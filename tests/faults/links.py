@@ -19,7 +19,8 @@ from tests.peers.bare import Bare
 from tests.peers.clusters import Apache, Embedded, free_port
 from tests.peers.waiting import wait_until
 
-_SENDERS, _RATE, _SEGMENT, _TOPIC = 4, 400, 16_777_216, "copied"
+_SENDERS, _RATE, _SEGMENT = 4, 400, 16_777_216
+_TOPIC, _GROUP = "copied", "committing"
 _TIMEOUT, _GRACE = 1.0, 1.5
 """Seconds that the master waits for a slave, and what a busy machine may add to it."""
 _SLOW = 20_000
@@ -126,6 +127,7 @@ class _Sender(threading.Thread):
                 code = asking.ask(RequestCode.SEND_MESSAGE_V2, b"x" * 1000, **fields).code
                 self.longest = max(self.longest, time.monotonic() - began)
                 self.codes[code] = self.codes.get(code, 0) + 1
+                _commit_all(asking)
 
 
 def links(directory: Path, *, faults: int = 21, megabytes: int = 500) -> Figures:
@@ -137,7 +139,8 @@ def links(directory: Path, *, faults: int = 21, megabytes: int = 500) -> Figures
     # The slave learns from the name server where the log is.
     names = Link(port, replace=(f"127.0.0.1:{port + 1}", link.address))
     conf = ("brokerRole=SLAVE", "brokerId=1", f"mappedFileSizeCommitLog={_SEGMENT}")
-    senders = [_Sender(master.name_server) for _ in range(_SENDERS)]
+    senders, ahead = [_Sender(master.name_server) for _ in range(_SENDERS)], 0
+    committed = -1
     try:
         slave = Apache(directory / "slave", name_server=names.address, conf=conf, options=toolchain.BRIEF, heap="256m")
         _until_copied(master)
@@ -145,6 +148,8 @@ def links(directory: Path, *, faults: int = 21, megabytes: int = 500) -> Figures
             sender.start()
         for number in range(faults):
             _harm(link, number, chance)
+            committed, end = _offsets_of(slave)
+            ahead += committed > end
             _until_copied(master)
         for sender in senders:
             sender.over.set()
@@ -166,15 +171,31 @@ def links(directory: Path, *, faults: int = 21, megabytes: int = 500) -> Figures
         "longest_send_s": round(max(sender.longest for sender in senders), 2),
         "equal_bytes": len(ours) if ours == copy else 0,
         "log_bytes": len(ours),
+        "committed_at_the_slave": committed,
+        "committed_and_missing_there": ahead,
         "behind_mb": megabytes,
         "memory_grown_mb": round(grown / 1e6, 1),
         "catching_up_s": round(catching_up, 1),
     }
     assert figures["equal_bytes"] == len(ours), figures
+    assert ahead == 0, figures
     assert set(codes) <= {"0", "11", "12"}, figures
     assert figures["longest_send_s"] < _TIMEOUT + _GRACE, figures
     assert grown < 16e6, figures
     return figures
+
+
+def _commit_all(asking: Bare) -> None:
+    """As a group does that has handled everything."""
+    end = asking.ask(RequestCode.GET_MAX_OFFSET, topic=_TOPIC, queueId=0).fields["offset"]
+    asking.ask(RequestCode.UPDATE_CONSUMER_OFFSET, topic=_TOPIC, queueId=0, consumerGroup=_GROUP, commitOffset=end)
+
+
+def _offsets_of(slave: Apache) -> tuple[int, int]:
+    """The committed offset that the slave knows, -1 for none, and the end of its queue."""
+    with Bare(slave.broker_address) as asking:
+        committed = asking.committed(_TOPIC, _GROUP, 0)
+        return committed, int(asking.ask(RequestCode.GET_MAX_OFFSET, topic=_TOPIC, queueId=0).fields["offset"])
 
 
 def _harm(link: Link, number: int, chance: Random) -> None:

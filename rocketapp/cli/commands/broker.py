@@ -38,6 +38,8 @@ _NAMES = {"dir": "--dir", "listen": "--listen", "broker_http": "--http", "regist
 def command(memory: bool, conf: str | None, **own: str | None) -> int:
     """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
     if click.get_current_context().invoked_subcommand is not None:
+        if memory or conf or any(own.values()):
+            raise CommandError("what stands before promote is for a broker that starts: name one with --name-server")
         return DONE
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, names_of, parse_listen, serve_broker

@@ -184,6 +184,11 @@ def test_a_failure_that_goes_on_is_told_once_a_minute(caplog: pytest.LogCaptureF
     assert len(caplog.records) == 3 + 2
 
 
+@pytest.mark.parametrize("option", [("--memory",), ("--dir", "data"), ("--listen", "127.0.0.1:9876")], ids=" ".join)
+def test_an_option_of_the_start_does_not_choose_what_is_promoted(here: Here, option: tuple[str, ...]) -> None:
+    assert "--name-server" in refused(here, "broker", *option, "promote")
+
+
 def test_nothing_takes_the_place_of_a_broker_that_nobody_copies() -> None:
     with serving_in_memory() as alone:
         said = Commands(alone).run("broker", "promote", code=1)
