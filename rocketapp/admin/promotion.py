@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
 from rocketapp.client.calls import admin, replication
 from rocketapp.errors import BrokerError, TransportError
+from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import MASTER_ID
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
@@ -196,7 +197,8 @@ def hopeless(fleet: Fleet, broker_id: int, *, position: int, end: int, connected
 
 def missing(master: Held, slave: Held) -> Iterator[str]:
     """What the slave does not know yet, in words; nothing when it has as much as the master."""
-    for what, absent in (("topic", master.topics - slave.topics), ("group", master.groups - slave.groups)):
+    topics = master.topics - slave.topics - {DEFAULT_TOPIC}  # of which each broker has its own, or none
+    for what, absent in (("topic", topics), ("group", master.groups - slave.groups)):
         if absent:
             yield f"{what} {_named(sorted(absent))}"
     late = sorted(
@@ -221,12 +223,17 @@ def steps(fleet: Fleet, successor: Copy) -> list[str]:
     """What to do when the slave has everything, in this order."""
     others = [one for one in successor.name_server.replace(",", ";").split(";") if one and one != fleet.address]
     known = ";".join(others) or "HOST:9876"
-    begin = "Start it again" if others else "Start a name server of Apache's at HOST:9876, and then that broker"
+    begin = (
+        "Start it again"
+        if others
+        else "Start a name server of Apache's at HOST:9876 (an embedded broker is its own), and then that broker"
+    )
     return [
         "Stop the apps.",
         f"Stop {fleet.broker} at {fleet.address} with Ctrl-C or SIGTERM: it gives slaves the rest of its log.",
         f"Stop slave {successor.broker_id} at {successor.address}, and write these lines to its broker.conf: "
-        f"brokerRole=ASYNC_MASTER, brokerId=0, namesrvAddr={known}",
+        f"brokerRole=ASYNC_MASTER, brokerId=0, namesrvAddr={known} (the settings role, id and name_server of an "
+        f"embedded one)",
         f"{begin}.",
         f"Start the apps with --name-server {known}",
         f"Never start {fleet.broker} on its old directory again.",

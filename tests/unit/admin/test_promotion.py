@@ -53,6 +53,10 @@ def test_an_offset_of_nothing_needs_no_copy() -> None:
     assert list(missing(young, HELD)) == []
 
 
+def test_the_topic_from_which_others_are_made_is_each_brokers_own() -> None:
+    assert list(missing(replace(HELD, topics=HELD.topics | {"TBW102"}), HELD)) == []
+
+
 def test_a_slave_of_another_history_is_not_waited_for() -> None:
     problem = hopeless(FLEET, 1, position=4096, end=2048, connected=0, grown=0)
     assert "its log ends at 4096, that of broker-a at 2048" in problem
@@ -78,9 +82,9 @@ def test_the_slave_that_is_furthest_takes_the_place() -> None:
 def test_the_steps_name_what_is_to_be_written_where() -> None:
     told = steps(FLEET, COPY)
     assert "10.0.0.1:9876" in told[1]
-    assert "brokerRole=ASYNC_MASTER, brokerId=0, namesrvAddr=HOST:9876" in told[2]
+    assert "brokerRole=ASYNC_MASTER, brokerId=0, namesrvAddr=HOST:9876 (" in told[2]
     assert "a name server of Apache's" in told[3]
     elsewhere = steps(FLEET, replace(COPY, name_server="10.0.0.1:9876;10.0.0.9:9876"))
-    assert elsewhere[2].endswith("namesrvAddr=10.0.0.9:9876")
+    assert "namesrvAddr=10.0.0.9:9876 (" in elsewhere[2]
     assert elsewhere[3] == "Start it again."
     assert elsewhere[4] == "Start the apps with --name-server 10.0.0.9:9876"

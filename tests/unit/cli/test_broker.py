@@ -20,6 +20,7 @@ from tests.peers.commands import Commands
 from tests.unit.cli.asking import Http
 from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Here, Send, Start
+from tests.unit.cli.processes import wait_until
 
 
 def test_it_prints_the_real_address_when_it_serves(start: Start, folder: Path) -> None:
@@ -194,6 +195,22 @@ def test_nothing_takes_the_place_of_a_broker_that_nobody_copies() -> None:
         said = Commands(alone).run("broker", "promote", code=1)
     assert said.out == ""
     assert said.err == "rocketapp: broker-a lets nobody copy its log: set broker.ha_port, and start a slave\n"
+
+
+def test_a_slave_that_has_everything_may_take_the_place_of_its_master(start: Start, send: Send) -> None:
+    port, other = free_port(around=(-2, 0, 1)), free_port(around=(-2, 0))
+    master, copy = f"127.0.0.1:{port}", f"127.0.0.1:{other}"
+    listens = {"ROCKETAPP_BROKER__HA_PORT": str(port + 1)}
+    start("broker", "--memory", "--listen", master, environment=listens).says("serving on")
+    follows = {"ROLE": "slave", "ID": "1", "NAME_SERVER": master}
+    environment = {f"ROCKETAPP_BROKER__{name}": value for name, value in follows.items()}
+    slave = start("broker", "--memory", "--listen", copy, environment=environment)
+    slave.says("serving on")
+    wait_until(lambda: "is registered with the name server" in slave.err, "the slave is registered")
+    send("orders", "one", at=master)
+    found = Commands(master).json("broker", "promote", "--timeout", "60")
+    assert [(one["broker_id"], one["address"]) for one in found["slaves"]] == [(1, copy)]
+    assert (found["lacks"], len(found["steps"])) == ([], 6)
 
 
 def test_a_master_without_slaves_is_shown_and_has_no_successor(start: Start) -> None:
