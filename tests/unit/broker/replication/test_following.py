@@ -20,9 +20,11 @@ from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import FollowsMaster, LeftMaster, LoopFailed
 from rocketapp.tasks import scope
+from rocketapp.transport.stream import split_address
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.replication import block_head
+from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION
 from rocketapp.wire.requests.replication import decode_ha_status
 from tests.peers.clusters import free_port
 from tests.unit.broker.asking import Client
@@ -48,8 +50,9 @@ class Node:
 
     def __init__(self, files: MemoryFiles | None = None, **options: Any) -> None:
         self.files, self.events = files or MemoryFiles(), Events()
-        port = free_port(around=(-2, 0, 1))
-        config = {"listen": f"127.0.0.1:{port}", "segment_bytes": SEGMENT, "flush_interval": 0.05, **options}
+        listen = options.get("listen") or f"127.0.0.1:{free_port(around=(-2, 0, 1))}"
+        port = split_address(listen)[1]
+        config = {"listen": listen, "segment_bytes": SEGMENT, "flush_interval": 0.05, **options}
         if options.get("role") != "slave":
             config["ha_port"] = port + 1
         self.broker = EmbeddedBroker(
@@ -140,6 +143,28 @@ async def test_it_takes_the_place_of_its_master_and_goes_on() -> None:
         assert (await all_of(third))[-1] == b"new"
     finally:
         await third.stop()
+
+
+async def test_a_slave_serves_while_its_master_is_away_and_catches_up_when_it_is_back() -> None:
+    async with pair() as (first, second):
+        await first.client.send("bills", b"1", queue_id=0)
+        await eventually_async(lambda: all_of(second), [b"1"])
+        there = await second.client.pull("bills", 1)
+        assert there.code == ResponseCode.PULL_RETRY_IMMEDIATELY, "its master has what comes next"
+        beyond = await second.client.pull("bills", 7, sys_flag=FLAG_SUBSCRIPTION)
+        assert (beyond.code, (beyond.fields or {})["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "7")
+        await first.stop()
+        await eventually(lambda: bool(second.events.of(LeftMaster)))
+        assert await all_of(second) == [b"1"]
+        held = second.client.pull("bills", 1)
+        again = await Node(first.files, listen=first.address).start()
+        try:
+            await again.client.send("bills", b"2", queue_id=0)
+            answer = await held
+            assert (answer.code, len(answer.body) > 0) == (ResponseCode.SUCCESS, True)
+            await eventually(lambda: second.log() == again.log())
+        finally:
+            await again.stop()
 
 
 async def test_a_slave_shows_its_keys_to_a_master_that_asks_for_them() -> None:
