@@ -83,7 +83,7 @@ class RequestDispatch:
 
 def _check_body(command: Command) -> None:
     """Refuse, before it is decoded, a body that would keep the loop busy."""
-    if command.code in SENDS or command.code == RequestCode.REGISTER_BROKER:  # nobody reads what that one has
+    if command.code in SENDS or command.code == RequestCode.REGISTER_BROKER:  # which has a limit of its own
         return
     size = len(command.body)
     if command.code not in _LARGE_BODIES and size > _MOST_CONTROL_BYTES:

@@ -28,6 +28,9 @@ class BrokerConfig:
     register_interval: float = option(
         30.0, "Seconds between two registrations there.", java="registerNameServerPeriod", least=10.0, most=60.0
     )
+    registrations: bool = option(
+        False, "Brokers of other names may register with its name server, as Apache RocketMQ's do with theirs."
+    )
     ha_port: int = option(
         0,
         "Port where slaves of Apache RocketMQ copy the log, on the host of `listen`. 0: there are none.",

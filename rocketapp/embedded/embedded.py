@@ -27,9 +27,9 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.registration import Registrar, access_of
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe
+from rocketapp.namesrv.brokers import BrokerTable, RegistrationProcessor
 from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
-from rocketapp.namesrv.slaves import RegistrationProcessor, SlaveTable
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
@@ -110,11 +110,17 @@ class EmbeddedBroker:
             texts = KvConfig(ConfigFile(files, "config/kvConfig.json", self._observe))
             permissions = Permissions.load(ConfigFile(files, ACCESS_FILE, self._observe), self._config)
             self._permissions = permissions
-            slaves = SlaveTable(asyncio.get_running_loop().time)
-            self._listener = self._new_listener(broker, texts, permissions, slaves)
+            brokers = BrokerTable(
+                broker,
+                asyncio.get_running_loop().time,
+                ha_address=lambda: broker.ha_address,
+                takes_slaves=broker.master is not None,
+                takes_others=self._config.registrations,
+            )
+            self._listener = self._new_listener(broker, texts, permissions, brokers)
             self._listening = [await self._listen(listen, self._listener)]
             if broker.master is not None:
-                await self._listen_for_slaves(broker.master, self._listener, slaves)
+                await self._listen_for_slaves(broker.master, self._listener, brokers)
             self.address = self._announced(self._listening[0].address)
             await broker.start(self.address)
             dial = listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp
@@ -172,18 +178,19 @@ class EmbeddedBroker:
         if self._broker is not None:
             self._broker.halves.on_committed = committed
 
-    @staticmethod
-    def _new_listener(broker: Broker, texts: KvConfig, permissions: Permissions | None, slaves: SlaveTable) -> Listener:
+    def _new_listener(
+        self, broker: Broker, texts: KvConfig, permissions: Permissions | None, brokers: BrokerTable
+    ) -> Listener:
         check = None if permissions is None else permissions.check
-        tables = [broker.table(), NameServer(broker, slaves.addresses).table(), texts.table()]
+        tables = [broker.table(), NameServer(brokers).table(), texts.table()]
         if permissions is not None:
             tables.append(broker.access_table(permissions))
-        if broker.master is not None:
-            tables.append(RegistrationProcessor(slaves, lambda: broker.brokers()[0], lambda: broker.ha_address).table())
+        if broker.master is not None or self._config.registrations:
+            tables.append(RegistrationProcessor(brokers).table())
 
         def lost(connection: Connection, _: str) -> None:
             broker.connection_lost(connection)
-            slaves.connection_lost(connection)
+            brokers.connection_lost(connection)
 
         return Listener(
             serve=RequestDispatch(*tables, check=check).serve,
@@ -192,12 +199,12 @@ class EmbeddedBroker:
             on_lost=lost,
         )
 
-    async def _listen_for_slaves(self, master: Master, listener: Listener, slaves: SlaveTable) -> None:
+    async def _listen_for_slaves(self, master: Master, listener: Listener, brokers: BrokerTable) -> None:
         """A slave copies the log on one port, and asks some things on the port that is two below the broker's."""
         host, port = split_address(self._listening[0].address)
         wanted = self._config.ha_port
         try:
-            master.listen(host, wanted, slaves.is_known)
+            master.listen(host, wanted, brokers.is_known)
             wanted = port - 2
             self._listening.append(await listen_tcp(host, wanted, listener.accept, server_tls_of(self._config)))
         except OSError as error:

@@ -5,8 +5,8 @@ DELETE_TOPIC_IN_NAMESRV 216, GET_TOPICS_BY_CLUSTER 224, GET_SYSTEM_TOPIC_LIST_FR
 WIPE_WRITE_PERM_OF_BROKER 205, ADD_WRITE_PERM_OF_BROKER 327 (Java: namesrv's ClientRequestProcessor,
 DefaultRequestProcessor).
 
-It has no table of topics: it asks the broker in the same process each time, so a route is always current. Slaves of
-that broker register: see `slaves`.
+It has no table of topics: it asks the broker in the same process each time, so a route is always current. Other brokers
+register: see `brokers`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from rocketapp.errors import BrokerError
-from rocketapp.model.route import PERM_WRITE, BrokerData, TopicRoute
+from rocketapp.model.route import PERM_WRITE, BrokerData, QueueData, TopicRoute
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -39,11 +39,10 @@ class RouteSource(Protocol):
 class NameServer:
     """Answers clients that look for topics."""
 
-    def __init__(self, source: RouteSource, slaves: Callable[[], Mapping[int, str]] = dict) -> None:
-        """`slaves`: the addresses of those that have registered, by broker id."""
-        self._source, self._slaves = source, slaves
-        self._is_wiped = False
-        """Whether routes say that nothing may be written, as an administrator wants it before the broker stops."""
+    def __init__(self, source: RouteSource) -> None:
+        self._source = source
+        self._wiped: set[str] = set()
+        """Brokers to which nothing may be written, say routes, as an administrator wants it before a broker stops."""
 
     def __repr__(self) -> str:
         return f"<NameServer of {len(self._source.topics())} topics>"
@@ -70,15 +69,12 @@ class NameServer:
                 f"No topic route info in name server for the topic: {topic}\n"
                 "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
             )
-        if self._is_wiped:
-            queues = tuple(dataclasses.replace(queue, perm=queue.perm & ~PERM_WRITE) for queue in route.queues)
-            route = TopicRoute(queues, route.brokers, route.order_conf)
-        if slaves := self._slaves():
-            route = TopicRoute(route.queues, _with(slaves, route.brokers), route.order_conf)
+        if self._wiped:
+            route = TopicRoute(tuple(map(self._wiped_off, route.queues)), route.brokers, route.order_conf)
         return Command.response(command, ResponseCode.SUCCESS, body=encode_route(route))
 
     def cluster_info(self, connection: Connection, command: Command) -> Command:
-        body = encode_cluster_info(_with(self._slaves(), self._source.brokers()))
+        body = encode_cluster_info(self._source.brokers())
         return Command.response(command, ResponseCode.SUCCESS, body=body)
 
     def topic_list(self, connection: Connection, command: Command) -> Command:
@@ -91,8 +87,8 @@ class NameServer:
 
     def topics_by_cluster(self, connection: Connection, command: Command) -> Command:
         cluster = read.text(command.fields, "cluster")
-        clusters = {broker.cluster for broker in self._source.brokers()}
-        topics = self._source.topics() if cluster in clusters else []
+        routes = ((topic, self._source.route(topic)) for topic in self._source.topics())
+        topics = [topic for topic, route in routes if route and any(one.cluster == cluster for one in route.brokers)]
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(topics))
 
     def config(self, connection: Connection, command: Command) -> Command:
@@ -110,19 +106,18 @@ class NameServer:
 
     def _set_wiped(self, command: Command, is_wiped: bool, count: str) -> Command:
         name = read.text(command.fields, "brokerName")
-        is_ours = any(broker.broker_name == name for broker in self._source.brokers())
-        if is_ours:
-            self._is_wiped = is_wiped
-        topics = len(self._source.topics()) if is_ours else 0
+        is_known = any(broker.broker_name == name for broker in self._source.brokers())
+        if is_known:
+            (self._wiped.add if is_wiped else self._wiped.discard)(name)
+        topics = len(self._source.topics()) if is_known else 0
         return Command.response(command, ResponseCode.SUCCESS, fields={count: str(topics)})
+
+    def _wiped_off(self, queues: QueueData) -> QueueData:
+        is_wiped = queues.broker_name in self._wiped
+        return dataclasses.replace(queues, perm=queues.perm & ~PERM_WRITE) if is_wiped else queues
 
     def system_topics(self, connection: Connection, command: Command) -> Command:
         """The names of clusters and brokers, which are system topics."""
         brokers = self._source.brokers()
         names = sorted({name for broker in brokers for name in (broker.cluster, broker.broker_name)})
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(names))
-
-
-def _with(slaves: Mapping[int, str], brokers: tuple[BrokerData, ...]) -> tuple[BrokerData, ...]:
-    """The broker of this process with its slaves."""
-    return tuple(BrokerData(broker.cluster, broker.broker_name, {**broker.addresses, **slaves}) for broker in brokers)

@@ -1,4 +1,4 @@
-"""The embedded broker at a name server of Apache RocketMQ: Java's client finds it there beside Apache's own broker."""
+"""The embedded broker at a name server of Apache RocketMQ, and the other way round: Java finds both brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _masters(name_server: str, topic: str) -> dict[str, str]:
     return {one["brokerName"]: one["brokerAddrs"]["0"] for one in loads(answer.body or b"{}").get("brokerDatas", [])}
 
 
-def _stored(broker: Embedded, topic: str) -> int:
+def _stored(broker: Apache | Embedded, topic: str) -> int:
     with Bare(broker.broker_address) as asking:
         return sum(int(asking.ask(GET_MAX_OFFSET, topic=topic, queueId=queue).fields["offset"]) for queue in range(4))
 
@@ -53,3 +53,26 @@ def test_java_finds_the_embedded_broker_at_apaches_name_server_until_it_stops(pe
         assert ours.broker_address not in JavaClient(peer, apache.name_server).admin("clusterList")
     finally:
         apache.stop()
+
+
+@pytest.mark.timeout(200)
+def test_java_finds_a_broker_of_apaches_at_the_embedded_name_server_until_it_ends(peer: Peer, tmp_path: Path) -> None:
+    ours = Embedded(tmp_path / "ours", broker_name="ours", options={"registrations": "true"})
+    apache = None
+    try:
+        apache = Apache(tmp_path / "apache", name_server=ours.name_server, options=toolchain.BRIEF)
+        both = {"broker-a": apache.broker_address, "ours": ours.broker_address}
+        java = JavaClient(peer, ours.name_server)
+        assert apache.broker_address in java.admin("clusterList")
+        java.create_topic("shared", 4)
+        wait_until(lambda: _masters(ours.name_server, "shared") == both, within=15, what="the topic is on both")
+        assert len(java.produce("shared", COUNT, size=100).wait(within=60)["stored"]) == COUNT
+        assert 0 < _stored(ours, "shared") < COUNT
+        assert _stored(ours, "shared") + _stored(apache, "shared") == COUNT
+        apache.kill_broker()
+        left = {"ours": ours.broker_address}
+        wait_until(lambda: _masters(ours.name_server, "shared") == left, within=15, what="what is gone is in no route")
+    finally:
+        if apache is not None:
+            apache.stop()
+        ours.stop()

@@ -12,7 +12,13 @@ from typing import Any
 
 import msgspec
 
+from rocketapp.errors import ProtocolError
 from rocketapp.wire.fields import Header, Int32, java_names
+from rocketapp.wire.requests.admin import TopicConfig
+
+HA_ADDRESS = "haServerAddr"
+MOST_BODY_BYTES = 4_194_304
+"""Of topics that are read: some 20,000 of them."""
 
 
 class BrokerRequest(Header, frozen=True, rename=java_names(broker_name="brokerName", address="brokerAddr")):
@@ -27,7 +33,7 @@ class BrokerRequest(Header, frozen=True, rename=java_names(broker_name="brokerNa
 class Registration(
     Header,
     frozen=True,
-    rename=java_names(broker_name="brokerName", address="brokerAddr", ha_address="haServerAddr"),
+    rename=java_names(broker_name="brokerName", address="brokerAddr", ha_address=HA_ADDRESS),
 ):
     """Code 103: where a broker is. The body says which topics it has."""
 
@@ -45,12 +51,23 @@ class Registration(
         return cls(*us, ha_address, False, zlib.crc32(body) & 0x7FFFFFFF)
 
 
+def decode_topics(body: bytes) -> dict[str, TopicConfig]:
+    """The topics in the body of code 103. Raises ProtocolError, also for a body that is too large or compressed."""
+    if len(body) > MOST_BODY_BYTES:
+        raise ProtocolError(f"the topics have {len(body)} bytes, limit {MOST_BODY_BYTES}")
+    try:
+        table = msgspec.json.decode(body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+        return {str(name): TopicConfig.from_json(config) for name, config in table.items()}
+    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"topics of a broker: {type(error).__name__} {error}") from None
+
+
 def encode_topics(table: Mapping[str, Any]) -> bytes:
     """The body of code 103. `table`: topics in the form of topics.json, with their version."""
     return msgspec.json.encode({"filterServerList": [], "topicConfigSerializeWrapper": table})
 
 
-class Registered(Header, frozen=True, rename=java_names(ha_address="haServerAddr", master_address="masterAddr")):
+class Registered(Header, frozen=True, rename=java_names(ha_address=HA_ADDRESS, master_address="masterAddr")):
     """Tells a slave where its master is: for the log, and for questions."""
 
     ha_address: str = ""
