@@ -34,6 +34,8 @@ async def take(message: Message) -> None:
 async def take_late(message: Message) -> None:
     note("late", message)
 """
+TAKE_BACK = TAKE.replace("mover", "back")
+"""Another group: Java's side keeps one producer of transactions for each."""
 ANSWER = """
 @app.transaction("late")
 async def place(body: str) -> bool:
@@ -174,17 +176,17 @@ def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, 
         java.create_topic("moving", QUEUES)
         java.create_topic("late", 1)
         java.produce("moving", 1000, size=300, prefix="old").wait(within=30)
-        before = RunningApp(tmp_path / "before", TAKE, apache.name_server, "--exit-when-idle", "0.5")
+        before = RunningApp(tmp_path / "before", TAKE_BACK, apache.name_server, "--exit-when-idle", "0.5")
         assert before.wait(within=60).handled == 1000
         java.send("late", {"text": "was delivered before", "delay_ms": 1000})
-        done = {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()}
+        done = {queue: line["committed"] for queue, line in java.offsets("moving", "back").items()}
         load = java.produce("moving", 10**9, size=300, threads=1, rate=1000, prefix="new")
         slave = Embedded(tmp_path / "slave", options=options)
         wait_until(lambda: _committed(slave) == done, within=30, what=lambda: f"the offsets: {slave.log()}")
         load.stop()
         acknowledged = set(load.wait(within=30)["stored"])
         java.send("late", {"text": "in half a minute", "delay": 4}, {"text": "at a second", "delay_ms": 30_500})
-        assert java.transaction("late", "open", group="mover", local="unknown") == "UNKNOW"
+        assert java.transaction("late", "open", group="back", local="unknown") == "UNKNOW"
         places = [SCHEDULE, HALF, TIMERS, *(("moving", queue) for queue in range(QUEUES))]
         ends = {place: _end(apache, *place) for place in places}
         wait_until(lambda: {at: _end(slave, *at) for at in places} == ends, within=30, what="the slave has it all")
@@ -207,14 +209,14 @@ def _committed(slave: Embedded) -> dict[int, int | None]:
     found: dict[int, int | None] = {}
     with Bare(slave.broker_address) as asking:
         for queue in range(QUEUES):
-            answer = asking.ask(QUERY_CONSUMER_OFFSET, consumerGroup="mover", topic="moving", queueId=queue)
+            answer = asking.ask(QUERY_CONSUMER_OFFSET, consumerGroup="back", topic="moving", queueId=queue)
             found[queue] = int(answer.fields["offset"]) if answer.code == 0 else None
     return found
 
 
 def _serves(directory: Path, name_server: str, slave: Embedded, acknowledged: set[int]) -> None:
     """The group gets every message of the load from the slave, which takes none."""
-    app = RunningApp(directory, TAKE, name_server)
+    app = RunningApp(directory, TAKE_BACK, name_server)
     try:
         app.wait_for_count(len(acknowledged), within=60)
         assert {int(text.split()[1]) for text in app.texts()} == acknowledged
@@ -232,9 +234,9 @@ def _goes_on(
     """The slave's directory has every message that was acknowledged, and a master there goes on."""
     after = None
     java = JavaClient(peer, master.name_server)
-    assert {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()} == done
+    assert {queue: line["committed"] for queue, line in java.offsets("moving", "back").items()} == done
     try:
-        after = RunningApp(directory / "after", TAKE + ANSWER, master.name_server)
+        after = RunningApp(directory / "after", TAKE_BACK + ANSWER, master.name_server)
         after.wait_for_count(len(acknowledged), within=60)
         assert {int(text.split()[1]) for text in after.texts()} == acknowledged
         java.send("moving", "written after")
