@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Column(NamedTuple):
-    """A column of the source."""
-
-    name: str
-    sql_type: str
-
-
 PROPERTIES = "properties"
 """They cost as much as all other columns."""
 BAD_RECORD = "bad_record"
 USUAL = ("topic", "broker", "queue_id", "queue_offset", "body", "keys", "store_timestamp")
 """What a read gives when it does not say: what Spark's connector of Kafka gives, and the broker."""
-COLUMNS = (
-    *(Column("topic", "string"), Column("broker", "string"), Column("queue_id", "int")),
-    *(Column("queue_offset", "bigint"), Column("body", "binary"), Column("keys", "string")),
-    *(Column("store_timestamp", "timestamp"), Column("tags", "string"), Column("msg_id", "string")),
-    *(Column("born_timestamp", "timestamp"), Column("born_host", "string"), Column("flag", "int")),
-    *(Column("sys_flag", "int"), Column("reconsume_times", "int"), Column(PROPERTIES, "map<string,string>")),
-    Column(BAD_RECORD, "string"),
+_ALL = (
+    "topic string, broker string, queue_id int, queue_offset bigint, body binary, keys string, "
+    "store_timestamp timestamp, tags string, msg_id string, born_timestamp timestamp, born_host string, flag int, "
+    "sys_flag int, reconsume_times int, properties map<string,string>, bad_record string"
 )
-BY_NAME = {column.name: column for column in COLUMNS}
+TYPES = dict(one.split(" ") for one in _ALL.split(", "))
+"""Of all columns, by name, as Spark has them."""
 
 
 def ddl(columns: tuple[str, ...]) -> str:
     """The schema as Spark reads it."""
-    return ", ".join(f"{name} {BY_NAME[name].sql_type}" for name in columns)
+    return ", ".join(f"{name} {TYPES[name]}" for name in columns)

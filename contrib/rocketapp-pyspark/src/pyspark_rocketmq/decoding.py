@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_rocketmq.columns import BAD_RECORD, BY_NAME, PROPERTIES
+from pyspark_rocketmq.columns import BAD_RECORD, PROPERTIES, TYPES
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
 from rocketapp import Message
@@ -37,7 +37,7 @@ _PLACE = struct.Struct(">28xq28x4si")
 """Of the fixed part where the record is: physical offset, the broker's address and port."""
 _BEHIND_BODY = struct.Struct(">BH")
 """The lengths of an empty topic, and of the properties."""
-_TYPES = {
+_IN_ARROW = {
     "string": pa.string(),
     "int": pa.int32(),
     "bigint": pa.int64(),
@@ -52,7 +52,7 @@ _LAST_MS = 253_402_300_799_999
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
     """The schema that Spark derives from these columns."""
-    return pa.schema([pa.field(name, _TYPES[BY_NAME[name].sql_type]) for name in columns])
+    return pa.schema([pa.field(name, _IN_ARROW[TYPES[name]]) for name in columns])
 
 
 class Rows:
@@ -257,7 +257,7 @@ class _Batch:
 
     def maps(self) -> pa.Array:
         return pa.array(
-            [list(names.decode(raw).items()) for raw in self._properties.to_pylist()], _TYPES["map<string,string>"]
+            [list(names.decode(raw).items()) for raw in self._properties.to_pylist()], _IN_ARROW["map<string,string>"]
         )
 
 
@@ -277,7 +277,7 @@ def _times(milliseconds: Any) -> pa.Array:
     ms = milliseconds.astype(np.int64)
     wild = (ms > _LAST_MS) | (ms < -_LAST_MS)
     us = np.where(wild, 0, ms) * 1000
-    return pa.array(us, pa.int64(), mask=wild).cast(_TYPES["timestamp"])
+    return pa.array(us, pa.int64(), mask=wild).cast(_IN_ARROW["timestamp"])
 
 
 def _host(value: int) -> str:

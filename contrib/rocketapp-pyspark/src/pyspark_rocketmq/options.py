@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pyspark_rocketmq import option_table
-from pyspark_rocketmq.columns import BAD_RECORD, BY_NAME, PROPERTIES, USUAL
+from pyspark_rocketmq.columns import BAD_RECORD, PROPERTIES, TYPES, USUAL
 from pyspark_rocketmq.offsets import Queue, from_json, from_tree, whole
 from pyspark_rocketmq.problems import OptionError
 
@@ -321,9 +321,9 @@ def _pulls(found: Mapping[str, Any], *, waits: bool) -> Pulls:
 
 def _columns(found: Mapping[str, Any]) -> tuple[str, ...]:
     columns = USUAL if found["columns"] is None else tuple(name.lower() for name in found["columns"])
-    unknown = [name for name in columns if name not in BY_NAME]
+    unknown = [name for name in columns if name not in TYPES]
     if unknown:
-        raise OptionError(f"option columns: {unknown[0]!r} is not one of {', '.join(BY_NAME)}")
+        raise OptionError(f"option columns: {unknown[0]!r} is not one of {', '.join(TYPES)}")
     if len(set(columns)) < len(columns):
         raise OptionError("option columns names a column twice")
     if BAD_RECORD in columns and found["badRecords"] == "fail":

@@ -135,7 +135,7 @@ def test_the_columns_of_the_data_source_are_on_its_page() -> None:
     pattern = r"^Seven columns: (.*?)\. By name: (.*?)\. Compressed"
     usual, others = re.findall(pattern, page, re.MULTILINE | re.DOTALL)[0]
     assert tuple(re.findall(r"`(\w+)`", usual)) == columns.USUAL
-    assert re.findall(r"`(\w+)`", others) == [name for name in columns.BY_NAME if name not in columns.USUAL]
+    assert re.findall(r"`(\w+)`", others) == [name for name in columns.TYPES if name not in columns.USUAL]
     (written,) = tables(str(FOLDER / "README.md"), "| Column | Type | Means |")
     assert {name for cell, _, _ in written for name in re.findall(r"`(\w+)`", cell)} == set(outgoing.COLUMNS)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.columns import BY_NAME, COLUMNS, USUAL
+from pyspark_rocketmq.columns import TYPES, USUAL
 from pyspark_rocketmq.decoding import Rows, arrow_schema
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
@@ -19,7 +19,7 @@ from rocketapp.wire.layout import MAGIC_V1
 from rocketapp.wire.record import Record, decode_records, encode_record
 
 QUEUE = Queue("orders", "broker-a", 3)
-ALL = tuple(BY_NAME)
+ALL = tuple(TYPES)
 WHOLE = 2**62
 
 
@@ -113,7 +113,7 @@ def test_columns_say_what_messages_say(given_records: list[Record]) -> None:
     assert [dict(row) for row in found.column("properties").to_pylist()] == [m.properties for m in messages]
 
 
-@pytest.mark.parametrize("name", list(BY_NAME))
+@pytest.mark.parametrize("name", list(TYPES))
 def test_a_column_alone_is_the_same_as_among_all(name: str) -> None:
     raw = properties.encode({"KEYS": "k", "TAGS": "t"})
     data = record(raw=raw) + record(8, raw=raw)
@@ -239,8 +239,8 @@ def test_the_schema_is_the_one_that_spark_derives() -> None:
         "map<string,string>": types.MapType(types.StringType(), types.StringType()),
     }
     spark = types.StructType()
-    for column in COLUMNS:
-        spark = spark.add(column.name, of_spark[column.sql_type])
+    for name, kind in TYPES.items():
+        spark = spark.add(name, of_spark[kind])
     # Older versions always take UTC.
     zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     assert to_arrow_schema(spark, **zone).equals(arrow_schema(ALL))
