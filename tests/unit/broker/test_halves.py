@@ -48,6 +48,18 @@ def test_a_start_begins_to_read_at_no_message_of_a_transaction_that_has_ended(mo
     store.close()
 
 
+def test_a_slave_forgets_what_its_master_has_finished_with() -> None:
+    store = open_store()
+    ended_but_one(store)
+    halves = HalfMessages(store, Events(), timeout=6.0)
+    halves.forget_below(50)
+    assert len(halves) == 1
+    halves.forget_below(51)
+    assert len(halves) == 0
+    assert halves.progress() == (store.max_offset(HALF_TOPIC, 0), store.max_offset(OP_TOPIC, 0))
+    store.close()
+
+
 def test_an_end_that_is_damaged_leaves_its_transaction_open_and_no_other() -> None:
     files = MemoryFiles()
     store = open_store(files)

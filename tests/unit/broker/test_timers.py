@@ -254,6 +254,19 @@ def test_a_running_broker_tells_apache_the_first_that_waits_and_a_stopped_one_al
     assert checkpoint(broker.files) == (START_MS + 3000, 0, 6, 1)
 
 
+def test_a_slave_forgets_what_its_master_has_delivered_and_keeps_the_rest_over_a_start() -> None:
+    broker = Timers()
+    broker.add(5, 6, 100)
+    broker.add(6)
+    broker.clock.time = START + 50
+    broker.timers.take_over(START_MS + 7000, 3)
+    assert len(broker.timers) == 2, "the master had not read the fourth, which is of the same second as the second"
+    broker.save()
+    broker = broker.restarted(killed=True)
+    assert broker.at(101) == 2
+    assert broker.came() == [b"6", b"100"]
+
+
 def test_where_apache_has_gone_on_nothing_comes_twice() -> None:
     broker = Timers()
     broker.add(1, 600, 2, 3)
