@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import s3
 from sink_shop import shop
 
-__all__ = ["shop", "synced"]
+__all__ = ["endpoint", "shop", "synced"]
+
+
+@pytest.fixture(scope="session")
+def endpoint() -> Iterator[str]:
+    """The address of an S3 server, whose start takes a second: each test has a folder of its own in its bucket."""
+    with s3.serving() as address:
+        yield address
 
 
 @pytest.fixture

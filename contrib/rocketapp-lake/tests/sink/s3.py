@@ -5,10 +5,11 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
+
+from tests.peers.waiting import wait_until
 
 BUCKET, KEY, SECRET, REGION = "lake", "key-of-tests", "secret-of-tests", "us-east-1"
 
@@ -25,14 +26,14 @@ def serving() -> Iterator[str]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
-            end = time.monotonic() + 100
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                    break
-                except OSError:
-                    assert server.poll() is None and time.monotonic() < end
+            wait_until(lambda: _accepts(server, port), within=20, what="the S3 server accepts connections")
             urlopen(Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")).close()
             yield f"http://127.0.0.1:{port}"
         finally:
             server.terminate()
+
+
+def _accepts(server: subprocess.Popen[bytes], port: int) -> bool:
+    assert server.poll() is None
+    with socket.socket() as trying:
+        return trying.connect_ex(("127.0.0.1", port)) == 0

@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -105,12 +106,11 @@ def table(tmp_path: Path) -> Iterator[Lake]:
 
 
 @pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[Lake]:
-    """Its files are on an S3 server."""
-    with s3.serving() as address:
-        secrets = {"s3.access-key-id": s3.KEY, "s3.secret-access-key": s3.SECRET}
-        where = {"warehouse": f"s3://{s3.BUCKET}/tables", "s3.endpoint": address, "s3.region": s3.REGION}
-        yield from closed(Lake(tmp_path, **where, **secrets))
+def bucket(tmp_path: Path, endpoint: str) -> Iterator[Lake]:
+    """Its files are on an S3 server, beside those of other tests."""
+    secrets = {"s3.access-key-id": s3.KEY, "s3.secret-access-key": s3.SECRET}
+    where = {"warehouse": f"s3://{s3.BUCKET}/{uuid4().hex}", "s3.endpoint": endpoint, "s3.region": s3.REGION}
+    yield from closed(Lake(tmp_path, **where, **secrets))
 
 
 def closed(lake: Lake) -> Iterator[Lake]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -45,12 +45,6 @@ class Place:
 
     def delta(self) -> DeltaTable:
         return DeltaTable(self.place, storage_options=self.storage)
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with s3.serving() as address:
-        yield address
 
 
 @pytest.fixture
