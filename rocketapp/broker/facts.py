@@ -50,7 +50,7 @@ class BrokerState:
     flush: str
     """`async` or `sync`, as the option says."""
     role: str
-    """`async_master` or `sync_master`, as the option says."""
+    """`async_master`, `sync_master` or `slave`, as the option says."""
     slaves: Sequence[SlaveStatus] | None
     """Those that copy the log now; None where nobody may."""
     problem: str
