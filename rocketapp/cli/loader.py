@@ -36,7 +36,7 @@ def load_app(target: str) -> RocketApp:
     if not target.strip():
         raise CommandError("APP is empty: give module:attribute, module:factory() or module")
     match = _TARGET.fullmatch(target.strip())
-    if match is None or target.endswith(".py") or "/" in match["module"]:
+    if match is None or target.endswith(".py") or "/" in match["module"] or match["module"].startswith("."):
         raise CommandError(f"{target}: write APP as module:attribute, module:factory() or module{_as_module(target)}")
     put_current_directory_on_path()
     module = _import_module(match["module"])
@@ -79,6 +79,8 @@ def _missing_text(name: str) -> str:
     here = Path.cwd()
     around = [path.stem for path in here.glob("*.py")] + [path.parent.name for path in here.glob("*/__init__.py")]
     mend = did_you_mean(name.partition(".")[0], around, otherwise=": run the command where it lies")
+    if name.endswith(".py"):
+        mend = f": a module is named without .py: {name.removesuffix('.py')}"
     return f"{name}: no such module in {here} or on sys.path{mend}"
 
 

@@ -48,6 +48,8 @@ CASES = {
     "factory without brackets": ("run factory:create", ["factory.py:2", "write factory:create()"]),
     "a file": ("run app.py", ["app:app"]),
     "a path": ("run ./shop/app:app", ["for example shop.app:app"]),
+    "a file with its attribute": ("run app.py:app", ["a module is named without .py: app"]),
+    "a relative module": ("run .app:app", [".app:app: write APP as module:attribute"]),
     "text that raises": ("run mute", ["mute.py:3", "Mute: (its text raised RuntimeError)"]),
     "two handlers of everything": ("run twice", ["twice.py:6", "twice.py:3"]),
     "argument that nothing fills": ("run argument", ["argument.py:3", "annotation"]),
