@@ -223,7 +223,7 @@ class Brokers(GroupOffsets):
         self.ends: dict[MessageQueue, int] = {}
         """Queues of which nothing behind this offset is wanted: who asks whether all is done need not wait for it."""
         self._landmarks: dict[MessageQueue, Landmark] = {}
-        """By queue the first record that this process has pulled: what a broker loses first is what came last."""
+        """By queue the first record that was pulled: what a broker loses first is what came last."""
         self._newest: dict[MessageQueue, Landmark | Message] = {}
         """By queue the last record that its present session has pulled; a message, while that is small."""
         self._recognised: dict[MessageQueue, Connection] = {}
@@ -315,8 +315,19 @@ class Brokers(GroupOffsets):
             # To read its id costs more than to keep it; what is large would not count against `cache_max_bytes`.
             self._newest[queue] = last if last.size <= _SMALL else _landmark(last)
 
+    def landmark(self, queue: MessageQueue) -> Landmark | None:
+        """The first record that was pulled of the queue, by this process or one whose offset it goes on with."""
+        return self._landmarks.get(queue)
+
+    def goes_on_from(self, queue: MessageQueue, text: str) -> None:
+        """A stored offset belongs to the queue that has this landmark, which was stored beside it."""
+        self._landmarks.pop(queue, None)
+        self._recognised.pop(queue, None)
+        if (landmark := Landmark.of_text(text)) is not None:
+            self._landmarks[queue] = landmark
+
     async def recognise(self, queue: MessageQueue, connection: Connection) -> bool:
-        """Whether this process has pulled the queue before. Raises AnotherQueueError if other records are there now.
+        """Whether it is known to have been pulled before. Raises AnotherQueueError if other records are there now.
 
         Asked once per connection, and whenever its master calls an offset illegal: behind a new connection there may
         be an empty broker, or one that lost its tail, which has perhaps got more messages than were handled before.

@@ -10,8 +10,12 @@ goes on.
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 from typing import NamedTuple
+
+_LONGEST = 255
+"""Characters that stores keep of a landmark."""
 
 
 class Landmark(NamedTuple):
@@ -20,6 +24,21 @@ class Landmark(NamedTuple):
     offset: int
     stored_ms: int
     key: str
+
+    def text(self) -> str | None:
+        """For a store: ASCII, at most 255 characters; None when its key is longer."""
+        text = json.dumps(self, separators=(",", ":"))
+        return text if len(text) <= _LONGEST else None
+
+    @classmethod
+    def of_text(cls, text: str) -> Landmark | None:
+        """What `text` gave; None for anything else."""
+        try:
+            offset, stored_ms, key = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            return None
+        is_one = type(offset) is type(stored_ms) is int and isinstance(key, str) and 0 <= offset < 2**63
+        return cls(offset, stored_ms, key) if is_one else None
 
 
 class Identity(Enum):

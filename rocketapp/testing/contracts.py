@@ -128,6 +128,8 @@ async def _check_offsets(make: Callable[[], OffsetStore]) -> None:
         await _check_neighbours(first)
         await _check_together(first, second)
         await _check_late(first, second)
+        if hasattr(first, "remember"):
+            await _check_landmarks(first, second)
         others = (_QUEUE._replace(queue_id=number) for number in count(1000))
         for method, ask in {
             "take": lambda: first.take(_GROUP, next(others)),
@@ -217,6 +219,26 @@ async def _check_late(first: OffsetStore, second: OffsetStore) -> None:
         left = await second.read(_GROUP, queue)
         assert left == new.offset, "write: what an older epoch writes beside a take is refused, or is what it returns"
         assert left == (6 if stored else 5), "write: True when the offset is stored, False with nothing stored"
+
+
+async def _check_landmarks(first: Any, second: Any) -> None:
+    queue, text = _QUEUE._replace(queue_id=6), "[" + "0" * 253 + "]"
+    old = await first.take(_GROUP, queue)
+    assert not old.landmark, "take: no landmark when none was stored"
+    assert await first.write(_GROUP, queue, 5, old.epoch)
+    assert await first.remember(_GROUP, queue, text, old.epoch), "remember: True when the landmark is stored"
+    assert await first.write(_GROUP, queue, 6, old.epoch)
+    new = await second.take(_GROUP, queue)
+    assert new.landmark == text, "take: the landmark that any process stored last, whole, whatever was written since"
+    assert new.offset == 6, "remember: it leaves the offset as it is"
+    is_stored = await first.remember(_GROUP, queue, "late", old.epoch)
+    assert not is_stored, "remember: an older epoch is refused, with False"
+    assert (await second.take(_GROUP, queue)).landmark == text, "remember: what is refused is not stored"
+    other = await first.take(_GROUP, queue._replace(topic="größe"))
+    assert not other.landmark, "remember: landmarks of queues are told apart"
+    latest = await second.take(_GROUP, queue)
+    assert await second.remember(_GROUP, queue, "", latest.epoch), "remember: an empty landmark is stored"
+    assert not (await first.take(_GROUP, queue)).landmark, "remember: an empty landmark is stored in place of the last"
 
 
 async def _check_reopened(store: OffsetStore) -> None:

@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -26,12 +26,13 @@ from rocketapp.consumer.member import Member
 from rocketapp.errors import RequestTimeoutError
 from rocketapp.model.event import OffsetsFile
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.queue_identity import Landmark
 from rocketapp.tasks import in_daemon_thread
 
 _UNNAMED = "unnamed"
 """Stands for the cluster of `--name-server`."""
 _BEGINS = "queues begin by their start rule"
-_VERSION = 1
+_VERSION = 2
 _LARGEST_OFFSET, _LARGEST_QUEUE_ID = 2**63 - 1, 2**31 - 1
 """What RocketMQ's long and int hold."""
 _PATIENCE = 5.0
@@ -129,7 +130,7 @@ class LocalOffsets(GroupOffsets):
         for each in (path, _backup(path)):
             try:
                 self._written_at = each.stat().st_mtime
-                self._offsets = decode(each.read_bytes())
+                self._offsets, landmarks = decode(each.read_bytes())
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -137,6 +138,8 @@ class LocalOffsets(GroupOffsets):
             except ValueError as error:
                 problems.append(f"{each.name} is corrupt: {error}")
             else:
+                for queue, landmark in landmarks.items():
+                    self._member.brokers.goes_on_from(queue, landmark)
                 self._topics = frozenset(queue.topic for queue in self._offsets)
                 self._is_whole = each is path
                 if each is not path:
@@ -191,7 +194,7 @@ class LocalOffsets(GroupOffsets):
     async def _write(self, path: Path) -> None:
         async with self._writing:
             self._next = None
-            text = encode(self._offsets)
+            text = encode(self._offsets, self._member.brokers.landmark)
             try:
                 # A disk may take its time.
                 put = partial(_put_in_place, path, text, keeps=self._is_whole)
@@ -219,22 +222,26 @@ class LocalOffsets(GroupOffsets):
             self._member.observe(OffsetsFile(self._member.name, str(self._path), problem))
 
 
-def encode(offsets: Mapping[MessageQueue, int]) -> bytes:
-    """The text of a file."""
-    rows = [
-        {"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": offset}
-        for queue, offset in sorted(offsets.items())
-    ]
+def encode(
+    offsets: Mapping[MessageQueue, int], landmark: Callable[[MessageQueue], Landmark | None] = lambda _: None
+) -> bytes:
+    """The text of a file. `landmark`: by which a queue is known again."""
+    rows = list[dict[str, str | int]]()
+    for queue, offset in sorted(offsets.items()):
+        rows.append({"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": offset})
+        mark = landmark(queue)
+        if mark is not None and (text := mark.text()) is not None:
+            rows[-1]["landmark"] = text
     return json.dumps({"version": _VERSION, "offsets": rows}, indent=1).encode() + b"\n"
 
 
-def decode(text: bytes) -> dict[MessageQueue, int]:
-    """The offsets in a file's text. Raises ValueError."""
+def decode(text: bytes) -> tuple[dict[MessageQueue, int], dict[MessageQueue, str]]:
+    """The offsets in a file's text, and the landmarks: version 1 had none. Raises ValueError."""
     try:
         data = json.loads(text)
-        if data["version"] != _VERSION:
+        if data["version"] not in (1, _VERSION):
             raise ValueError(f"version {data['version']!r} is not known")
-        found = {}
+        found, landmarks = dict[MessageQueue, int](), dict[MessageQueue, str]()
         for row in data["offsets"]:
             offset, queue_id = row["offset"], row["queue"]
             if type(offset) is not int or type(queue_id) is not int:
@@ -242,10 +249,13 @@ def decode(text: bytes) -> dict[MessageQueue, int]:
             # A larger one is refused by the broker at every pull: its queue would stand still for ever.
             if not (0 <= offset <= _LARGEST_OFFSET and 0 <= queue_id <= _LARGEST_QUEUE_ID):
                 raise ValueError(f"{row!r} is not an offset")
-            found[MessageQueue(str(row["topic"]), str(row["broker"]), queue_id)] = offset
-    except (KeyError, TypeError, RecursionError) as error:
+            queue = MessageQueue(str(row["topic"]), str(row["broker"]), queue_id)
+            found[queue] = offset
+            if isinstance(landmark := row.get("landmark"), str):
+                landmarks[queue] = landmark
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__} {error}") from None
-    return found
+    return found, landmarks
 
 
 def _put_in_place(path: Path, text: bytes, *, keeps: bool) -> None:

@@ -7,7 +7,7 @@ holds, so that tools see how far the group is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, Protocol, TypeVar
 
 from rocketapp.client.calls.offsets import Committed
@@ -27,6 +27,8 @@ class Taken(NamedTuple):
     """Higher than that of every session before, of all processes together; 1 or more."""
     offset: int | None
     """What was stored last; None when nothing ever was."""
+    landmark: str | None = None
+    """What `remember` stored last, if the store has that method."""
 
 
 class OffsetStore(Protocol):
@@ -39,6 +41,10 @@ class OffsetStore(Protocol):
     Every method is called on the event loop and must not block it; it answers or raises within
     `consumer.commit_timeout`. When it raises, the question stays open: the error is told in the log, and the store is
     asked again. A method that raises, or that did not answer in time, has perhaps been carried out.
+
+    One more method may be there: `async def remember(group, queue, landmark, epoch) -> bool` keeps a text of at most
+    255 ASCII characters, or an empty one, in place of the one before, and answers as `write` does. `take` returns it.
+    By it a member notices, after a restart, that its offset is of a broker that was replaced since.
     """
 
     async def open(self) -> None:
@@ -82,13 +88,21 @@ class PluginOffsets(GroupOffsets):
         would mislead it; here epochs keep late writers out.
         """
         self._epochs: dict[MessageQueue, int] = {}
+        self._remember: Callable[[str, MessageQueue, str, int], Awaitable[bool]] | None
+        self._remember = getattr(store, "remember", None)
+        self._landmarks: dict[MessageQueue, str] = {}
+        """What the store holds of them; empty for none."""
 
     def __repr__(self) -> str:
         return f"<PluginOffsets of {self._group}: {len(self._epochs)} queues taken>"
 
     async def take(self, queue: MessageQueue) -> None:
         taken = await self._ask(self._store.take(self._group, queue), None)
-        self._epochs[queue] = taken.epoch
+        self._epochs[queue], landmark = taken.epoch, taken.landmark or ""
+        if landmark != self._landmarks.get(queue, ""):
+            # Otherwise it is ours, which may be void by now: the next commit stores another.
+            self._brokers.goes_on_from(queue, landmark)
+        self._landmarks[queue] = landmark
 
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
@@ -106,6 +120,12 @@ class PluginOffsets(GroupOffsets):
         epoch = self._epochs.get(queue, 0)
         if not await self._ask(self._store.write(self._group, queue, offset, epoch), timeout) and epoch:
             raise OvertakenError(str(queue), epoch)
+        landmark = self._brokers.landmark(queue)
+        text = (landmark and landmark.text()) or ""
+        if epoch and self._remember is not None and text != self._landmarks[queue]:
+            if not await self._ask(self._remember(self._group, queue, text, epoch), timeout):
+                raise OvertakenError(str(queue), epoch)
+            self._landmarks[queue] = text
 
     async def _ask(self, answer: Awaitable[T], timeout: float | None) -> T:
         timeout = max(self._timeout, timeout or 0.0)

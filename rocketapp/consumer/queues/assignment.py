@@ -164,8 +164,9 @@ class Assignment(Owned):
             if not self.is_ending:
                 # Another member may have had it since our last session.
                 await self._group.commits.store.take(self.queue)
+            # The offset is one of the queue that is there now: no landmark of another is stored with it.
+            self._member.brokers.begins_anew(self.queue)
             await self._group.commits.store.commit(self.queue, moved.result().offset)
-            self._member.brokers.begins_anew(self.queue)  # the offset is one of the queue that is there now
             if self._moved is moved:  # otherwise another one came meanwhile
                 self._moved = self._loop.create_future()
 

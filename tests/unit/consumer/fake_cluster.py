@@ -500,6 +500,7 @@ class Member:
         offset_store: OffsetStore | None = None,
         client_id: str | None = None,
         client: instance.ClientInstance | None = None,
+        worker: int | None = None,
     ) -> None:
         """`client_id`: in place of one that nobody else has; "0" sorts before all of them. `client`: of another one."""
         self.cluster, self.events = cluster, Events()
@@ -533,6 +534,7 @@ class Member:
             random=random,
             allocation=allocation,
             app_version="1.2.3",
+            worker=worker,
         )
         self.owned = member.owned
         self.consumer = PushConsumer(

@@ -6,6 +6,7 @@ found by a hash, because some databases take `orders` and `Orders` for one name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
@@ -52,12 +53,16 @@ class Offsets:
         return offset
 
     async def write(self, group: str, queue: MessageQueue, offset: int, epoch: int) -> bool:
-        write = partial(_write, group, queue, offset, epoch)
+        write = partial(_write, group, queue, epoch, {"committed": offset})
         try:
             # Epoch 0 is for a queue that is not known.
             is_written: bool = await self._database.run(write if epoch else partial(_add, group, queue, offset))
         except IntegrityError:
             return False
+        return is_written
+
+    async def remember(self, group: str, queue: MessageQueue, landmark: str, epoch: int) -> bool:
+        is_written: bool = await self._database.run(partial(_write, group, queue, epoch, {"landmark": landmark}))
         return is_written
 
 
@@ -76,13 +81,15 @@ def _add(group: str, queue: MessageQueue, offset: int | None, connection: Connec
 def _take(group: str, queue: MessageQueue, connection: Connection) -> Taken:
     is_it = offsets.c.key == _key(group, queue)
     connection.execute(update(offsets).where(is_it).values(epoch=offsets.c.epoch + 1))
-    epoch, offset = connection.execute(select(offsets.c.epoch, offsets.c.committed).where(is_it)).one()
-    return Taken(epoch, offset)
+    row = connection.execute(select(offsets.c.epoch, offsets.c.committed, offsets.c.landmark).where(is_it)).one()
+    return Taken(*row)
 
 
-def _write(group: str, queue: MessageQueue, offset: int, epoch: int, connection: Connection) -> bool:
+def _write(
+    group: str, queue: MessageQueue, epoch: int, values: Mapping[str, int | str], connection: Connection
+) -> bool:
     is_last = (offsets.c.key == _key(group, queue)) & (offsets.c.epoch == epoch)
-    return bool(connection.execute(update(offsets).where(is_last).values(committed=offset)).rowcount)
+    return bool(connection.execute(update(offsets).where(is_last).values(**values)).rowcount)
 
 
 def _key(group: str, queue: MessageQueue) -> str:

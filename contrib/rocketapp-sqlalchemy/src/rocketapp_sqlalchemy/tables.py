@@ -53,6 +53,7 @@ offsets: Final = Table(
     Column("queue", Integer, nullable=False),
     Column("epoch", BigInteger, nullable=False, comment="which session has the queue"),
     Column("committed", BigInteger, nullable=True, comment="everything below is done"),
+    Column("landmark", String(255), nullable=True, comment="by which the queue is known again"),
 )
 """A row for each queue whose offset is kept here."""
 

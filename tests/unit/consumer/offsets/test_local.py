@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -21,6 +22,7 @@ from rocketapp.consumer.offsets.local import LocalOffsets, decode, encode, folde
 from rocketapp.errors import RequestTimeoutError
 from rocketapp.model.event import OffsetsFile
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.queue_identity import Landmark
 from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import Events, eventually, in_virtual_time
 
@@ -56,12 +58,27 @@ class Opened:
         await asyncio.gather(*commits)
 
 
+def stored(path: Path) -> dict[MessageQueue, int]:
+    return decode(path.read_bytes())[0]
+
+
 QUEUES = st.builds(MessageQueue, st.text(), st.text(), st.integers(0, 2**31 - 1))
 
 
 @given(st.dictionaries(QUEUES, st.integers(0, 2**63 - 1)))
 def test_what_is_written_is_read(offsets: dict[MessageQueue, int]) -> None:
-    assert decode(encode(offsets)) == offsets
+    assert decode(encode(offsets)) == (offsets, {})
+
+
+@given(st.dictionaries(QUEUES, st.builds(Landmark, st.integers(0, 2**63 - 1), st.integers(), st.text(max_size=5))))
+def test_a_queue_is_known_again_by_what_is_written_beside_its_offset(marks: dict[MessageQueue, Landmark]) -> None:
+    _, found = decode(encode(dict.fromkeys(marks, 5), marks.get))
+    assert {queue: Landmark.of_text(text) for queue, text in found.items()} == marks
+
+
+def test_a_file_of_the_version_before_is_read() -> None:
+    row = {"topic": ONE.topic, "broker": ONE.broker_name, "queue": ONE.queue_id, "offset": 5}
+    assert decode(json.dumps({"version": 1, "offsets": [row]}).encode()) == ({ONE: 5}, {})
 
 
 @pytest.mark.parametrize(
@@ -71,7 +88,8 @@ def test_what_is_written_is_read(offsets: dict[MessageQueue, int]) -> None:
         b"\xff",
         b"[]",
         b"{}",
-        b'{"version": 2, "offsets": []}',
+        b'{"version": 3, "offsets": []}',
+        b'{"version": 1, "offsets": [5]}',
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0, "offset": -1}]}',
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0, "offset": "5"}]}',
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0}]}',
@@ -110,7 +128,7 @@ async def test_commits_of_one_round_are_written_at_once(tmp_path: Path) -> None:
     opened = Opened(tmp_path)
     await opened.commit(*((MessageQueue("topic", "broker-a", number), number) for number in range(50)))
     assert not (tmp_path / "worker-1.json.bak").exists()  # a second write would have made it
-    assert len(decode((tmp_path / "worker-1.json").read_bytes())) == 50
+    assert len(stored(tmp_path / "worker-1.json")) == 50
     opened.store.close()
 
 
@@ -134,7 +152,7 @@ def test_a_file_that_is_damaged_or_gone_is_replaced_by_the_one_before(
         assert second.told[0].endswith("queues go on where worker-1.json.bak says, and may repeat messages")
         await second.commit((ONE, 9))
         # The damaged file has not become the backup.
-        assert decode((tmp_path / "worker-1.json.bak").read_bytes()) == {ONE: 5}
+        assert stored(tmp_path / "worker-1.json.bak") == {ONE: 5}
         second.store.close()
 
     asyncio.run(story())
@@ -197,7 +215,7 @@ async def test_a_process_that_may_have_no_more_threads_says_that_it_does_not_wri
         await opened.commit((ONE, 5))
     assert opened.told[-1].startswith("can't start new thread: after a restart")
     assert await opened.store.committed(ONE) == 5
-    assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 5}, "written when it is looked at again"
+    assert stored(tmp_path / "worker-1.json") == {ONE: 5}, "written when it is looked at again"
     opened.store.close()
 
 
@@ -221,10 +239,10 @@ async def test_what_a_full_disk_did_not_take_is_written_when_it_is_looked_at_aga
     (tmp_path / "worker-1.new").mkdir()
     await opened.commit((ONE, 6))
     assert await opened.store.committed(ONE) == 6
-    assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 5}
+    assert stored(tmp_path / "worker-1.json") == {ONE: 5}
     (tmp_path / "worker-1.new").rmdir()
     assert await opened.store.committed(ONE, exact=True, timeout=1.0) == 6  # as the committer does at the end
-    assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 6}
+    assert stored(tmp_path / "worker-1.json") == {ONE: 6}
     opened.store.close()
 
 
@@ -237,7 +255,7 @@ async def test_what_a_full_disk_did_not_take_is_written_again_though_every_queue
         await opened.commit((ONE, 6))
         (tmp_path / "worker-1.new").rmdir()
         await eventually((tmp_path / "worker-1.json").exists)
-    assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 6}
+    assert stored(tmp_path / "worker-1.json") == {ONE: 6}
     opened.store.close()
 
 
