@@ -515,6 +515,7 @@ async def test_a_topic_lands_in_a_bucket_and_no_secret_is_told(
     monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
+    monkeypatch.setenv("ROCKETAPP_APP__DRAIN_TIMEOUT", "1")  # nothing ends the batch that cannot be written
     caplog.set_level(0, "rocketapp")
     is_wrong = [True]
 
