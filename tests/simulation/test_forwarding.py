@@ -99,9 +99,14 @@ async def test_in_order_a_queue_goes_to_no_other_member_while_one_may_run_a_mess
 
 @pytest.mark.parametrize("topic", [ORDERS, ORDERLY, KEYED], ids=["concurrent", "orderly", "keyed"])
 @pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize("send_back_slow", [False, True])
 @scenario
-async def test_a_message_waits_for_a_paused_taker_without_an_attempt(topic: Topic, retries: int) -> None:
+async def test_a_message_waits_for_a_paused_taker_without_an_attempt(
+    topic: Topic, retries: int, send_back_slow: bool
+) -> None:
     stage = Groups(replace(topic, retries=retries))
+    slow = {"handler_warning": 60.0, "send_back_slow": send_back_slow}
+    stage.world.consumer = {**stage.world.consumer, **slow}
     await stage.begin()
     await stage.sender.send("orders", "D", tag="b")
     old = await stage.member(orders="a || b")

@@ -105,6 +105,8 @@ class SlowCalls:
         expired: list[_Call] = []
         late: list[_Call] = []
         for handler, item in self._modes.in_flight():
+            if not handler.runs_here:
+                continue  # it waits for another member, which watches its own call
             known = self._seen.get(id(item))
             if known is None or known.item is not item:
                 known = _Seen(item, now)
