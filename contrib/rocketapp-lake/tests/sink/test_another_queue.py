@@ -98,6 +98,7 @@ async def test_a_queue_is_known_again_by_the_last_message_that_was_read_also_if_
     shop: Shop, landing: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("rocketapp_lake.writer.IDLE", 0.1)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__LONG_POLL", "1")  # nothing that comes ends a pull
     async with landing("parquet", tags="wanted") as app:
         await send(shop, app, OLD)
         store = ParquetStore(tmp_path / "t", f"shop/{shop.topic}", write=by_arrow)

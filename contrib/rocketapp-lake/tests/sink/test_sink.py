@@ -261,6 +261,7 @@ async def test_queues_of_which_only_other_tags_come_are_moved_on_as_well(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "IDLE", 0.1)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__LONG_POLL", "1")  # nothing that comes ends a pull
 
     def positions() -> int:
         return sum(ParquetStore(shop.table, f"shop/{shop.topic}", write=by_arrow).load().vector.values())
