@@ -13,7 +13,7 @@ from rocketapp.consumer.workers.in_threads import ThreadWorkers
 from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.consumer.workers.run import Run
 from rocketapp.consumer.workers.threads import MakeThreads
-from rocketapp.model.subscription import kind_of
+from rocketapp.model.subscription import CONCURRENT, kind_of
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 
@@ -74,7 +74,7 @@ class Callers:
         return self._on_loop.in_flight() + ([] if self._in_threads is None else self._in_threads.in_flight())
 
     def grow(self, times: int) -> None:
-        """Run that many times as many calls at once as declared, up to the most of each handler without order."""
+        """Run that many times as many calls of each concurrent handler at once as declared, up to the most of it."""
         self._times = times
         for caller in self._of.values():
             self._resize(caller)
@@ -92,7 +92,7 @@ class Callers:
     def _resize(self, caller: Caller) -> None:
         about = caller.handler.subscription
         concurrency = self._paces.get(id(caller), about.concurrency)
-        times = 1 if kind_of(about).in_order else self._times
+        times = self._times if kind_of(about) is CONCURRENT else 1
         caller.resize(max(concurrency, min(concurrency * times, about.concurrency_most)))
 
     def collect(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -221,6 +222,17 @@ async def test_another_rate_in_order_leaves_its_calls_as_many_as_declared_while_
     assert most == 2
     await member.stop(drain_timeout=0.1)
     await cluster.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "grown"), [({}, 16), ({"mode": "pop"}, 4), ({"orderly": True}, 4), ({"order_by": "k"}, 4)]
+)
+async def test_only_a_concurrent_handler_gets_more_calls(options: dict[str, Any], grown: int) -> None:
+    declared = subscription(concurrency=4, concurrency_most=32, **options)
+    called = OneCalled(Handler(declared, lambda _: None), acks=None)
+    called.callers.grow(4)
+    assert called.taker.caller.most == grown
+    await called.callers.stop()
 
 
 def test_a_handler_in_threads_gets_more_of_them() -> None:
