@@ -100,7 +100,7 @@ async def test_providers_that_the_plugin_is_given_are_used_without_any_setting()
     telemetry = Telemetry(tracer_provider=traces, meter_provider=MeterProvider([reader]))
     app = RocketApp("shop", plugins=[telemetry, settled])
 
-    @app.subscribe("orders")
+    @app.subscribe("orders", orderly=True)  # a retry comes at once
     async def settle(message: Message) -> None:
         if message.body == b"bad" and message.attempt == 1:
             raise ValueError
