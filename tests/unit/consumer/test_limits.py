@@ -16,12 +16,15 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.puller import PULL_EXPIRES
+from rocketapp.consumer.workers.callers import Callers
+from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.event import HandlerSlow, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, subscription
+from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import OneCalled, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -228,11 +231,12 @@ async def test_another_rate_in_order_leaves_its_calls_as_many_as_declared_while_
     ("options", "grown"), [({}, 16), ({"mode": "pop"}, 4), ({"orderly": True}, 4), ({"order_by": "k"}, 4)]
 )
 async def test_only_a_concurrent_handler_gets_more_calls(options: dict[str, Any], grown: int) -> None:
-    declared = subscription(concurrency=4, concurrency_most=32, **options)
-    called = OneCalled(Handler(declared, lambda _: None), acks=None)
-    called.callers.grow(4)
-    assert called.taker.caller.most == grown
-    await called.callers.stop()
+    handler = Handler(subscription(concurrency=4, concurrency_most=32, **options), lambda _: None)
+    callers = Callers(member_alone([handler]), Threads)
+    caller = callers.one(handler)
+    callers.grow(4)
+    assert caller.most == grown
+    await callers.stop()
 
 
 def test_a_handler_in_threads_gets_more_of_them() -> None:
