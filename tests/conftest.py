@@ -97,6 +97,7 @@ _WAITING = (
     "tests/faults/test_embedded_faults",
     "contrib/rocketapp-lake/tests/sink/test_kills",
     "tests/unit/cli/",
+    "tests/unit/testing/test_contracts",
 )
 """Rooms that mostly wait, the longest first: for brokers, for processes that start and for time that passes."""
 _LONG = (
