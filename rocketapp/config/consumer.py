@@ -39,7 +39,8 @@ class ConsumerConfig:
     )
     queue_max_span: int = option(
         2000,
-        "Distance of highest and lowest unfinished offset of a queue that stops its pulls (concurrent).",
+        "Offsets from the lowest unfinished message to the highest pulled one that stop the pulls of a queue "
+        "(not `orderly`).",
         java="consumeConcurrentlyMaxSpan",
         least=1,
         most=65535,

@@ -23,10 +23,11 @@ def _the_handler(_error: BaseException) -> str:
 class Handler:
     """One function behind its whole chain of wrappers, and what was declared for it.
 
-    `call` takes one Message, or a list of them when `subscription.batch` is set. It
-    returns an awaitable when `subscription.is_async`; otherwise it blocks and is run
-    in a thread. Any return value means done, except Retry, Skip, DeadLetter and
-    Pause, which may be returned as well as raised, and Outcomes of a batch.
+    `call` takes one Message, a list of them when `subscription.batch` is set, or the
+    PolledBatch of a polled handler. It returns an awaitable when `subscription.is_async`;
+    otherwise it blocks and is run in a thread. Any return value means done, except Retry,
+    Skip, DeadLetter and Pause, which may be returned as well as raised, Outcomes of a
+    batch, and work that was never awaited, which failed.
     """
 
     subscription: Subscription

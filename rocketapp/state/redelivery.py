@@ -1,9 +1,9 @@
 """What follows a failed attempt: a retry level, a dead letter, or another try in place.
 
-Attempts are counted by the broker in the record (concurrent) or by this client in memory
-(orderly): `reconsume_times` failures happened before the attempt that failed now. Dead letters,
-and retries that go through a normal send, carry the properties made here. A policy may say what
-an exception means, and how long to wait.
+Attempts are counted by the broker in the record (concurrent), or by this client in memory and
+told to the next owner (orderly): `reconsume_times` failures happened before the attempt that
+failed now. Dead letters, and retries that go through a normal send, carry the properties made
+here. A policy may say what an exception means, and how long to wait.
 """
 
 from __future__ import annotations

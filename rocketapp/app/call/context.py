@@ -95,8 +95,8 @@ class Context(Publisher):
     def rollback(self, *, after: float | None = None) -> None:
         """Have this message, and all before it that are not committed, handled again when this call has ended.
 
-        after: seconds until then; None is `consumer.suspend` (1 s). It counts as a failed attempt of this message. For
-        handlers with `commit="manual"` alone; raises RuntimeError in others.
+        after: seconds until then; None is the delay of its policy, without one `consumer.suspend` (1 s). It counts as a
+        failed attempt of this message. For handlers with `commit="manual"` alone; raises RuntimeError in others.
         """
         self._decide("rollback").say(self.queue, Retry(after))
 

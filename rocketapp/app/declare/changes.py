@@ -89,7 +89,7 @@ class AdjustOptions(TypedDict, total=False):
     queue_max_bytes: int | None
     """Unfinished bytes of one queue that stop its pulls."""
     queue_max_span: int | None
-    """Distance of highest and lowest unfinished offset of a queue that stops its pulls (concurrent)."""
+    """Offsets from the lowest unfinished message to the highest pulled one that stop the pulls of a queue."""
     topic_max_messages: int | None
     """Unfinished messages of one topic that stop its pulls, divided among its queues here; 0: no limit."""
     topic_max_bytes: int | None

@@ -1,8 +1,8 @@
-"""The order of starting, and the reverse.
+"""The order of starting and of stopping.
 
-settings → clients → producers → consumers join (start positions fixed and committed) →
-plugins → the app's own functions → consumers begin. When a step fails or is
-cancelled, the steps before it are undone and the error is raised.
+settings → resources → clients → producers → the offset store → consumers join (start positions
+fixed and committed) → plugins → the app's own functions → consumers begin. When a step fails or
+is cancelled, the steps before it are undone and the error is raised.
 """
 
 from __future__ import annotations
@@ -106,8 +106,9 @@ class Lifecycle:
             raise
 
     async def stop(self, cut: asyncio.Event, *, code_cut: asyncio.Event | None = None) -> bool:
-        """The reverse. True when every handler finished, every offset was committed and no hook failed.
+        """Consumers drain and leave, then shutdown functions and plugins, producers, clients, offset store, resources.
 
+        True when every handler finished, every offset was committed and no hook failed.
         `cut`: set it and nothing is waited for any more. `code_cut`: the same of shutdown functions and plugins alone;
         None: `cut`. Does nothing when nothing is started.
         """

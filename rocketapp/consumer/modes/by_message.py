@@ -43,10 +43,10 @@ _WHOLE_QUEUE = 0
 
 
 class MessageMode(Mode):
-    """Calls the handlers of one topic in order; or those of a whole group, many messages at once."""
+    """Calls the handlers of one topic, in order or popped; or of a whole group, concurrently."""
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext, *, in_order: bool = False) -> None:
-        """Without order all topics of the group are here: messages that come back through the retry topic have lost
+        """Concurrent: all topics of the group are here: messages that come back through the retry topic have lost
         their order anyway, and may come from a time when a polled topic was subscribed.
         """
         super().__init__(context)

@@ -2,7 +2,8 @@
 
 A consume mode is one file of this room: its messages reach their handlers through
 `consumer.workers`, and it acknowledges what their calls have done: by offset, by handle, or when
-a table has stored it. The owner of a queue knows `Mode` and `Delivery` alone.
+a table has stored it. The owner of a queue knows `Mode` and `Delivery` alone; that of a popped
+topic (`queues.popped`) makes its delivery itself.
 """
 
 from __future__ import annotations

@@ -59,7 +59,9 @@ def _with_traceback(
 
 
 def failure_of(result: object, raised: bool, home: str = "", policy: Policy | None = None) -> Failure | None:
-    """Why an attempt failed; None when the message is done: so it is with any returned value that is not an outcome.
+    """Why an attempt failed; None when the message is done.
+
+    So it is with any returned value that is not an outcome, and not work that was never awaited.
 
     `home`: the handler's file, so that the text of an exception can end with its line there.
     `policy`: what the handler's exceptions mean.
