@@ -109,13 +109,6 @@ class QueueLimits:
         )
 
 
-class Sized(Protocol):
-    """What holds bytes: a process queue."""
-
-    @property
-    def size(self) -> int: ...
-
-
 class _Topic:
     """What the queues of one topic of one group use together."""
 
@@ -144,10 +137,10 @@ class QueueAccount:
 
     __slots__ = ("held", "is_at_end", "number", "place", "queue", "reserved", "reserved_at", "topic")
 
-    def __init__(self, number: int, topic: _Topic, queue: Sized) -> None:
+    def __init__(self, number: int, topic: _Topic, queue: Unfinished) -> None:
         self.number: int = number
         self.topic: _Topic = topic
-        self.queue: Sized = queue
+        self.queue: Unfinished = queue
         self.held: int = 0
         self.reserved: int = 0
         """For the answer of the pull under way."""
@@ -179,7 +172,7 @@ class MemoryBudget:
     def __repr__(self) -> str:
         return f"<MemoryBudget {self.used} of {self.limit_bytes} bytes, {len(self._accounts)} queues>"
 
-    def open(self, topic: Hashable, queue: Sized, *, expected: int) -> QueueAccount:
+    def open(self, topic: Hashable, queue: Unfinished, *, expected: int) -> QueueAccount:
         """Count this process queue. `expected`: bytes of an answer, until one of the topic has come."""
         share = self._topics.get(topic)
         if share is None:

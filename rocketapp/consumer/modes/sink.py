@@ -233,10 +233,6 @@ class SinkDelivery(ABC):
         """Its topic is paused."""
         return self._member.pauses.is_paused(self._topic)
 
-    def may_probe(self) -> bool:
-        """During a pause: whether one message may start all the same. True once for each probe."""
-        return self._member.pauses.may_probe(self._topic, self._handler.name)
-
     def deliver(self, messages: Sequence[Any]) -> None:
         """What was just put into the process queue, in offset order."""
         self._parked.extend(messages)
@@ -321,7 +317,7 @@ class WriterDelivery(SinkDelivery):
         if not self.is_paused:
             messages = list(self._parked)
             self._parked.clear()
-        elif self.may_probe():
+        elif self._member.pauses.may_probe(self._topic, self._handler.name):
             messages = [self._parked.popleft()]
         else:
             return

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.workers.callers import Callers
@@ -66,7 +66,3 @@ class Modes:
     def of(self, topic: str) -> Mode:
         """How this topic is consumed."""
         return self._of_topics.get(topic, self.concurrent)
-
-    def in_flight(self) -> list[tuple[Handler, Any]]:
-        """Every running call: its handler, and the message or batch that it works on."""
-        return self.callers.in_flight()

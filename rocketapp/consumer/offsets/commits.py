@@ -332,11 +332,8 @@ class Committer:
             self._round_at = 0.0
             self._news.set()
 
-    async def verify(self, session: Session, *, is_early: bool = False) -> bool | None:
-        """Read the offset: True when the queue is still ours, False when another member went on, None: not known.
-
-        `is_early`: the previous owner may have committed after this session began.
-        """
+    async def verify(self, session: Session) -> bool | None:
+        """Read the offset: True when the queue is still ours, False when another member went on, None: not known."""
         era = self._fencing.era
         try:
             await self._member.brokers.known_again(session.queue)
@@ -349,7 +346,7 @@ class Committer:
             stored = await self._read(session.queue, _PATIENCE)
         except RocketAppError:
             return None
-        return self._compare(session, stored, era, is_early=is_early)
+        return self._compare(session, stored, era, is_early=False)
 
     async def _read(self, queue: MessageQueue, timeout: float | None = None) -> int | None:
         """The stored offset. Raises RocketAppError.
@@ -365,7 +362,10 @@ class Committer:
         return stored
 
     def _compare(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
-        """What a stored offset says that was asked for in this era of fencing; see `verify`."""
+        """What a stored offset says that was asked for in this era of fencing; see `verify`.
+
+        `is_early`: the previous owner may have committed after this session began.
+        """
         queue = session.queue
         if stored is not None and session.went_on(stored):
             if not (is_early or session.is_from_slave) or stored > session.process_queue.end_offset:

@@ -158,14 +158,10 @@ class QueueFlow:
         self._own = {"max_messages": messages, "limit_told": told, "patience": patience}
         self.change(self._whole)
 
-    def look_again(self) -> None:
-        """Topics were paused or resumed: perhaps the queue may pull now."""
-        self._finished()
-
     async def room(self) -> None:
         """Wait until the next pull may be sent; room for its answer is reserved then."""
         queue = self._queue
-        queue.watch(self._finished)
+        queue.watch(self.look_again)
         try:
             if self.is_full():
                 self._reopened = self._loop.create_future()
@@ -174,7 +170,7 @@ class QueueFlow:
                 await self._control.granted(self._account)
         finally:
             self._reopened = None
-            queue.unwatch(self._finished)
+            queue.unwatch(self.look_again)
 
     def answered(self, size: int, *, is_at_end: bool = False) -> bool:
         """A pull brought this many bytes. False: they do not fit, discard them and pull again later.
@@ -216,7 +212,8 @@ class QueueFlow:
                 unpaused.change(self._limits)
         return self._limits.reached(self._queue, share) if unpaused is None else unpaused.reached(share)
 
-    def _finished(self) -> None:
+    def look_again(self) -> None:
+        """Messages were finished, limits changed, or topics paused or resumed: perhaps the queue may pull now."""
         # Many messages may be finished in one turn of the loop: look once.
         if not self._is_scheduled:
             self._is_scheduled = True

@@ -11,7 +11,7 @@ place, and the master again as soon as it is connected. A slave may be behind, o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
@@ -36,20 +36,6 @@ class Decode(Protocol):
     def __call__(self, data: bytes, queue: MessageQueue, /, *, max_inflated_bytes: int) -> Sequence[Any]: ...
 
 
-class Takes(Protocol):
-    """What is pulled goes to it: the delivery of a session."""
-
-    def deliver(self, messages: Sequence[Any]) -> None:
-        """What was just put into the process queue, in offset order."""
-        ...
-
-
-class Decodes(Protocol):
-    """Knows what its process queues hold: a consume mode."""
-
-    decode: Decode
-
-
 _ANSWER_TIME = 1.0
 """Seconds after which a pull that was not answered is held by a broker that works."""
 PULL_EXPIRES = 120.0
@@ -66,14 +52,17 @@ class Puller:
         member: Member,
         process_queue: ProcessQueue[Any],
         *,
-        mode: Decodes,
-        delivery: Takes,
+        decode: Decode,
+        deliver: Callable[[Sequence[Any]], None],
         flow: QueueFlow,
         committer: Committer,
         session: Session,
     ) -> None:
-        """`session`: whose offset its pulls carry to the broker, for `committer`."""
-        self._member, self._queue, self._deliver, self._decode = member, process_queue, delivery.deliver, mode.decode
+        """`decode`: that of its consume mode. `deliver` is given what was just put into the queue, in offset order.
+
+        `session`: whose offset its pulls carry to the broker, for `committer`.
+        """
+        self._member, self._queue, self._decode, self._deliver = member, process_queue, decode, deliver
         self._subscription = member.subscriptions[process_queue.message_queue.topic]
         self.config: ConsumerConfig = member.limits.of(process_queue.message_queue.topic)
         """The settings in force."""
@@ -244,16 +233,13 @@ class Puller:
         if messages:
             self._member.stats.pulled[queue.message_queue.topic] += len(queue) - before
             self._member.brokers.has_read(queue.message_queue, result, messages[-1], is_master=is_master)
-            self._hand_over(messages)
+            try:
+                self._deliver(messages)
+            except Exception:
+                # What was not delivered would never be finished: it is pulled again.
+                queue.withdraw(messages[0].offset)
+                raise
         queue.advance(result.next_offset)
-
-    def _hand_over(self, messages: Sequence[Any]) -> None:
-        try:
-            self._deliver(messages)
-        except Exception:
-            # What was not delivered would never be finished: it is pulled again.
-            self._queue.withdraw(messages[0].offset)
-            raise
 
     async def _allowed(self) -> None:
         """Wait until neither a pause nor flow control forbids the next pull."""

@@ -245,8 +245,8 @@ class Assignment(Owned):
         puller = Puller(
             member,
             process_queue,
-            mode=self._mode,
-            delivery=delivery,
+            decode=self._mode.decode,
+            deliver=delivery.deliver,
             flow=flow,
             committer=committer,
             session=session,

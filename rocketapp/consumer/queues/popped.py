@@ -50,7 +50,7 @@ class PopAssignment(Owned):
         self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(member.epochs))
         self.popped: PopQueue[Message] | None = self._queue
         self._invisibility = Invisibility(self._queue, member)
-        self._consuming: tuple[Popper, PopDelivery, QueueFlow] | None = None
+        self._consuming: tuple[Popper, QueueFlow] | None = None
 
     def __repr__(self) -> str:
         return f"<PopAssignment {self._queue}>"
@@ -58,7 +58,7 @@ class PopAssignment(Owned):
     def limits_changed(self) -> None:
         self._invisibility.limits_changed()
         if self._consuming is not None:
-            self._consuming[2].change(self._limits())
+            self._consuming[1].change(self._limits())
 
     async def _session(self) -> None:
         """Begins when the group has an offset in each of its queues: a broker would choose another one."""
@@ -73,7 +73,7 @@ class PopAssignment(Owned):
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())
         popper = Popper(member, queue, delivery=delivery, flow=flow, invisibility=self._invisibility)
-        self._consuming = popper, delivery, flow
+        self._consuming = popper, flow
         self.process_queue: PopQueue[Message] | None = queue
         member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
         member.pauses.watch(self.queue.topic, self._look_at_pauses)

@@ -277,19 +277,19 @@ class Rebalancer:
             await asyncio.wait(self._running.values())
         # Calls on queues that were given to other members go on by themselves: they are not cancelled early either.
         pause = _FIRST_CALLS_LOOK
-        while self._modes.in_flight() and not cutting.done():
+        while self._modes.callers.in_flight() and not cutting.done():
             await asyncio.wait([cutting], timeout=pause)
             pause = min(2 * pause, _LONGEST_CALLS_LOOK)
         cutting.cancel()
         await self._tasks.close()
-        return not self._modes.in_flight() and all(assignment.is_clean for assignment in assignments)
+        return not self._modes.callers.in_flight() and all(assignment.is_clean for assignment in assignments)
 
     async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Owned]) -> None:
         """When the time is over, or `cut` is set: wait for no handler any more, and tell which still ran."""
         began = self._loop.time()
         await is_set_by(cut, began + drain_timeout)
         running: dict[str, list[Message]] = {}
-        for handler, item in self._modes.in_flight():
+        for handler, item in self._modes.callers.in_flight():
             running.setdefault(handler.name, []).append(first_of(item))
         for assignment in assignments:
             assignment.cut()

@@ -98,7 +98,8 @@ class SubscriptionCheck:
         """Topics and tags that no member wanted when all were asked, since the members changed."""
         self._settling = asyncio.Lock()
         self._version = max((data.version for data in self._own.values()), default=0)
-        self._text = ""
+        self.text: str = ""
+        """What is rolled out, in words; empty when all members subscribe alike."""
         self._looker = ""
         """The client id of the member of our kind that looks up whether all others pull the union; `_YES`: they do."""
         self.others: Others = Others(self._own, ())
@@ -107,7 +108,7 @@ class SubscriptionCheck:
         """What heartbeats tell: without a roll-out what our handlers want, otherwise what all members want."""
 
     def __repr__(self) -> str:
-        return f"<SubscriptionCheck {self._member.name}: {self._text or 'all members subscribe alike'}>"
+        return f"<SubscriptionCheck {self._member.name}: {self.text or 'all members subscribe alike'}>"
 
     @property
     def rolls_out(self) -> bool:
@@ -118,11 +119,6 @@ class SubscriptionCheck:
     def own(self) -> tuple[SubscriptionData, ...]:
         """What our handlers want, and the retry topic."""
         return (*self._own.values(), *self._retry)
-
-    @property
-    def text(self) -> str:
-        """What is rolled out, in words; empty when all members subscribe alike."""
-        return self._text
 
     def info(self) -> RunningInfo:
         """What others are told of us: what we subscribe and pull, whether all others pull it too, whether we lock."""
@@ -427,8 +423,8 @@ class SubscriptionCheck:
             parts = [f"{topic} with {pulled[topic]}" for topic in topics if topic in pulled]
             more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
             text = summary(found, _SHOWN) + (f"; it pulls {', '.join(parts[:_SHOWN])}{more}" if parts else "")
-        if text != self._text:
-            self._text = text
+        if text != self.text:
+            self.text = text
             self._member.observe(RollOut(self._member.name, text))
 
     def _tell_silent(self) -> None:

@@ -330,7 +330,7 @@ class Figures:
     def _running(self) -> dict[MessageQueue, set[int]]:
         """By queue that is consumed under a lock the offsets of the messages whose handler runs."""
         found: dict[MessageQueue, set[int]] = {}
-        for _, item in self._modes.in_flight():
+        for _, item in self._modes.callers.in_flight():
             for message in messages_of(item):
                 if message.queue is not None and self._modes.of(message.queue.topic).needs_lock:
                     found.setdefault(message.queue, set()).add(message.offset)

@@ -75,7 +75,7 @@ class SlowCalls:
         """Queues that wait for a call that has been running for some time, and which call."""
         now = self._now()
         limit = min(_LONG_RUNNING, self._warning)
-        known = [(handler, item, self._seen.get(id(item))) for handler, item in self._modes.in_flight()]
+        known = [(handler, item, self._seen.get(id(item))) for handler, item in self._modes.callers.in_flight()]
         long = [
             (handler, item, now - seen.since)
             for handler, item, seen in known
@@ -97,14 +97,14 @@ class SlowCalls:
             self._sweep(now)
         elif self._seen:
             # A call that has ended must not keep its messages in memory.
-            items = {id(item): item for _, item in self._modes.in_flight()}
+            items = {id(item): item for _, item in self._modes.callers.in_flight()}
             self._seen = {key: seen for key, seen in self._seen.items() if items.get(key) is seen.item}
 
     def _sweep(self, now: float) -> None:
         seen: dict[int, _Seen] = {}
         expired: list[_Call] = []
         late: list[_Call] = []
-        for handler, item in self._modes.in_flight():
+        for handler, item in self._modes.callers.in_flight():
             if not handler.runs_here:
                 continue  # it waits for another member, which watches its own call
             known = self._seen.get(id(item))

@@ -58,22 +58,20 @@ Parts = tuple[Caller, Callable[[Any], Any], Callable[[Message], None], bool, boo
 class Taker:
     """One handler as the messages of one session meet it."""
 
-    __slots__ = ("acks", "call", "caller", "done", "done_all", "goes_with", "handler", "is_plain", "is_rated", "parts")
+    __slots__ = ("acks", "caller", "done_all", "goes_with", "handler", "is_plain", "is_rated", "parts")
 
     def __init__(self, caller: Caller, acks: Any) -> None:
         """`acks`: hears of calls that returned None."""
         self.caller: Caller = caller
         self.acks: Any = acks
         self.handler: Handler = caller.handler
-        self.call: Callable[[Any], Any] = caller.call
-        self.done: Callable[[Message], None] = acks.done
         self.done_all: Callable[[Sequence[Message]], None] = acks.done_all
         self.is_plain: bool = caller.is_plain
         self.is_rated: bool = caller.is_rated
         goes_along = caller.batch is None and caller.handler.runs_here
         self.goes_with: object = caller.workers if goes_along else self
         """A worker goes on from one handler to another only where this is the same."""
-        self.parts: Parts = (self.caller, self.call, self.done, self.is_plain, self.is_rated)
+        self.parts: Parts = (caller, caller.call, acks.done, self.is_plain, self.is_rated)
         """What a worker of the loop needs for each call."""
 
     def __repr__(self) -> str:

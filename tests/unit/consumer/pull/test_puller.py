@@ -138,9 +138,10 @@ def puller_of(
     member = member_of(Asked(source)) if member is None else member
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
     flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits)
-    mode, delivery = cast(Any, SimpleNamespace(decode=decode_records)), cast(Any, SimpleNamespace(deliver=deliver))
     committer, session = committer or NoOffsets(), Session(queue, None, is_contested=False)
-    return Puller(member, queue, mode=mode, delivery=delivery, flow=flow, committer=committer, session=session)
+    return Puller(
+        member, queue, decode=decode_records, deliver=deliver, flow=flow, committer=committer, session=session
+    )
 
 
 def member_of(asked: Asked) -> Member:

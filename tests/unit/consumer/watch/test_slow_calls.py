@@ -21,7 +21,7 @@ from tests.unit.scripted import Events, in_virtual_time
 
 
 class Calls:
-    """The modes of a group, which is one, with these calls in flight."""
+    """The modes of a group, which is one, and their callers, with these calls in flight."""
 
     def __init__(self, running: list[tuple[Handler, Message]]) -> None:
         self._running = running
@@ -30,8 +30,10 @@ class Calls:
         return self._running
 
     @property
-    def concurrent(self) -> Calls:
+    def callers(self) -> Calls:
         return self
+
+    concurrent = callers
 
 
 def slow_calls(
