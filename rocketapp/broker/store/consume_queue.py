@@ -241,6 +241,7 @@ class ConsumeQueue:
         """Remove every entry from offset `end` on, in memory and in the files."""
         self.max_offset = end
         self.min_offset = min(self.min_offset, end)
+        self._first_file = min(self._first_file, end // FILE_ENTRIES)
         if end >= self._written:
             del self._unwritten[(end - self._written) * ENTRY_BYTES :]
             return

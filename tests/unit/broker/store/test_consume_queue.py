@@ -177,6 +177,22 @@ def test_a_removed_queue_leaves_nothing() -> None:
     assert list(files.paths()) == []
 
 
+@pytest.mark.parametrize("is_written", [False, True])
+def test_a_queue_that_began_late_may_begin_again_at_0(is_written: bool) -> None:
+    files = MemoryFiles()
+    queue = queue_of(files)
+    queue.begin_at(FILE_ENTRIES + 2)
+    put(queue, 3)
+    if is_written:
+        queue.write()
+    queue.cut(0)
+    put(queue, 4)
+    queue.find_min(200)
+    assert (queue.min_offset, queue.max_offset, listed(queue, 0, 4)) == (2, 4, [0, 1, 2, 3])
+    queue.write()
+    assert files.names("consumequeue/T/0") == [FIRST[-20:]]
+
+
 def test_a_queue_drops_the_files_that_hold_only_old_entries_and_never_the_last() -> None:
     files = MemoryFiles()
     queue = queue_of(files)

@@ -115,3 +115,26 @@ def test_a_copy_takes_no_message_of_its_own() -> None:
         slave.append(record())
     with pytest.raises(StoreError, match="slave"):
         slave.append_batch([record()], in_need=True)
+
+
+@pytest.mark.parametrize("new", [1, 2])
+def test_a_copy_has_the_messages_of_a_topic_that_was_deleted_and_made_again(new: int) -> None:
+    master, files = open_store(), MemoryFiles()
+    for number in range(5):
+        master.append(record(b"old-%d" % number))
+    slave = slave_store(files)
+    copy(slave, log_of(master), 1000)
+    master.delete_topic("T")
+    position = master.end_position
+    for number in range(new):
+        master.append(record(b"new-%d" % number))
+    copy(slave, log_of(master)[position:], 1000, position)
+    assert bodies(slave) == bodies(master) == [b"new-%d" % number for number in range(new)]
+    slave.close()
+    slave, position = slave_store(files), master.end_position
+    assert bodies(slave) == bodies(master), "after a restart"
+    for number in range(new, 12):
+        master.append(record(b"new-%d" % number))
+    copy(slave, log_of(master)[position:], 1000, position)
+    slave.close()
+    assert bodies(open_store(files)) == bodies(master), "as the master"
