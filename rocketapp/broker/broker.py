@@ -350,6 +350,7 @@ class Broker:
         self._saving.save_all()
         self._core.delays.close()
         if self._core.store.problem is None:
+            await self._read_timers()
             self._core.timers.close()
         self._core.store.close()
 
@@ -418,7 +419,12 @@ class Broker:
         if save is not None:
             await self._flusher.run(save)
 
+    async def _read_timers(self) -> None:
+        for _ in self._core.timers.read():
+            await asyncio.sleep(0)
+
     async def _save_timers(self) -> None:
+        await self._read_timers()
         save = self._core.timers.to_save()
         if save is not None and await self._flusher.log_first():
             await self._flusher.run(save)

@@ -100,6 +100,7 @@ class TimerService:
         self.on_scheduled: Callable[[int], object] = int
         """Called with the time at which each new message is due; the owner of the clock replaces it."""
         self._begun = self._load()
+        """What was delivered before: at the start, and on a slave as its master said last."""
         self._queue = QueueFollower(store, TIMER_TOPIC, 0, self._begun.first, self._note)
         self._changes = 1
         self._saved = 1 if self._is_saved(self._begun) else 0
@@ -133,6 +134,11 @@ class TimerService:
         """Where the log has the first message that waits; None when none does."""
         entry = self._store.entry(TIMER_TOPIC, 0, self._position().first)
         return None if entry is None else entry[0]
+
+    def read(self) -> Iterator[None]:
+        """Read what the queue has at a start, a part at each step."""
+        while not self._queue.catch_up(_MOST_READ):
+            yield
 
     def next_due_ms(self) -> int | None:
         """When the next message is due, in milliseconds since 1970; None when no message waits."""
@@ -170,8 +176,11 @@ class TimerService:
         return save
 
     def take_over(self, done_ms: int, read_to: int) -> None:
-        """Forget what the master has delivered: below `read_to`, what was due before `done_ms`; the log here has it."""
-        self._queue.catch_up(self._queue.behind)
+        """Forget what the master has delivered: below `read_to`, what was due before `done_ms`; the log here has it.
+
+        What of that is not read yet is left out when it is.
+        """
+        self._begun = self._begun._replace(read_to=read_to, done_ms=done_ms)
         for second in [second for second in self._heap if second * 1000 < done_ms]:
             offsets = self._seconds[second]
             left = array("q", [offset for offset in offsets if offset >= read_to])

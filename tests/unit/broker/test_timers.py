@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from typing import Any
 
@@ -265,6 +266,33 @@ def test_a_slave_forgets_what_its_master_has_delivered_and_keeps_the_rest_over_a
     broker = broker.restarted(killed=True)
     assert broker.at(101) == 2
     assert broker.came() == [b"6", b"100"]
+
+
+def test_what_a_master_has_delivered_is_left_out_of_a_queue_that_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_READ", 4)
+    broker = Timers()
+    broker.add(*range(10, 30))
+    broker = broker.restarted()
+    broker.timers.take_over(START_MS + 20_000, 20)
+    assert len(broker.timers) == 20, "a round of the master's tables reads nothing: a queue of any length keeps nobody"
+    assert len(list(broker.timers.read())) == 4
+    assert len(broker.timers) == 9, "those that were due before the second 20 are left out"
+    broker.save()
+    monkeypatch.undo()
+    broker = broker.restarted(killed=True)
+    assert (broker.at(100), broker.came()) == (9, [b"%d" % seconds for seconds in range(21, 30)])
+
+
+@in_virtual_time
+async def test_a_slave_reads_its_timers_though_it_delivers_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOST_READ", 4)
+    broker = Timers()
+    broker.add(*range(10, 30))
+    broker.store.close()
+    async with running(broker.files, role="slave", id=1, master="127.0.0.1:1") as slave:
+        assert checkpoint(slave.files)[2] == 0
+        await asyncio.sleep(3)
+        assert checkpoint(slave.files)[2:] == (20, 0)
 
 
 def test_where_apache_has_gone_on_nothing_comes_twice() -> None:
