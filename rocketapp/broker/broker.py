@@ -265,8 +265,9 @@ class Broker:
         """The configurations of its topics."""
         return self._core.topics
 
-    def topics(self) -> list[str]:
-        return sorted(config.name for config in self._core.topics)
+    def topics(self, cluster: str | None = None) -> list[str]:
+        is_ours = cluster in (None, self._core.config.cluster)
+        return sorted(config.name for config in self._core.topics) if is_ours else []
 
     def create_topic(self, topic: str) -> None:
         """Create a topic with `broker.topic_queues` queues, unless it exists."""

@@ -75,9 +75,10 @@ class BrokerTable:
         own = tuple(map(self._with_slaves, self._own.brokers()))
         return own + tuple(broker for broker, _ in self._others())
 
-    def topics(self) -> list[str]:
-        others = {topic for _, topics in self._others() for topic in topics}
-        return sorted(others.union(self._own.topics())) if others else self._own.topics()
+    def topics(self, cluster: str | None = None) -> list[str]:
+        others = {topic for broker, topics in self._others() if cluster in (None, broker.cluster) for topic in topics}
+        own = self._own.topics(cluster)
+        return sorted(others.union(own)) if others else own
 
     def is_known(self, host: str) -> bool:
         """Whether a slave of the broker of this process has registered from this host."""

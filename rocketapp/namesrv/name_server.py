@@ -33,7 +33,9 @@ class RouteSource(Protocol):
 
     def brokers(self) -> tuple[BrokerData, ...]: ...
 
-    def topics(self) -> list[str]: ...
+    def topics(self, cluster: str | None = None) -> list[str]:
+        """The topics of all brokers, or of those of this cluster."""
+        ...
 
 
 class NameServer:
@@ -86,9 +88,7 @@ class NameServer:
         return Command.response(command, ResponseCode.SUCCESS)
 
     def topics_by_cluster(self, connection: Connection, command: Command) -> Command:
-        cluster = read.text(command.fields, "cluster")
-        routes = ((topic, self._source.route(topic)) for topic in self._source.topics())
-        topics = [topic for topic, route in routes if route and any(one.cluster == cluster for one in route.brokers)]
+        topics = self._source.topics(read.text(command.fields, "cluster"))
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(topics))
 
     def config(self, connection: Connection, command: Command) -> Command:

@@ -416,5 +416,7 @@ class RouteServer:
     def brokers(self) -> tuple[BrokerData, ...]:
         return tuple(data for broker in self._listed() for data in broker.data())
 
-    def topics(self) -> list[str]:
+    def topics(self, cluster: str | None = None) -> list[str]:
+        clusters = {data.cluster for data in self.brokers()}
+        assert cluster is None or clusters == {cluster}
         return sorted({name for broker in self._listed() for name in broker.topic_names()})
