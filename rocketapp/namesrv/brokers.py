@@ -17,8 +17,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.admin import TopicConfig
-from rocketapp.wire.requests.registration import HA_ADDRESS, BrokerRequest, Registered, decode_topics
+from rocketapp.wire.requests.registration import HA_ADDRESS, BrokerRequest, Registered, TopicQueues, decode_topics
 
 EXPIRY = 120.0
 """Seconds without a registration after which a broker is forgotten (Java: heartbeatTimeoutMillis)."""
@@ -32,7 +31,7 @@ class _Known(NamedTuple):
     connection: Connection
     seen: float
     body: bytes
-    topics: Mapping[str, TopicConfig]
+    topics: Mapping[str, TopicQueues]
     """Of a broker of another name; those of a slave are its master's."""
 
 
@@ -99,7 +98,7 @@ class BrokerTable:
         if problem is not None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"register broker failed: {problem}")
         before = self._known.get(key)
-        topics: Mapping[str, TopicConfig] = {}
+        topics: Mapping[str, TopicQueues] = {}
         if not self._is_ours(request.broker_name):
             topics = before.topics if before is not None and before.body == body else decode_topics(body)
         for other, known in list(self._known.items()):  # a slave that has become the master
@@ -146,7 +145,7 @@ class BrokerTable:
         addresses = {**broker.addresses, **self._addresses(broker.broker_name)}
         return BrokerData(broker.cluster, broker.broker_name, addresses)
 
-    def _others(self) -> Iterator[tuple[BrokerData, Mapping[str, TopicConfig]]]:
+    def _others(self) -> Iterator[tuple[BrokerData, Mapping[str, TopicQueues]]]:
         """The brokers of other names, each with the topics of its master, or of a slave while there is none."""
         alive = self._alive()
         for name in sorted({name for name, _ in alive if not self._is_ours(name)}):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from rocketapp.errors import ProtocolError
+from rocketapp.model.route import PERM_READ, PERM_WRITE
 from rocketapp.wire.fields import Header, Int32, java_names
-from rocketapp.wire.requests.admin import TopicConfig
 
 HA_ADDRESS = "haServerAddr"
 MOST_BODY_BYTES = 4_194_304
@@ -51,14 +51,41 @@ class Registration(
         return cls(*us, ha_address, False, zlib.crc32(body) & 0x7FFFFFFF)
 
 
-def decode_topics(body: bytes) -> dict[str, TopicConfig]:
+_Number = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+
+
+class TopicQueues(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    rename=java_names(read_queues="readQueueNums", write_queues="writeQueueNums", sys_flag="topicSysFlag"),
+):
+    """What routes say of a topic; a member that is missing has Java's default."""
+
+    read_queues: _Number = 16
+    write_queues: _Number = 16
+    perm: _Number = PERM_READ | PERM_WRITE
+    sys_flag: _Number = 0
+
+
+class _Wrapper(msgspec.Struct, rename="camel"):
+    topic_config_table: dict[str, TopicQueues]
+
+
+class _Body(msgspec.Struct, rename="camel"):
+    topic_config_serialize_wrapper: _Wrapper
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def decode_topics(body: bytes) -> Mapping[str, TopicQueues]:
     """The topics in the body of code 103. Raises ProtocolError, also for a body that is too large or compressed."""
     if len(body) > MOST_BODY_BYTES:
         raise ProtocolError(f"the topics have {len(body)} bytes, limit {MOST_BODY_BYTES}")
     try:
-        table = msgspec.json.decode(body)["topicConfigSerializeWrapper"]["topicConfigTable"]
-        return {str(name): TopicConfig.from_json(config) for name, config in table.items()}
-    except (msgspec.MsgspecError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return _decode(body).topic_config_serialize_wrapper.topic_config_table
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"topics of a broker: {type(error).__name__} {error}") from None
 
 

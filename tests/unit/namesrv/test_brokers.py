@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from rocketapp.broker.request_dispatch import RequestDispatch
+from rocketapp.model.route import QueueData
 from rocketapp.namesrv.brokers import EXPIRY, MOST_BROKERS, BrokerTable, RegistrationProcessor
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.transport.connection import Connection
@@ -153,7 +154,36 @@ async def test_another_broker_is_in_routes_with_its_slaves_until_it_is_gone(monk
     assert server.ask(RequestCode.REGISTER_BROKER, **SLAVE).code == ResponseCode.SYSTEM_ERROR
 
 
-@pytest.mark.parametrize("body", [b"{}", b"x", b"[1]", b" " * (MOST_BODY_BYTES + 1)])
+def body_of(topics: bytes) -> bytes:
+    return b'{"topicConfigSerializeWrapper":{"topicConfigTable":' + topics + b"}}"
+
+
+@in_virtual_time
+async def test_what_a_registration_leaves_out_has_the_defaults_of_apache() -> None:
+    server = Server(takes_others=True)
+    server.ask(RequestCode.REGISTER_BROKER, body_of(b'{"bills":{"perm":4,"attributes":null,"more":[1]}}'), **OTHER)
+    found = decode_route(server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="bills").body)
+    assert found.queues == (QueueData("broker-b", 16, 16, 4),)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"x",
+        b"[1]",
+        b" " * (MOST_BODY_BYTES + 1),
+        b"[" * 100_000,
+        b'{"x":' + b"[" * 100_000,
+        body_of(b"null"),
+        body_of(b"[]"),
+        body_of(b'{"bills":null}'),
+        body_of(b'{"bills":{"perm":"6"}}'),
+        body_of(b'{"bills":{"perm":true}}'),
+        body_of(b'{"bills":{"readQueueNums":2147483648}}'),
+        body_of(b'{"\xff":{}}'),
+    ],
+)
 @in_virtual_time
 async def test_topics_that_cannot_be_read_are_refused(body: bytes) -> None:
     answer = Server(takes_others=True).ask(RequestCode.REGISTER_BROKER, body, **OTHER)
