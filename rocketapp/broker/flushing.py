@@ -214,8 +214,8 @@ class Flusher:
     async def _write_names(self) -> None:
         """Write the topics and groups as they are now. After an error all that has changed since is taken back."""
         changes = self._changes
-        save = self._saving.names_to_save()
         try:
+            save = self._saving.names_to_save()
             if save is not None:
                 await self.run(save)
         except Exception as error:  # also what cannot be rendered: no reply may wait for ever
