@@ -31,7 +31,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from tests.unit.consumer.fake_cluster import subscription
-from tests.unit.consumer.modes.contexts import way_context
+from tests.unit.consumer.modes.contexts import mode_context
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 PULL, AT_ONCE = 32, 4
@@ -81,7 +81,7 @@ def _sync_call(_: Message) -> None:
 def _way(options: dict[str, Any], count: int, journal: Journal) -> Mode:
     call: Callable[[Message], Any] = _call if options.get("is_async", True) else _sync_call
     handlers = [Handler(subscription(f"handler{at}", tags=f"tag{at}", **options), call) for at in range(count)]
-    return Modes(way_context(handlers, journal=journal)).of("topic")
+    return Modes(mode_context(handlers, journal=journal)).of("topic")
 
 
 _NONE: Any = None

@@ -20,7 +20,7 @@ UNLIMITED = -1
 """The value of `retries` for an orderly handler that never gives up."""
 
 CERTAIN = 3
-"""Deaths of a process that may have had another cause: after more of them, the message in flight is it all the same."""
+"""So many deaths may have had another cause than the message in flight; one more, and it is to blame."""
 
 LEAST_SUSPEND = 0.01
 """Least seconds between two attempts in place (Java: suspendCurrentQueueTimeMillis from 10 ms)."""

@@ -19,6 +19,6 @@ def reader(known: Collection[int], wanted: int) -> int:
     return min(known, default=MASTER_ID)
 
 
-def slaves(known: Collection[int], connected: Collection[int] = ()) -> list[int]:
+def slaves(known: Collection[int], connected: Collection[int]) -> list[int]:
     """The copies that may stand in for the master, the best first: those that are connected, then by id."""
     return sorted((one for one in known if one != MASTER_ID), key=lambda one: (one not in connected, one))

@@ -44,7 +44,7 @@ class Unpaused:
         """Other limits hold from now on."""
         self._limits, self._changes = limits, -1
 
-    def reached(self, share: float = 1.0) -> bool:
+    def reached(self, share: float) -> bool:
         """Whether the messages that are not held reach that share of a limit."""
         queue, limits = self._queue, self._limits
         if not limits.reached(queue, share):

@@ -305,7 +305,7 @@ class MessageDelivery:
         self._free[run] = None
         self._callers.submit(run)
 
-    def split(self, run: FreeRun) -> None:
+    def walk_apart(self, run: FreeRun) -> None:
         """One of its handlers has no free call: from now on each has a run of its own, unless nothing may start."""
         if run.starts_nothing:
             return
@@ -314,7 +314,7 @@ class MessageDelivery:
             self._start_free(share, is_of_one=True)
         self.walked(run)
 
-    def _keep(self, caller: Caller, message: Message, after: float) -> None:
+    def _park(self, caller: Caller, message: Message, after: float) -> None:
         """It is parked: its topic was stopped, or it starts again after a while. After the end it does not."""
         if self._ended.done():
             self._left += 1
@@ -334,7 +334,7 @@ class MessageDelivery:
             queue, handler, prompt = self._process_queue, caller.handler, self._context.prompt
             acks: Any
             if self.retries is None:
-                acks = self._new_acks(queue, handler, partial(self._keep, caller))
+                acks = self._new_acks(queue, handler, partial(self._park, caller))
             elif handler.decisions is not None:
                 acks = ManualCommits(queue, caller, handler.decisions, self._uncommitted, prompt)
             else:

@@ -82,14 +82,14 @@ class SentBack(ByOffset):
         self,
         process_queue: ProcessQueue[Message],
         handler: Handler,
-        keep: Callable[[Message, float], None],
+        park: Callable[[Message, float], None],
         *,
         redelivery: FailedMessages,
         stopping: Stopping,
     ) -> None:
-        """`keep` takes a message that is started again after some seconds, if its topic is not paused then."""
+        """`park` takes a message that is started again after some seconds, if its topic is not paused then."""
         super().__init__(process_queue, handler)
-        self._keep, self._redelivery, self._stopping = keep, redelivery, stopping
+        self._park, self._redelivery, self._stopping = park, redelivery, stopping
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done, and send the other messages back."""
@@ -98,7 +98,7 @@ class SentBack(ByOffset):
         for message, failure in self.acknowledge(item, result, raised):
             self._stopping.failed(self._handler, failure)
             if failure.parked:
-                self._keep(message, failure.after or 0.0)
+                self._park(message, failure.after or 0.0)
             else:
                 self._redelivery.fail(self._handler, self._process_queue, message, failure)
 

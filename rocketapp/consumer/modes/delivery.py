@@ -86,9 +86,9 @@ class QueueLock(Protocol):
 
 NewQueue = Callable[[MessageQueue, int, int], ProcessQueue[Any]]
 """Makes the process queue of a session, from its first offset and its epoch."""
-Keep = Callable[[Message, float], None]
+ParkMessage = Callable[[Message, float], None]
 """Takes a message that was started and is parked: it starts again after these seconds, if its topic is not paused."""
-NewAcks = Callable[[ProcessQueue[Message], Handler, Keep], Acknowledge]
+NewAcks = Callable[[ProcessQueue[Message], Handler, ParkMessage], Acknowledge]
 """Makes what sees to the ended calls of one handler in one session: acks, and what follows a failure."""
 
 
@@ -111,11 +111,15 @@ class ModeContext:
     """Called when messages of a queue in order were finished."""
 
     def new_acks(
-        self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep, failures: FailedMessages | None = None
+        self,
+        process_queue: ProcessQueue[Message],
+        handler: Handler,
+        park: ParkMessage,
+        failures: FailedMessages | None = None,
     ) -> SentBack:
         """What sees to the ended calls of one handler in one session. `failures`: who takes what has failed."""
         failures = failures or self.redelivery
-        return SentBack(process_queue, handler, keep, redelivery=failures, stopping=self.stopping)
+        return SentBack(process_queue, handler, park, redelivery=failures, stopping=self.stopping)
 
 
 class Mode(ABC):

@@ -195,19 +195,19 @@ class PolledDelivery(SinkDelivery):
 
     async def take(self, batch: PolledBatch, most: int) -> list[Message]:
         """Give the call messages: what there is, or what comes within a moment."""
-        started, limit = self._loop.time(), len(batch) + len(self._parked)
+        started, limit = self._loop.time(), len(batch) + len(self._waiting)
         since = started if limit >= REOPEN * self._usual else None
-        if len(self._parked) < most:
+        if len(self._waiting) < most:
             # Twice as much: a queue that has stopped goes on when it holds less than its limit.
             self._hold_at_most(2 * (limit + most))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(started + _ANSWER_TIME):
-                while len(self._parked) < most and self._may_pull(batch) and not self._is_at_end(since):
+                while len(self._waiting) < most and self._may_pull(batch) and not self._is_at_end(since):
                     self._changed.clear()
                     await self._changed.wait()
         if not self._may_pull(batch):
             return []
-        found = [self._parked.popleft() for _ in range(min(most, len(self._parked)))]
+        found = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
         batch.extend(found)
         if found:
             # From now on the watch sees the call by its messages.
@@ -332,7 +332,7 @@ class PolledDelivery(SinkDelivery):
             return
         if isinstance(result, BaseException) and not isinstance(result, Outcome):
             log_traceback(result, handler.subscription)
-        self._parked.extendleft(reversed(batch))
+        self._waiting.extendleft(reversed(batch))
         if failure.after is not None and batch.next_after is None:
             batch.next_after = failure.after
         delay = self._every if batch.next_after is None else batch.next_after

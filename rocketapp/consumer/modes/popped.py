@@ -50,12 +50,12 @@ class PopDelivery(MessageDelivery):
             self._loop.call_soon_threadsafe(self._invisibility.give_back, late)
         return None if isinstance(item, Message) else [message for message in item if message not in late] or None
 
-    def _keep(self, caller: Caller, message: Message, after: float) -> None:
+    def _park(self, caller: Caller, message: Message, after: float) -> None:
         """It is parked; after the end it is given back."""
         if self._ended.done():
             self._invisibility.give_back([message])
         else:
-            super()._keep(caller, message, after)
+            super()._park(caller, message, after)
 
     def _looks_closer(self, pairs: Sequence[Pair]) -> bool:
         return any(message.reconsume_times > CERTAIN for _, message in pairs)

@@ -139,6 +139,6 @@ class RetriesInPlace:
 
     async def store_dead_letter(self, handler: Handler, message: Message, failure: Failure) -> bool:
         """Wait until a broker has stored the dead letter; False when the delivery ended before."""
-        stored = self._context.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
+        stored = self._context.redelivery.store_dead_letter(handler, self._process_queue, message, failure)
         await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)
         return stored.done()

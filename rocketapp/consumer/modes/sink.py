@@ -218,7 +218,7 @@ class SinkDelivery(ABC):
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue: MessageQueue = process_queue.message_queue
         self._process_queue, self._handler, self._member = process_queue, handler, member
-        self._parked: deque[Any] = deque()
+        self._waiting: deque[Any] = deque()
         """Messages that nobody has taken; or records, each of several messages."""
         self.is_ended: bool = False
         """Nothing more starts, and nothing more is taken."""
@@ -235,15 +235,15 @@ class SinkDelivery(ABC):
 
     def deliver(self, messages: Sequence[Any]) -> None:
         """What was just put into the process queue, in offset order."""
-        self._parked.extend(messages)
+        self._waiting.extend(messages)
         self._look()
 
     def end(self, *, start_no_more: bool = False) -> None:
         """Withdraw what was not taken; nothing more is."""
         self.is_ended = True
-        if self._parked:
-            self._process_queue.withdraw(self._parked[0].offset)
-            self._parked.clear()
+        if self._waiting:
+            self._process_queue.withdraw(self._waiting[0].offset)
+            self._waiting.clear()
 
     def discard(self) -> None:
         """The session is void: acknowledge nothing of it any more."""
@@ -272,7 +272,7 @@ class WriterDelivery(SinkDelivery):
     def __init__(self, process_queue: ProcessQueue[Any], mode: SinkMode) -> None:
         super().__init__(process_queue, mode.handler, mode.context.member)
         self._mode = mode
-        self._stopped: list[Message] = []
+        self._parked: list[Message] = []
         """Messages that were taken and are parked: they are taken again after a while, or when their topic goes on."""
         self._writer: QueueWriter[Any] | None = None
         try:
@@ -306,19 +306,19 @@ class WriterDelivery(SinkDelivery):
 
     def _pauses_changed(self) -> None:
         if not self.is_paused:
-            self._parked.extendleft(reversed(self._stopped))
-            self._stopped.clear()
+            self._waiting.extendleft(reversed(self._parked))
+            self._parked.clear()
         self._look()
 
     def _look(self) -> None:
         """Give the writer what it may take: during a pause at most the one thing that is the probe."""
-        if self.is_ended or not self._parked or self._writer is None or self.over.done():
+        if self.is_ended or not self._waiting or self._writer is None or self.over.done():
             return
         if not self.is_paused:
-            messages = list(self._parked)
-            self._parked.clear()
+            messages = list(self._waiting)
+            self._waiting.clear()
         elif self._member.pauses.may_probe(self._topic, self._handler.name):
-            messages = [self._parked.popleft()]
+            messages = [self._waiting.popleft()]
         else:
             return
         try:
@@ -349,10 +349,10 @@ class WriterDelivery(SinkDelivery):
 
     def failed(self, message: Message, error: BaseException) -> None:
         new_acks = self._mode.context.new_acks
-        new_acks(self._process_queue, self._handler, self._keep).ended(message, error, True)
+        new_acks(self._process_queue, self._handler, self._park).ended(message, error, True)
 
-    def _keep(self, message: Message, after: float) -> None:
-        self._stopped.append(message)
+    def _park(self, message: Message, after: float) -> None:
+        self._parked.append(message)
         if after:
             asyncio.get_running_loop().call_later(after, self._pauses_changed)
 

@@ -20,7 +20,7 @@ from rocketapp.consumer.blocked import OF_ACK, OF_NACK
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.delivery import Keep
+from rocketapp.consumer.modes.delivery import ParkMessage
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
 from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
@@ -360,22 +360,22 @@ class Invisibility:
 class ByHandle(ByOffset):
     """Acknowledges messages one by one: offsets mean nothing here."""
 
-    __slots__ = ("_invisibility", "_keep", "_member", "_now", "_queue", "_redelivery", "_stopping")
+    __slots__ = ("_invisibility", "_member", "_now", "_park", "_queue", "_redelivery", "_stopping")
 
     def __init__(
         self,
         queue: PopQueue[Message],
         handler: Handler,
-        keep: Keep,
+        park: ParkMessage,
         *,
         invisibility: Invisibility,
         member: Member,
         redelivery: Redelivery,
         stopping: Stopping,
     ) -> None:
-        """`keep` takes a message that is started again after some seconds, if its topic is not paused then."""
+        """`park` takes a message that is started again after some seconds, if its topic is not paused then."""
         super().__init__(queue, handler)
-        self._queue, self._keep = queue, keep
+        self._queue, self._park = queue, park
         self._invisibility, self._member = invisibility, member
         self._redelivery, self._stopping = redelivery, stopping
         self._now = asyncio.get_running_loop().time
@@ -385,7 +385,7 @@ class ByHandle(ByOffset):
         for message, failure in self.acknowledge(item, result, raised):
             self._stopping.failed(self._handler, failure)
             if failure.parked:
-                self._keep(message, failure.after or 0.0)
+                self._park(message, failure.after or 0.0)
             else:
                 self._fail(message, failure)
 
@@ -396,7 +396,7 @@ class ByHandle(ByOffset):
         redelivery, handler = self._redelivery, self._handler
         if isinstance(step, GiveUp):
             # It is acknowledged when its copy is stored, and stays hidden until then.
-            redelivery.send_to_dlq(handler, self._queue, message, failure)
+            redelivery.store_dead_letter(handler, self._queue, message, failure)
             return
 
         def hidden() -> None:

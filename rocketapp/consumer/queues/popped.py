@@ -18,7 +18,7 @@ from rocketapp.client.calls import pop
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.by_message import MessageMode
-from rocketapp.consumer.modes.delivery import Keep
+from rocketapp.consumer.modes.delivery import ParkMessage
 from rocketapp.consumer.modes.popped import PopDelivery
 from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, ByHandle, Invisibility
 from rocketapp.consumer.pop.popper import Coming, Popper
@@ -109,11 +109,11 @@ class PopAssignment(Owned):
         told = f"limit pop_max_messages {config.pop_max_messages}"
         return QueueLimits(config.pop_max_messages, config.queue_max_bytes, None, limit_told=told)
 
-    def _new_acks(self, _queue: object, handler: Handler, keep: Keep) -> ByHandle:
+    def _new_acks(self, _queue: object, handler: Handler, park: ParkMessage) -> ByHandle:
         return ByHandle(
             self._queue,
             handler,
-            keep,
+            park,
             invisibility=self._invisibility,
             member=self._member,
             redelivery=self._mode.context.redelivery,

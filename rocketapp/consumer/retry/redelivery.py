@@ -152,10 +152,10 @@ class Redelivery:
         path = Path.SEND_BACK if isinstance(step, SendBack) else Path.DEAD_COPY
         self._begin(_Job(handler, queue, message, failure, step, path=path))
 
-    def send_to_dlq(
+    def store_dead_letter(
         self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure
     ) -> asyncio.Future[None]:
-        """An orderly handler gave up: send the message to the dead letters. Done when the copy is stored."""
+        """No attempt follows: send the message to the dead letters. Done when the copy is stored."""
         stored: asyncio.Future[None] = self._loop.create_future()
         self._begin(_Job(handler, queue, message, failure, GiveUp(), stored))
         return stored

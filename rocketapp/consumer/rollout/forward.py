@@ -292,7 +292,7 @@ class _Call:
         """Tell the owner why the call failed."""
         self.end(DirectResult(DEAD_LETTER if failure.dead else LATER, str(failure), failure.after))
 
-    def keep(self, message: Message, _after: float) -> None:
+    def park(self, message: Message, _after: float) -> None:
         """It is parked here: its handler has stopped the topic, or another copy is being handled."""
         self.own.close()
         self.end(DirectResult(NOT_TAKEN, f"{self.handler.name} has parked it, or stopped topic {message.topic}"))
@@ -417,8 +417,8 @@ class Taking:
     def _deliver(self, call: _Call) -> None:
         failures = call if call.tells_failures else None
 
-        def new_acks(own: ProcessQueue[Message], handler: Handler, _keep: object) -> Acknowledge:
-            acks: Acknowledge = self._mode.context.new_acks(own, handler, call.keep, failures)
+        def new_acks(own: ProcessQueue[Message], handler: Handler, _park: object) -> Acknowledge:
+            acks: Acknowledge = self._mode.context.new_acks(own, handler, call.park, failures)
             return acks
 
         call.delivery = self._mode.open(call.own, new_acks=new_acks)

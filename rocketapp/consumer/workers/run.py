@@ -223,7 +223,7 @@ class FreeRun(Run):
 
     def split(self) -> None:
         if self.items:
-            self.delivery.split(self)
+            self.delivery.walk_apart(self)
 
     def withdraw(self) -> list[Pair]:
         left = super().withdraw()

@@ -19,5 +19,5 @@ def test_a_suggested_copy_that_is_gone_is_replaced_as_javas_client_does(
 
 
 def test_a_slave_that_is_connected_stands_in_for_the_master_first() -> None:
-    assert slaves({0, 1, 2}) == [1, 2]
+    assert slaves({0, 1, 2}, ()) == [1, 2]
     assert slaves({0, 1, 2}, {2}) == [2, 1]

@@ -23,13 +23,13 @@ from tests.unit.consumer.members import member_alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged(ModeContext):
-    """Parts of a group with a judge of their own."""
+class WithAcks(ModeContext):
+    """Parts of a group with acks of a test."""
 
     new_acks: Any = None
 
 
-def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> ModeContext:
+def mode_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> ModeContext:
     """`dead_letters` takes messages that failed for good."""
     member = member_alone(handlers, config=ConsumerConfig(suspend=1.0))
     values: dict[str, Any] = {
@@ -39,7 +39,7 @@ def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **othe
         "stopping": Stopping(member),
         "attempts": FailedAttempts(member),
     }
-    return (Judged if "new_acks" in others else ModeContext)(**{**values, **others})
+    return (WithAcks if "new_acks" in others else ModeContext)(**{**values, **others})
 
 
 class ScriptedLock:
@@ -71,7 +71,9 @@ class DeadLetters:
         self.are_stored = True
         """False: no broker takes them."""
 
-    def send_to_dlq(self, handler: Handler, queue: Any, message: Message, failure: Failure) -> asyncio.Future[None]:
+    def store_dead_letter(
+        self, handler: Handler, queue: Any, message: Message, failure: Failure
+    ) -> asyncio.Future[None]:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self.are_stored:
             self.letters.append((message.offset, str(failure)))

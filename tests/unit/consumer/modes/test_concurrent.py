@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.delivery import Keep
+from rocketapp.consumer.modes.delivery import ParkMessage
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import way_context
+from tests.unit.consumer.modes.contexts import mode_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -26,7 +26,7 @@ from tests.unit.scripted import eventually, in_virtual_time
 class Dropped(ByOffset):
     """Failed messages are not tried again."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> None:
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, park: ParkMessage) -> None:
         super().__init__(process_queue, handler)
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
@@ -35,7 +35,7 @@ class Dropped(ByOffset):
 
 def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> MessageMode:
     """A mode that does so."""
-    return MessageMode(topics, way_context(handlers, new_acks=Dropped))
+    return MessageMode(topics, mode_context(handlers, new_acks=Dropped))
 
 
 @in_virtual_time

@@ -12,7 +12,7 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.delivery import Keep
+from rocketapp.consumer.modes.delivery import ParkMessage
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Run
 from rocketapp.model.message_queue import MessageQueue
@@ -20,7 +20,7 @@ from rocketapp.model.outcome import Park
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.modes.test_orderly_note import in_flight
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.consumer.test_quarantine import journal_with
@@ -37,17 +37,17 @@ ORDERS: dict[str, dict[str, Any]] = {
 """Options of handlers by the order in which they are called."""
 
 
-class ParkedAreKept(ByOffset):
+class ParkedComeAgain(ByOffset):
     """Messages whose handler parks them come again; others that fail are not tried again."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> None:
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, park: ParkMessage) -> None:
         super().__init__(process_queue, handler)
-        self.keep = keep
+        self.park = park
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
         for each, failure in self.acknowledge(item, result, raised):
             if failure.parked:
-                self.keep(each, failure.after or 0.0)
+                self.park(each, failure.after or 0.0)
             else:
                 self.done_all([each])
 
@@ -56,8 +56,8 @@ def mode_of(order: str, *handlers: Handler, **parts: Any) -> MessageMode:
     """A mode for handlers with this order; parts of its group."""
     topic = consumed_by(*handlers)
     if order == "concurrent":
-        return MessageMode([topic], way_context(topic.handlers, new_acks=ParkedAreKept, **parts))
-    return MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters(), **parts), in_order=True)
+        return MessageMode([topic], mode_context(topic.handlers, new_acks=ParkedComeAgain, **parts))
+    return MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters(), **parts), in_order=True)
 
 
 def session_of(

@@ -17,7 +17,7 @@ from rocketapp.model.outcome import Skip
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -37,7 +37,7 @@ class Session:
 
     def begin(self, *handlers: Handler) -> None:
         topic = consumed_by(*handlers)
-        self.mode = MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
+        self.mode = MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
         self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         self.lock = ScriptedLock()
         self.delivery = self.mode.open(self.queue, self.lock)
@@ -206,7 +206,7 @@ async def test_after_a_stop_no_head_starts_that_was_left_behind_a_call_that_hang
     handlers = [
         Handler(subscription(tag, tags=tag, order_by=each_its_own, is_async=False), call) for tag in ("hangs", "waits")
     ]
-    mode = MessageMode([consumed_by(*handlers)], way_context(handlers, dead_letters=DeadLetters()), in_order=True)
+    mode = MessageMode([consumed_by(*handlers)], mode_context(handlers, dead_letters=DeadLetters()), in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = mode.open(queue, ScriptedLock())
     delivery.deliver(queue.put([message(0, "hangs"), message(1, "waits"), message(2, "waits")]))

@@ -19,7 +19,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import VirtualClock, run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, opened, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, mode_context, opened
 from tests.unit.consumer.modes.test_orderly_note import in_flight
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
@@ -34,7 +34,7 @@ def queue_of(message: Message) -> int:
 
 def in_order(*handlers: Handler, **others: Any) -> MessageMode:
     topic = consumed_by(*handlers)
-    context = way_context(topic.handlers, dead_letters=DeadLetters(), **others)
+    context = mode_context(topic.handlers, dead_letters=DeadLetters(), **others)
     return MessageMode([topic], context, in_order=True)
 
 
@@ -236,7 +236,7 @@ async def test_a_parked_message_waits_for_its_own_time_beside_another_one() -> N
             raise Park(60 if message.offset == 0 else 1, "later")
 
     topic = consumed_by(Handler(subscription(), call))
-    mode = MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()))
+    mode = MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters()))
     process_queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     messages = [message(0), message(1)]
     process_queue.put(messages)

@@ -11,7 +11,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 
@@ -28,7 +28,7 @@ async def test_a_keyed_queue_whose_lease_was_uncertain_while_all_calls_were_busy
         await asyncio.sleep(10)
 
     topic = consumed_by(Handler(subscription(concurrency=1, order_by=lambda message: message.offset), call))
-    mode = MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
+    mode = MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
 
     def opened(queue: MessageQueue) -> tuple[Any, Any, ScriptedLock]:
         process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
@@ -62,7 +62,7 @@ async def test_a_keyed_queue_that_is_resumed_while_its_lease_is_uncertain_goes_o
         called.append(message.offset)
 
     topic = consumed_by(Handler(subscription(order_by=lambda message: message.offset), call))
-    context = way_context(topic.handlers, dead_letters=DeadLetters())
+    context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
     context.member.pauses.pause("topic", "operator")
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)

@@ -10,7 +10,7 @@ from rocketapp.model.outcome import Pause
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 
@@ -30,7 +30,7 @@ async def test_a_message_of_a_mixed_walk_that_pauses_its_topic_is_called_again_a
         Handler(subscription("pauses", tags="pauses", order_by=lambda message: message.offset), pauses),
         Handler(subscription("other", tags="other", order_by=lambda message: message.offset), other),
     )
-    context = way_context(topic.handlers, dead_letters=DeadLetters())
+    context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = mode.open(queue, ScriptedLock())
@@ -57,7 +57,7 @@ async def test_the_same_with_one_handler_whose_other_worker_has_emptied_the_lane
         return Pause("database away") if message.offset == 0 and called.count(0) == 1 else None
 
     topic = consumed_by(Handler(subscription(concurrency=2, order_by=lambda message: message.offset), pauses))
-    context = way_context(topic.handlers, dead_letters=DeadLetters())
+    context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = mode.open(queue, ScriptedLock())

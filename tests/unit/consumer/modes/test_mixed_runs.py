@@ -14,7 +14,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, opened, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, mode_context, opened
 from tests.unit.consumer.modes.test_concurrent import dropping
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually
@@ -28,7 +28,7 @@ def mode_of(options: dict[str, Any], *handlers: Handler) -> Mode:
     topic = consumed_by(*handlers)
     if not options:
         return dropping([topic], topic.handlers)
-    return MessageMode([topic], way_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
+    return MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
 
 
 @each_mode

@@ -491,7 +491,7 @@ async def test_a_queue_whose_delivery_failed_begins_anew_after_a_pause_and_says_
     def fails(*_: object) -> asyncio.Future[None]:
         raise LookupError("a bug")
 
-    monkeypatch.setattr(Redelivery, "send_to_dlq", fails)
+    monkeypatch.setattr(Redelivery, "store_dead_letter", fails)
     await member.start()
     await asyncio.sleep(10)
     assert 9 <= len(calls) <= 11

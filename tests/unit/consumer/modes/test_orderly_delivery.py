@@ -19,7 +19,7 @@ from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.simulation.threads import SimulatedThreads, block
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -33,7 +33,7 @@ class Bench:
         self.handler = Handler(subscription(orderly=True, retries=RETRIES, **options), call)
         self.dead_letters = DeadLetters()
         self.prompted: list[int] = []
-        context = way_context(
+        context = mode_context(
             [self.handler],
             dead_letters=self.dead_letters,
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),

@@ -13,7 +13,7 @@ from rocketapp.state.pauses import Probe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 
@@ -29,7 +29,7 @@ async def test_a_leave_of_an_earlier_pause_starts_nothing_in_a_later_one() -> No
         await asyncio.sleep(10)
 
     topic = consumed_by(Handler(subscription(orderly=True, concurrency=1), call))
-    context = way_context(topic.handlers, dead_letters=DeadLetters())
+    context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
     pauses = context.member.pauses
 

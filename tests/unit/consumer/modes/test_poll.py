@@ -13,7 +13,7 @@ from rocketapp.model.names import dlq_topic
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire import properties as names
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, subscription
-from tests.unit.consumer.modes.contexts import ScriptedLock, way_context
+from tests.unit.consumer.modes.contexts import ScriptedLock, mode_context
 from tests.unit.consumer.reports import QUEUE
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -127,7 +127,7 @@ async def test_a_queue_is_given_back_at_once_while_it_is_uncertain_whether_its_l
     async def loses_the_lock(_: Any) -> None:
         lock.suspend()
 
-    mode = Modes(way_context([Handler(subscription(every=5.0), loses_the_lock)])).of("topic")
+    mode = Modes(mode_context([Handler(subscription(every=5.0), loses_the_lock)])).of("topic")
     flow = cast("Any", SimpleNamespace(hold_at_most=lambda *_, **__: None))
     delivery = mode.open(ProcessQueue(QUEUE, 0), lock, flow)
     await asyncio.sleep(1)

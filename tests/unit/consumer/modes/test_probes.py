@@ -14,7 +14,7 @@ from rocketapp.state.pauses import Probe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, way_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.reports import QUEUE, OneCalled, Reports, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -25,7 +25,7 @@ class Probed:
     """A topic that is paused by a breaker, and its queue."""
 
     def __init__(self, call: Any, **options: Any) -> None:
-        context = way_context([Handler(subscription(**options), call)], dead_letters=DeadLetters())
+        context = mode_context([Handler(subscription(**options), call)], dead_letters=DeadLetters())
         self.pauses = context.member.pauses
         self.mode = Modes(context).of("topic")
         self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
