@@ -308,18 +308,15 @@ class Broker:
     def follow(self, pool: Pool) -> None:
         """Begin to follow the master, as a slave does after its start. `pool`: connections to it, closed by `stop`."""
         core = self._core
-        self._tables = tables = MasterTables(
-            core, self._saving.modes, self._pops.log, pool=pool, master=core.config.master, observe=self._observe
-        )
-        following = self._following = Following(core.store, tables, self._observe)
+        self._tables = MasterTables(core, self._saving.modes, self._pops.log, pool=pool, observe=self._observe)
+        following = self._following = Following(core.store, self._tables, self._observe, core.config.master)
         self._pulls.is_master_there = lambda: bool(following.copies_from)
-        self._tasks.start(following.run(), "broker log of the master")
-        self._tasks.start(tables.run(), "broker tables of the master")
+        self._tasks.start(following.run(), "broker follows the master")
 
     def master_is(self, address: str) -> None:
         """A name server says where the master is; an option that says it wins."""
-        if self._tables is not None and not self._core.config.master and address:
-            self._tables.master = address
+        if self._following is not None and not self._core.config.master and address:
+            self._following.master = address
 
     def drop_held_pulls(self) -> None:
         """Drop the held pulls and pops without an answer: the server stops."""

@@ -3,6 +3,8 @@
 The log comes as a stream of bytes (Java: DefaultHAClient). Whole records are appended at their positions, by the store
 and with the dispatch that a master has; a begun one waits in memory. What follows from them is the same here as there.
 
+Rule: the tables are those of the log that is copied. They are taken over while that is copied, from the same master.
+
 Rule: nothing of a log is cut to fit another one. A master whose log ends before ours, or has other bytes where our last
 record is, is left with a line, and asked again later.
 """
@@ -16,6 +18,7 @@ from rocketapp.broker.replication.master_tables import MasterTables
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.model.event import FollowsMaster, LeftMaster, Observe
+from rocketapp.tasks import scope
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.replication import BlockReader, encode_report
 
@@ -35,8 +38,10 @@ _READ_BYTES = 262_144
 class Following:
     """Follows one master, again and again, until cancelled."""
 
-    def __init__(self, store: MessageStore, tables: MasterTables, observe: Observe) -> None:
+    def __init__(self, store: MessageStore, tables: MasterTables, observe: Observe, master: str) -> None:
         self._store, self._tables, self._observe = store, tables, observe
+        self.master: str = master
+        """Where the master is, host:port; empty while that is not known. Another one ends what is copied from this."""
         self.copies_from: str = ""
         """Where the master sends what it stores; empty while it does not."""
 
@@ -56,6 +61,7 @@ class Following:
 
     async def _follow(self) -> str:
         """Copy the log until the connection ends, and say why."""
+        self._tables.master = self.master
         problem = await self._other_history()
         if problem is not None:
             return problem
@@ -68,7 +74,9 @@ class Following:
         try:
             self._observe(FollowsMaster(self._tables.master, self._store.end_position))
             self.copies_from = address
-            return await self._copy(reader, writer)
+            async with scope(self._copy(reader, writer), self._tables.run()) as halves:
+                done, _ = await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+                return str(done.pop().result())
         finally:
             writer.close()
             with contextlib.suppress(OSError):
@@ -101,6 +109,8 @@ class Following:
         store, blocks, loop = self._store, BlockReader(), asyncio.get_running_loop()
         position, begun, heard = store.end_position, b"", loop.time()
         while loop.time() - heard < _IDLE:
+            if self.master != self._tables.master:
+                return f"the master is {self.master} now"
             writer.write(encode_report(store.end_position))
             try:
                 async with asyncio.timeout(_REPORT):

@@ -35,13 +35,11 @@ _LOOK = 0.1
 class MasterTables:
     """Takes over the tables of one master."""
 
-    def __init__(
-        self, core: Core, modes: RequestModes, revive_log: ReviveLog, *, pool: Pool, master: str, observe: Observe
-    ) -> None:
-        """`master`: where it is, host:port; empty while that is not known."""
+    def __init__(self, core: Core, modes: RequestModes, revive_log: ReviveLog, *, pool: Pool, observe: Observe) -> None:
         self._core, self._modes, self._revive_log = core, modes, revive_log
         self._pool, self._observe = pool, observe
-        self.master: str = master
+        self.master: str = ""
+        """Where it is, host:port; who follows it says so."""
         self._known: dict[int, bytes] = {}
         """The last answer that was taken over, by request code."""
 
@@ -82,10 +80,11 @@ class MasterTables:
 
     async def run(self) -> None:
         """Take over round after round, until cancelled."""
+        self._known.clear()
         while True:
             try:
                 await self.take_over()
-            except RocketAppError as error:
+            except (RocketAppError, OSError) as error:
                 self._observe(LoopFailed("tables of the master", str(error)))
             await asyncio.sleep(INTERVAL)
 
