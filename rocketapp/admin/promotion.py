@@ -1,7 +1,8 @@
 """Let a slave take the place of its master: what runs where, what the slave lacks, and what to do then.
 
 Nothing is changed here. The master is asked first and the slave after it, so that a slave that has as much has all that
-the master had when it was asked. `missing` decides from what both answered.
+the master had when it was asked. An offset has to be the same: a group that was set back at the master would pass over
+messages at a slave that has it further. `missing` decides from what both answered.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ def missing(master: Held, slave: Held) -> Iterator[str]:
         if absent:
             yield f"{what} {_named(sorted(absent))}"
     late = sorted(
-        {key for (key, queue), offset in master.offsets.items() if slave.offsets.get((key, queue), 0) < offset}
+        {key for (key, queue), offset in master.offsets.items() if slave.offsets.get((key, queue), 0) != offset}
     )
     if late:
         yield f"committed offsets of {_named(late)}"

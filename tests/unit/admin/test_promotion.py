@@ -22,7 +22,7 @@ HELD = Held(
 
 def test_a_slave_that_has_as_much_lacks_nothing() -> None:
     assert list(missing(HELD, HELD)) == []
-    more = replace(HELD, offsets={**HELD.offsets, ("orders@billing", 0): 6}, timers=(NOW_MS - 5_000, 4))
+    more = replace(HELD, delays={3: 3, 18: 1}, timers=(NOW_MS - 5_000, 4))
     assert list(missing(HELD, more)) == []
 
 
@@ -33,11 +33,21 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
         (replace(HELD, groups=frozenset[str]()), "group billing"),
         (replace(HELD, offsets={("orders@billing", 0): 5}), "committed offsets of orders@billing"),
         (replace(HELD, offsets={**HELD.offsets, ("orders@billing", 1): 6}), "committed offsets of orders@billing"),
+        (replace(HELD, offsets={**HELD.offsets, ("orders@billing", 1): 90}), "committed offsets of orders@billing"),
         (replace(HELD, delays={3: 1}), "progress of delay level 3, 18"),
         (replace(HELD, timers=(NOW_MS, 3)), "progress of timers"),
         (replace(HELD, timers=(NOW_MS - 60_000, 4)), "progress of timers"),
     ],
-    ids=["a topic", "a group", "a queue", "an offset", "levels", "unread timers", "timers of a minute"],
+    ids=[
+        "a topic",
+        "a group",
+        "a queue",
+        "an offset",
+        "an offset that was set back",
+        "levels",
+        "unread timers",
+        "timers of a minute",
+    ],
 )
 def test_what_it_lacks_is_named(slave: Held, lacks: str) -> None:
     assert list(missing(HELD, slave)) == [lacks]
