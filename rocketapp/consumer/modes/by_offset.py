@@ -70,13 +70,13 @@ def _named(failures: list[Failure | None], error: object, handler: Handler) -> l
 
 
 class FailedMessages(Protocol):
-    """Sees to failed messages: the redelivery, or the answer to the owner of their queue."""
+    """Sees to failed messages: the redelivery, the nacks of a popped queue, or the answer to the owner of theirs."""
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
 
 
 class SentBack(ByOffset):
-    """Acknowledges by offset; failed messages are sent back, or parked."""
+    """Acknowledges by offset, or by handle what was popped; failed messages are sent back, or parked."""
 
     def __init__(
         self,

@@ -29,7 +29,6 @@ from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.forward import Forwarding
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
-from rocketapp.consumer.workers.run import Acknowledge
 from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
@@ -88,7 +87,7 @@ NewQueue = Callable[[MessageQueue, int, int], ProcessQueue[Any]]
 """Makes the process queue of a session, from its first offset and its epoch."""
 ParkMessage = Callable[[Message, float], None]
 """Takes a message that was started and is parked: it starts again after these seconds, if its topic is not paused."""
-NewAcks = Callable[[ProcessQueue[Message], Handler, ParkMessage], Acknowledge]
+NewAcks = Callable[[ProcessQueue[Message], Handler, ParkMessage], SentBack]
 """Makes what sees to the ended calls of one handler in one session: acks, and what follows a failure."""
 
 

@@ -19,15 +19,13 @@ from rocketapp.client.calls import pop
 from rocketapp.consumer.blocked import OF_ACK, OF_NACK
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.delivery import ParkMessage
-from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
 from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.state.pop_queue import LATE, HandOut, PopQueue, RetryTimes
+from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure, GiveUp, concurrent_step, delay_before
 from rocketapp.tasks import is_set_by
 from rocketapp.transport.connection import Connection
@@ -357,46 +355,22 @@ class Invisibility:
         self._member.blocked.because(self._about, text, kind="nack", patience=5.0, source=OF_NACK)
 
 
-class ByHandle(ByOffset):
-    """Acknowledges messages one by one: offsets mean nothing here."""
+class Nacks:
+    """Sees to the failed messages of one popped queue: they come again, or are dead (FailedMessages)."""
 
-    __slots__ = ("_invisibility", "_member", "_now", "_park", "_queue", "_redelivery", "_stopping")
-
-    def __init__(
-        self,
-        queue: PopQueue[Message],
-        handler: Handler,
-        park: ParkMessage,
-        *,
-        invisibility: Invisibility,
-        member: Member,
-        redelivery: Redelivery,
-        stopping: Stopping,
-    ) -> None:
-        """`park` takes a message that is started again after some seconds, if its topic is not paused then."""
-        super().__init__(queue, handler)
-        self._queue, self._park = queue, park
-        self._invisibility, self._member = invisibility, member
-        self._redelivery, self._stopping = redelivery, stopping
+    def __init__(self, member: Member, invisibility: Invisibility, redelivery: Redelivery) -> None:
+        self._member, self._invisibility, self._redelivery = member, invisibility, redelivery
         self._now = asyncio.get_running_loop().time
 
-    def ended(self, item: Any, result: object, raised: bool) -> None:
-        """Acknowledge what one call has done; the other messages come again, or are dead."""
-        for message, failure in self.acknowledge(item, result, raised):
-            self._stopping.failed(self._handler, failure)
-            if failure.parked:
-                self._park(message, failure.after or 0.0)
-            else:
-                self._fail(message, failure)
-
-    def _fail(self, message: Message, failure: Failure) -> None:
-        about, times = self._handler.subscription, message.reconsume_times
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
+        """Hide it until its retry; without one it becomes a dead letter."""
+        about, times = handler.subscription, message.reconsume_times
         delay = delay_before(about.retry, times)
         step = concurrent_step(failure, reconsume_times=times, retries=about.retries, delay=delay)
-        redelivery, handler = self._redelivery, self._handler
+        redelivery = self._redelivery
         if isinstance(step, GiveUp):
             # It is acknowledged when its copy is stored, and stays hidden until then.
-            redelivery.store_dead_letter(handler, self._queue, message, failure)
+            redelivery.store_dead_letter(handler, queue, message, failure)
             return
 
         def hidden() -> None:

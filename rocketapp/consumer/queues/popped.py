@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable
+from functools import partial
 
 from rocketapp.client.calls import pop
-from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.by_message import MessageMode
-from rocketapp.consumer.modes.delivery import ParkMessage
 from rocketapp.consumer.modes.popped import PopDelivery
-from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, ByHandle, Invisibility
+from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, Invisibility, Nacks
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.queues.start import Starts
@@ -69,7 +68,9 @@ class PopAssignment(Owned):
                 await self._starts.fix(there)
         if self.is_ending:
             return
-        delivery = PopDelivery(queue, self._mode, self._new_acks, self._invisibility)
+        context = self._mode.context
+        new_acks = partial(context.new_acks, failures=Nacks(member, self._invisibility, context.redelivery))
+        delivery = PopDelivery(queue, self._mode, new_acks, self._invisibility)
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())
         popper = Popper(member, queue, delivery=delivery, flow=flow, invisibility=self._invisibility)
@@ -108,17 +109,6 @@ class PopAssignment(Owned):
         config = self._member.limits.of(self.queue.topic)
         told = f"limit pop_max_messages {config.pop_max_messages}"
         return QueueLimits(config.pop_max_messages, config.queue_max_bytes, None, limit_told=told)
-
-    def _new_acks(self, _queue: object, handler: Handler, park: ParkMessage) -> ByHandle:
-        return ByHandle(
-            self._queue,
-            handler,
-            park,
-            invisibility=self._invisibility,
-            member=self._member,
-            redelivery=self._mode.context.redelivery,
-            stopping=self._mode.context.stopping,
-        )
 
     def _look_at_pauses(self) -> None:
         if self._consuming is not None:

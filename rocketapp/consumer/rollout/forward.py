@@ -30,7 +30,6 @@ from rocketapp.consumer.blocked import OF_FORWARD
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
-from rocketapp.consumer.workers.run import Acknowledge
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
@@ -417,9 +416,8 @@ class Taking:
     def _deliver(self, call: _Call) -> None:
         failures = call if call.tells_failures else None
 
-        def new_acks(own: ProcessQueue[Message], handler: Handler, _park: object) -> Acknowledge:
-            acks: Acknowledge = self._mode.context.new_acks(own, handler, call.park, failures)
-            return acks
+        def new_acks(own: ProcessQueue[Message], handler: Handler, _park: object) -> Any:
+            return self._mode.context.new_acks(own, handler, call.park, failures)
 
         call.delivery = self._mode.open(call.own, new_acks=new_acks)
         call.own.put([call.message])

@@ -17,7 +17,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from rocketapp.consumer.handler import Handler, first_of, last_of
 from rocketapp.consumer.journal import Note
@@ -35,23 +35,6 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
-class Acknowledge(Protocol):
-    """Acknowledges the messages of one handler in one session. Called on the loop only."""
-
-    @property
-    def done(self) -> Callable[[Message], None]:
-        """Acknowledge one message whose call returned None: read once, called once per message."""
-        ...
-
-    def done_all(self, messages: Sequence[Message]) -> None:
-        """Acknowledge several of them."""
-        ...
-
-    def ended(self, item: Any, result: object, raised: bool) -> None:
-        """Decide about a batch, a returned value or an exception; `raised`: `result` is what the handler raised."""
-        ...
-
-
 Parts = tuple[Caller, Callable[[Any], Any], Callable[[Message], None], bool, bool]
 
 
@@ -61,7 +44,7 @@ class Taker:
     __slots__ = ("acks", "caller", "done_all", "goes_with", "handler", "is_plain", "is_rated", "parts")
 
     def __init__(self, caller: Caller, acks: Any) -> None:
-        """`acks`: hears of calls that returned None."""
+        """`acks`: is told on the loop of ended calls: by `done` or `done_all` if they returned None, or by `ended`."""
         self.caller: Caller = caller
         self.acks: Any = acks
         self.handler: Handler = caller.handler
