@@ -56,7 +56,7 @@ def inner_layers(
     arguments: tuple[Argument, ...],
     subscription: Subscription,
     publishing: Publishing,
-    decisions: Decisions | None = None,
+    decisions: Decisions | None,
 ) -> list[Layer]:
     """What fills the arguments of the function, and ends a call that takes too long. `publishing`: the running app's.
 

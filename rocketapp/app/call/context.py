@@ -173,7 +173,7 @@ def context_of(
     subscription: Subscription,
     publisher: Callable[[Any], Publisher],
     options: Options,
-    decisions: Decisions | None = None,
+    decisions: Decisions | None,
 ) -> Callable[[Any], Context]:
     """Message (or a list of them) -> Context, specialised once for a subscription. `options`: the running app's.
 
