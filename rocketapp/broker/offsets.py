@@ -33,12 +33,19 @@ class OffsetTable:
         self._copies: dict[tuple[str, str], dict[int, int]] = {}
         """What was saved last. A copy is replaced and never changed, so that a thread may write it."""
         self.dirty: bool = False
+        self.is_known: bool = True
+        """False at a slave that has not yet got the offsets of its master: that a group has none here says nothing."""
 
     def __repr__(self) -> str:
         return f"<OffsetTable {len(self._offsets)} topics and groups>"
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store that everything below `offset` is done. Ignored between a reset and the group's next pull."""
+        """Store that everything below `offset` is done.
+
+        Ignored between a reset and the group's next pull, and before the offsets of the master are known.
+        """
+        if not self.is_known:
+            return
         if self._resets and queue_id in self._resets.get((topic, group), ()):
             return
         self._store(group, topic, queue_id, offset)
@@ -172,7 +179,7 @@ class OffsetTable:
             offsets[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
         self._offsets, self._changed, self._copies = offsets, set(offsets), {}
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
-        self.dirty = False
+        self.dirty, self.is_known = False, True
 
 
 def _form(offsets: Mapping[tuple[str, str], dict[int, int]], version: dict[str, int]) -> dict[str, Any]:

@@ -94,14 +94,17 @@ class Saving:
         if self._topics[1].dirty:
             for topic in store.topics():
                 self._topics[1].ensure(topic, max(store.queue_ids(topic)) + 1)
-        if self._offsets[1].dirty and store.topics():
+        offsets = self._offsets[1]
+        if offsets.dirty and store.is_copy:
+            offsets.dirty = offsets.is_known = False
+        elif offsets.dirty and store.topics():
             self._observe(
                 LoopFailed(
                     "offsets",
                     f"{self._offsets[0].place} is missing although the store has messages: consumer groups begin anew",
                 )
             )
-        self._offsets[1].clamp(store.max_offset)
+        offsets.clamp(store.max_offset)
 
     def load_locks(self, store: MessageStore) -> None:
         """Load the queue locks of the last run.
@@ -180,6 +183,7 @@ class Saving:
         """What `offsets_to_save` returned was not called: all of it is to be saved still."""
         for _, table in (self._offsets, self._modes, self._order):
             table.dirty = True
+        self._offsets[1].dirty = self._offsets[1].is_known
 
     def _to_save(self, *tables: tuple[ConfigFile, Table]) -> Callable[[], None] | None:
         now = self._clock.now()

@@ -51,6 +51,8 @@ class OffsetProcessor:
         request = QueryOffsetRequest.from_fields(command.fields)
         core = self._core
         offset = core.offsets.committed(request.group, request.topic, request.queue_id)
+        if offset is None and not core.offsets.is_known:
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, "this slave does not know the offsets of its master yet")
         if offset is None and request.set_zero_if_not_found is not False:
             # As in Apache RocketMQ, every new group reads a queue from its beginning while none of its messages
             # was deleted yet, even with a start at the end. An empty queue has no other offset either: whoever asked

@@ -83,8 +83,10 @@ class Following:
                 await writer.wait_closed()
 
     async def _begin(self) -> None:
-        """Take the first record of the master's log: a slave without one would get the last file of Apache's only."""
+        """Take the first record of a log of several files: a slave without one would get the last of Apache's only."""
         position = await self._tables.log_begin()
+        if await self._tables.log_end() < self._store.segment_end(position):
+            return  # and what is new may not be durable there yet
         first = await self._tables.record_at(position)
         if first is not None:
             self._store.append_copied(position, first)

@@ -471,6 +471,10 @@ class MessageStore:
         """The records of this part of the log, which is durable. Damaged ones are left out."""
         return Scan(self._log, limit, unobserved, ends_at_damage=False, limit=limit).records(position)
 
+    def segment_end(self, position: int) -> int:
+        """The end of the file of the log that contains this position."""
+        return self._log.segment_end(position)
+
     def open_segment(self, position: int) -> Segment:
         """The file of the log that contains this position, to be read in another thread. Raises OSError."""
         return self._log.open_segment(position)

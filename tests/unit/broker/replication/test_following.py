@@ -185,13 +185,33 @@ async def test_a_round_that_describes_more_than_the_log_here_is_not_taken_over(m
     monkeypatch.setattr(master_tables, "_PATIENCE", 0.1)
     monkeypatch.setattr(following.Following, "_copy", _never)
     async with pair() as (first, second):
-        for _ in range(2):  # a slave that begins asks for the first one
-            await first.client.send("bills", queue_id=0)
+        await first.client.send("bills", queue_id=0)
         await first.commit(0, 1)
         await eventually(lambda: any(isinstance(event, LoopFailed) for event in second.events))
         assert await second.offset(0) is None
     told = [event for event in second.events if isinstance(event, LoopFailed)]
-    assert ": not taken over yet" in told[0].error
+    assert "ours ends at 0: not taken over yet" in told[0].error
+
+
+async def test_a_slave_that_does_not_know_the_offsets_yet_guesses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(master_tables.MasterTables, "run", _never)
+    files = MemoryFiles()
+    first = await Node().start()
+    try:
+        await first.client.send("bills", queue_id=0)
+        for _ in range(2):
+            second = await Node(files, role="slave", id=1, master=first.address).start()
+            try:
+                await eventually(lambda node=second: node.log() == first.log())
+                second.broker.create_topic("bills")
+                await second.commit(0, 1)  # of a member that has read them at the master: no file to begin from
+                fields = {"consumerGroup": "billing", "topic": "bills", "queueId": "0"}
+                answer = await second.client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+                assert answer.code == ResponseCode.SYSTEM_BUSY, answer.fields
+            finally:
+                await second.stop()
+    finally:
+        await first.stop()
 
 
 async def test_an_empty_master_in_its_place_wipes_no_tables_of_the_slave() -> None:
