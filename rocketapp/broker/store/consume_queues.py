@@ -141,7 +141,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         return has_changed
 
     def finish(self) -> None:
-        """The log has ended. Accept a doubtful offset if it is possible."""
+        """No next record comes before a start. Accept a doubtful offset if it is possible."""
         for queue, stored in self._doubtful.items():
             self._settle(queue, stored, stored.queue_offset + 1)
         self._doubtful.clear()
@@ -190,13 +190,15 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         """Begin a round over the files, or go on with it. The flush that ends it moves `position`."""
         self._flushes += 1
         end = flush.log_end
-        is_written = self.write()
         is_due = self._flushes >= _HINT_FLUSHES or end >= self.position + _HINT_BYTES or end == self._seen_end
         self._seen_end = end
         if everything and self._round is not None:
             self._opened.put_back(self._round.files)
             self._round = None
-        if is_written and self._round is None and (everything or is_due):
+        begins = self._round is None and (everything or is_due)
+        if begins:
+            self.finish()  # a start from the hint does not read what is doubtful now
+        if self.write() and begins:
             self._round = _Round(self._opened.take_unsynced(), self._hint(end, last_record), flush.log_ms)
         if self._round is not None:
             files = self._round.files

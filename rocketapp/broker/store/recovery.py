@@ -15,12 +15,10 @@ from collections.abc import Iterator
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queues import ConsumeQueues, last_stored
-from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, parse
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, candidates, parse
 from rocketapp.model.event import LogCut, LoopFailed, Observe, RecordDamaged, StoreRecovered
-from rocketapp.wire.record import MAGIC_V1, MAGIC_V2
 
 _CHUNK_BYTES = 1 << 20
-_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 
 def recover(
@@ -163,7 +161,7 @@ class Scan:
                 chunk = log.read(position, _CHUNK_BYTES)
                 if not chunk:  # the oldest segments were removed meanwhile
                     break
-                for at in _candidates(chunk):
+                for at in candidates(chunk):
                     start = position + at
                     size = announced_size(log.read(start, HEAD_BYTES), 0, start)
                     if size and parse(log.read(start, size), 0, start):
@@ -175,15 +173,3 @@ class Scan:
     def _is_torn(self, stored: Stored) -> bool:
         """Whether the properties contain zeros. None are ever written there, so those bytes did not reach the disk."""
         return self._ends_at_damage and stored.physical >= self._synced and 0 in stored.raw_properties
-
-
-def _candidates(chunk: bytes) -> Iterator[int]:
-    """Positions where a record may begin: four bytes before each magic number."""
-    found = []
-    for magic in _MAGICS:
-        at = chunk.find(magic)
-        while at >= 0:
-            if at >= 4:
-                found.append(at - 4)
-            at = chunk.find(magic, at + 1)
-    return iter(sorted(found))

@@ -25,7 +25,7 @@ from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_a
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.recovery import Scan, recover
 from rocketapp.broker.store.repair import Repair
-from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, is_queued, parse
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, is_queued, next_sound, parse
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError, ProtocolError, StoreError
@@ -43,6 +43,8 @@ FORMAT_FILE, FORMAT = "rocketapp.format", 1
 """What the files of a directory mean. It grows when an older version would misread them; Apache RocketMQ's own do not
 change. Apache RocketMQ leaves the file alone."""
 
+_MOST_DAMAGED = 8_388_608
+"""Bytes of another log behind damage within which a record has to follow; by default the largest has half of them."""
 _COPY = "this broker is a slave: only its master takes messages"
 
 Follow = Callable[[Sequence[Stored]], None]
@@ -173,8 +175,9 @@ class MessageStore:
     def append_copied(self, position: int, data: bytes) -> int:
         """Store the whole records at the start of these bytes, which are those of another log from this position on.
 
-        Returns how many bytes were taken. The rest is part of a record, of which more is to come. Raises StoreError
-        where no record begins, and for one that has another place there than it would have here.
+        Returns how many bytes were taken. The rest is part of a record, of which more is to come. Damaged bytes are
+        kept as they are, up to the next record. Raises StoreError where nothing follows them for long, and for a record
+        that has another place there than it would have here.
         """
         if position != self._log.end and self._log.min_position == self._log.files_end:
             self._log.begin_empty(position)
@@ -193,34 +196,50 @@ class MessageStore:
             records.append(stored)
             at += stored.size
         if not records:
-            return self._blank_or_part(position, data, at)
-        first, problem = records[0], self._problem or self.refusal
-        place = log.next_place(first.size)
-        if place != first.physical:
-            problem = problem or f"the record of position {first.physical} would be at {place} here"
+            return self._pass(position, data, at)
+        self._write_copied(records[0].physical, records[0].size, data[start:at])
+        self._dispatch(records)
+        return at - start
+
+    def _write_copied(self, position: int, size: int, data: bytes) -> None:
+        """Write these bytes at this position, where so many fit into the segment. Raises StoreError."""
+        log, problem = self._log, self._problem or self.refusal
+        place = log.next_place(size)
+        if place != position:
+            problem = problem or f"the record of position {position} would be at {place} here"
         if problem is not None:
             raise StoreError(problem)
         if place != log.end:
             self._queues.write()
         try:
-            log.place_for(first.size)
-            log.write(data[start:at])
+            log.place_for(size)
+            log.write(data)
         except StoreError as error:
             self._failed(error)
             raise
-        self._dispatch(records)
-        return at - start
 
-    def _blank_or_part(self, position: int, data: bytes, at: int) -> int:
-        """What stands where no whole record does: the size of a blank; 0 for a part. Raises StoreError otherwise."""
+    def _pass(self, position: int, data: bytes, at: int) -> int:
+        """Pass what is no whole record: the size of a blank or of damage; 0: more is to come. Raises StoreError."""
         place, left, end = position + at, len(data) - at, self._log.segment_end(position + at)
+        problem = f"the record at {place} is damaged, or broker.segment_bytes differs"
         blank = blank_at(data, at)
-        size = blank or announced_size(data, at, place)
-        fits = place + size == end if blank else place + size + BLANK_BYTES <= end
-        is_part = size > left if size else left < HEAD_BYTES
-        if not fits or not (is_part or blank):
-            raise StoreError(f"no record begins at {place}, or broker.segment_bytes differs")
-        return 0 if is_part else blank
+        if blank:
+            if place + blank != end:
+                raise StoreError(problem)
+            return blank if blank <= left else 0
+        size, room = announced_size(data, at, place), end - BLANK_BYTES - place
+        fits = size <= room
+        if fits and left < min(max(size, HEAD_BYTES), _MOST_DAMAGED):
+            return 0
+        following = next_sound(data, at + 4, position, end)
+        if following < 0:
+            # A larger record than there is room for is a sign of other segments: none follows within this one.
+            if left < (max(size, _MOST_DAMAGED) if fits else min(end - place, _MOST_DAMAGED)):
+                return 0
+            raise StoreError(problem)
+        self._write_copied(place, room, data[at : min(following, at + room)])
+        self._observe(RecordDamaged("", -1, -1, place))
+        return following - at
 
     def hand_over(self, topic: str, queue_id: int, follower: Follower) -> None:
         """Give each message that this queue gets from now on to its follower: see `QueueFollower`."""

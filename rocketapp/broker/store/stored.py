@@ -25,6 +25,7 @@ _BLANK = struct.Struct(">ii")
 _LENGTH = struct.Struct(">i")
 _TIME = struct.Struct(">q")
 _MANY_TAGS = 4096
+_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
 
 
 class Stored(NamedTuple):
@@ -97,6 +98,30 @@ def parse(data: bytes, at: int, physical: int, *, check_body: bool = True) -> St
         return None
     stored_ms = _TIME.unpack_from(data, at + time_at)[0]
     return Stored(physical, size, name, queue_id, queue_offset, sys_flag, stored_ms, data[start : at + size], content)
+
+
+def candidates(data: bytes, at: int = 0) -> list[int]:
+    """Where a record or a blank may begin from `at` on: four bytes before each magic number."""
+    found = []
+    for magic in _MAGICS:
+        place = data.find(magic, at + 4)
+        while place >= 0:
+            found.append(place - 4)
+            place = data.find(magic, place + 1)
+    return sorted(found)
+
+
+def next_sound(data: bytes, at: int, position: int, end: int) -> int:
+    """Where a whole record begins from `at` on, or the blank of the segment that ends at `end`; -1 if nowhere.
+
+    `position`: that of `data`. What lies behind `end` does not count.
+    """
+    for place in candidates(data, at):
+        if position + place > end:
+            break
+        if position + place + blank_at(data, place) == end or parse(data, place, position + place):
+            return place
+    return -1
 
 
 def parse_all(data: bytes) -> Iterator[Stored]:

@@ -7,7 +7,8 @@ import pytest
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
-from tests.unit.broker.store.stores import SEGMENT, bodies, open_store, record
+from rocketapp.model.event import RecordDamaged
+from tests.unit.broker.store.stores import SEGMENT, Events, bodies, open_store, record
 
 
 def log_of(store: MessageStore, begin: int = 0) -> bytes:
@@ -90,11 +91,12 @@ def test_what_cannot_follow_is_refused_and_nothing_is_written() -> None:
     copy(slave, data[: SEGMENT // 2], 1000)
     end = slave.end_position
     for position, wrong in [
-        (end, b"x" * 100),
+        (end, b"x" * SEGMENT),
         (end, data[end + 1 : end + 1000]),
         (end + 1, data[end : end + 1000]),
-        (0, data[:1000]),
     ]:
+        assert slave.append_copied(position, wrong) == 0, "perhaps damage: a record may follow"
+    for position, wrong in [(end, b"x" * 8_388_608), (0, data[:1000])]:
         with pytest.raises(StoreError):
             slave.append_copied(position, wrong)
     assert (slave.end_position, log_of(slave)) == (end, data[:end])
@@ -138,3 +140,78 @@ def test_a_copy_has_the_messages_of_a_topic_that_was_deleted_and_made_again(new:
     copy(slave, log_of(master)[position:], 1000, position)
     slave.close()
     assert bodies(open_store(files)) == bodies(master), "as the master"
+
+
+def damaged_master(damage: str) -> tuple[MessageStore, bytes]:
+    """A master of one queue with damage in its log of more than a segment, and this log."""
+    files = MemoryFiles()
+    store = open_store(files)
+    places = [store.append(record(b"%d-" % number + b"x" * 400)).physical for number in range(300)]
+    store.flush()
+    first = next(index for index, place in enumerate(places) if place >= SEGMENT)
+    last_end = places[first - 1] + places[1]
+    position, count = {
+        "head": (places[4], 8),
+        "size": (places[4], 3),
+        "larger size": (places[4] + 3, 1),
+        "size of no segment": (places[4] + 1, 2),
+        "position": (places[4] + 30, 4),
+        "lengths": (places[4] + 84, 4),
+        "two records": (places[7] + 5, places[1] + 10),
+        "first record": (places[first], 8),
+        "last record": (places[first - 1], 8),
+        "blank": (last_end, 8),
+        "last record and blank": (places[first - 1], places[1] + 8),
+    }[damage]
+    begin = SEGMENT * (position // SEGMENT)
+    file = files.open(f"commitlog/{begin:020d}")
+    file.write(b"\xfe" * count, position - begin)
+    file.close()
+    return store, log_of(store)
+
+
+DAMAGE = (
+    "head",
+    "size",
+    "larger size",
+    "size of no segment",
+    "position",
+    "lengths",
+    "two records",
+    "first record",
+    "last record",
+    "blank",
+    "last record and blank",
+)
+
+
+@pytest.mark.parametrize("sizes", [87, 8191, 1 << 20])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_in_the_log_of_a_master_costs_its_slave_nothing_else_and_is_kept(damage: str, sizes: int) -> None:
+    master, data = damaged_master(damage)
+    files, events = MemoryFiles(), Events()
+    slave = slave_store(files, observe=events)
+    copy(slave, data, sizes)
+    copied, wanted = log_of(slave), bodies(master)
+    assert copied[: SEGMENT - 8] == data[: SEGMENT - 8]
+    assert copied[SEGMENT:] == data[SEGMENT:], "the place of the smallest blank is made anew"
+    assert events.of(RecordDamaged)
+    assert bodies(slave) == wanted
+    slave.flush()
+    killed = slave_store(files.clone())
+    copy(killed, data[killed.end_position :], 8191, killed.end_position)
+    assert (killed.end_position, bodies(killed)) == (master.end_position, wanted)
+    slave.close()
+    assert bodies(open_store(files)) == wanted, "as the master"
+
+
+def test_the_only_message_behind_damage_is_there_after_a_flush_and_a_kill() -> None:
+    files, copied = MemoryFiles(), MemoryFiles()
+    master = open_store(files)
+    places = [master.append(record(b"%d" % number)).physical for number in range(10)]
+    master.flush()
+    files.open(f"commitlog/{0:020d}").write(b"\xfe" * 8, places[8])
+    slave = slave_store(copied)
+    copy(slave, log_of(master), 1000)
+    slave.flush()
+    assert bodies(slave) == bodies(slave_store(copied.clone())) == [b"%d" % number for number in (*range(8), 9)]
