@@ -5,8 +5,8 @@ and with the dispatch that a master has; a begun one waits in memory. What follo
 
 Rule: the tables are those of the log that is copied. They are taken over while that is copied, from the same master.
 
-Rule: nothing of a log is cut to fit another one. A master whose log ends before ours, or has other bytes where our last
-record is, is left with a line, and asked again later.
+Rule: nothing of a log is cut to fit another one. The master sends our last record first. A master whose log ends before
+ours, or has other bytes there, is left with a line, and asked again later.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _REPORT = 5.0
 _IDLE = 20.0
 """Seconds of silence after which the master is given up (Java: haHousekeepingInterval)."""
 _DIAL_TIMEOUT = 3.0
-_MOST_COMPARED = 16
-"""Records of ours that are looked for in the log of the master."""
 _READ_BYTES = 262_144
 """Bytes that are taken in one turn of the loop."""
 
@@ -62,19 +60,19 @@ class Following:
     async def _follow(self) -> str:
         """Copy the log until the connection ends, and say why."""
         self._tables.master = self.master
-        problem = await self._other_history()
-        if problem is not None:
-            return problem
-        if self._store.end_position == self._store.begin_position:
-            await self._begin()
+        store, end = self._store, await self._tables.log_end()
+        if store.end_position > end:
+            return f"our log ends at {store.end_position}, its log at {end}: it is of another history"
+        position = await self._first_wanted(end)
         address = await self._tables.log_address()
         host, port = split_address(address)
         async with asyncio.timeout(_DIAL_TIMEOUT):
             reader, writer = await asyncio.open_connection(host, port)
+        is_ours = asyncio.Event()
         try:
-            self._observe(FollowsMaster(self._tables.master, self._store.end_position))
-            self.copies_from = address
-            async with scope(self._copy(reader, writer), self._tables.run()) as halves:
+            async with scope(
+                self._copy(reader, writer, position, is_ours), self._take_over(address, is_ours)
+            ) as halves:
                 done, _ = await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
                 return str(done.pop().result())
         finally:
@@ -82,38 +80,45 @@ class Following:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def _begin(self) -> None:
-        """Take the first record of a log of several files: a slave without one would get the last of Apache's only."""
-        position = await self._tables.log_begin()
-        if await self._tables.log_end() < self._store.segment_end(position):
-            return  # and what is new may not be durable there yet
-        first = await self._tables.record_at(position)
-        if first is not None:
-            self._store.append_copied(position, first)
+    async def _first_wanted(self, end: int) -> int:
+        """The position that the master is to begin at: that of our last record, 0 for an empty log.
 
-    async def _other_history(self) -> str | None:
-        """Why this log cannot be a part of the master's; None when it can."""
-        store, end = self._store, await self._tables.log_end()
-        if store.end_position > end:
-            return f"our log ends at {store.end_position}, its log at {end}: it is of another history"
-        compared = store.begin_position
-        for position in store.last_records(_MOST_COMPARED):
-            ours = store.record_at(position)
-            theirs = None if ours is None else await self._tables.record_at(position)
-            if theirs is not None:  # it does not find those of deleted topics
-                return None if ours == theirs else f"it has another record at {position}: it is of another history"
-            compared = max(compared, position)
-        if compared == store.begin_position:
-            return None
-        return f"it has no record at {compared}, where we have one: it is of another history"
+        `end`: of its log. To 0 a master of Apache's answers with its last file: of several ones it is asked for the
+        first record, and goes on behind that.
+        """
+        store, last = self._store, self._store.last_position
+        begin = await self._tables.log_begin()
+        if last > 0 or end < store.segment_end(begin):
+            return max(last, 0)
+        first = await self._tables.record_at(begin)
+        if first is None:  # its topic is deleted
+            return store.end_position
+        if last < 0:
+            store.append_copied(begin, first)
+        elif last == begin and first != store.log_bytes(begin, len(first)):
+            raise ProtocolError("it has another record at 0: it is of another history")
+        return store.end_position
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+    async def _take_over(self, address: str, is_ours: asyncio.Event) -> None:
+        """Take over the tables as soon as the log is known to be ours."""
+        await is_ours.wait()
+        self._observe(FollowsMaster(self._tables.master, self._store.end_position))
+        self.copies_from = address
+        await self._tables.run()
+
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, start: int, is_ours: asyncio.Event
+    ) -> str:
+        """`start`: where the master begins; between there and our end its bytes have to be those that are here."""
         store, blocks, loop = self._store, BlockReader(), asyncio.get_running_loop()
-        position, begun, heard = store.end_position, b"", loop.time()
+        known = store.end_position - start
+        position, begun, heard = start, b"", loop.time()
         while loop.time() - heard < _IDLE:
             if self.master != self._tables.master:
                 return f"the master is {self.master} now"
-            writer.write(encode_report(store.end_position))
+            if not known:
+                is_ours.set()
+            writer.write(encode_report(min(position, store.end_position)))
             try:
                 async with asyncio.timeout(_REPORT):
                     data = await reader.read(_READ_BYTES)
@@ -127,8 +132,13 @@ class Following:
             except ProtocolError as error:
                 return f"position {position}: {error}"
             for at, part in parts:
-                if at != position and position > 0:
-                    return f"it sends position {at}, our log ends at {position}"
+                if at != position and (position > 0 or known):
+                    return f"it sends position {at}, and not {position}"
                 begun, position = begun + part, at + len(part)
-            begun = begun[store.append_copied(position - len(begun), begun) :]
+            if known and len(begun) >= known:
+                if begun[:known] != store.log_bytes(start, known):
+                    return f"it has another record at {start}: it is of another history"
+                begun, known = begun[known:], 0
+            if not known:
+                begun = begun[store.append_copied(position - len(begun), begun) :]
         return f"it has said nothing for {_IDLE:g} s"

@@ -365,9 +365,14 @@ class MessageStore:
         """Everything below this position survives a loss of power."""
         return max(self._flushed_end, 0)
 
-    def last_records(self, most: int) -> list[int]:
-        """The positions of the last records of as many queues, those that were stored last."""
-        return sorted((queue.last_physical for queue in self._queues.values()), reverse=True)[:most]
+    @property
+    def last_position(self) -> int:
+        """The position of the last record, -1 without one."""
+        return self._last_record
+
+    def log_bytes(self, position: int, size: int) -> bytes:
+        """Bytes of one file of the log."""
+        return self._log.read(position, size)
 
     @property
     def problem(self) -> str | None:

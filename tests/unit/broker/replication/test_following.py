@@ -28,7 +28,7 @@ from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION
 from rocketapp.wire.requests.replication import decode_ha_status
 from tests.peers.clusters import free_port
 from tests.unit.broker.asking import Client
-from tests.unit.broker.store.stores import SEGMENT, Events, bodies
+from tests.unit.broker.store.stores import SEGMENT, Events, bodies, open_store, record
 from tests.unit.broker.store.test_copying import copy, full, log_of, slave_store
 from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import eventually
@@ -111,8 +111,8 @@ async def test_a_slave_has_the_log_the_tables_and_the_offsets() -> None:
         await first.commit(0, 250)
         await eventually(lambda: second.log() == first.log(), 10)
         assert len(first.log()) > SEGMENT
-        assert len(await all_of(second)) == 32
         await eventually_async(lambda: second.offset(0), 250)
+        assert len(await all_of(second)) == 32
         status = decode_ha_status((await second.client.ask(RequestCode.GET_BROKER_HA_STATUS)).body)
         assert (status.is_master, status.end) == (False, len(first.log()))
         assert status.copies_from.startswith("127.0.0.1:")
@@ -183,7 +183,12 @@ async def test_a_slave_shows_its_keys_to_a_master_that_asks_for_them() -> None:
 async def test_a_round_that_describes_more_than_the_log_here_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The master counts a message as delivered whose copy is not here: without it, it would be lost."""
     monkeypatch.setattr(master_tables, "_PATIENCE", 0.1)
-    monkeypatch.setattr(following.Following, "_copy", _never)
+
+    async def copy_nothing(self: Following, reader: Any, writer: Any, start: int, is_ours: asyncio.Event) -> None:
+        is_ours.set()
+        await _never()
+
+    monkeypatch.setattr(following.Following, "_copy", copy_nothing)
     async with pair() as (first, second):
         await first.client.send("bills", queue_id=0)
         await first.commit(0, 1)
@@ -365,11 +370,11 @@ async def test_a_cut_at_each_byte_of_a_head_and_inside_of_blocks_loses_nothing_a
 async def test_a_block_that_does_not_follow_ends_the_connection() -> None:
     master, slave, events = Scripted(full(count=20)), slave_store(), Events()
     copy(slave, master.log[:3000], 1000)
-    end = slave.end_position
+    end, last = slave.end_position, slave.last_position
     master.shift = 500
     async with following_of(master, slave, events):
         await eventually(lambda: bool(events.of(LeftMaster)))
-    reason = f"it sends position {end + 500}, our log ends at {end}"
+    reason = f"it sends position {last + 500}, and not {last}"
     assert events.of(LeftMaster)[0] == LeftMaster("here", end, reason)
     assert slave.end_position == end
 
@@ -382,12 +387,52 @@ async def test_another_history_is_refused_with_its_position_and_nothing_is_cut(i
     end, data = slave.end_position, log_of(slave)
     async with following_of(master, slave, events):
         await eventually(lambda: bool(events.of(LeftMaster)))
-    (left, *_), wrong = events.of(LeftMaster), str(len(master.log)) if is_longer else str(slave.last_records(1)[0])
+    (left, *_), wrong = events.of(LeftMaster), str(len(master.log)) if is_longer else str(slave.last_position)
     assert isinstance(left, LeftMaster)
     assert left.reason.endswith("of another history")
     assert wrong in left.reason
     assert (slave.end_position, log_of(slave)) == (end, data)
     assert not events.of(FollowsMaster)
+
+
+async def test_a_fork_that_goes_on_past_our_last_record_is_another_history() -> None:
+    theirs, slave, events = open_store(), slave_store(), Events()
+    theirs.append(record(b"common", queue_id=1))
+    ours = open_store()
+    ours.append(record(b"common", queue_id=1))
+    ours.append(record(b"a" * 200))
+    for size in (50, 50, 300):  # none of them begins where our last one does
+        theirs.append(record(b"x" * size))
+    copy(slave, log_of(ours), 1000)
+    async with following_of(Scripted(theirs), slave, events):
+        await eventually(lambda: bool(events.of(LeftMaster)))
+    assert not events.of(FollowsMaster)
+    assert log_of(slave) == log_of(ours)
+
+
+async def test_deleted_topics_that_were_stored_last_are_no_other_history() -> None:
+    theirs, slave, events = open_store(), slave_store(), Events()
+    theirs.append(record(b"common", topic="kept"))
+    for queue_id in range(16):
+        theirs.append(record(b"gone", queue_id=queue_id))
+    copy(slave, log_of(theirs), 1000)
+    theirs.delete_topic("T")
+    theirs.append(record(b"after", topic="kept"))
+    async with following_of(Scripted(theirs), slave, events):
+        await eventually(lambda: slave.end_position == theirs.end_position)
+    assert not events.of(LeftMaster)
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+async def test_a_slave_that_has_only_the_first_record_of_a_log_of_several_files_goes_on(is_same: bool) -> None:
+    master, slave, events = Scripted(full(count=250)), slave_store(), Events()
+    assert master.store.end_position > SEGMENT
+    copy(slave, log_of(full(count=1) if is_same else full(count=1, size=77)), 1000)
+    async with following_of(master, slave, events):
+        await eventually(lambda: slave.end_position == master.store.end_position or bool(events.of(LeftMaster)))
+    assert [left.reason for left in events if isinstance(left, LeftMaster)][:1] == (
+        [] if is_same else ["it has another record at 0: it is of another history"]
+    )
 
 
 async def test_a_slave_has_a_number_and_a_master() -> None:
