@@ -117,11 +117,16 @@ class PluginOffsets(GroupOffsets):
     async def commit(
         self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
     ) -> None:
-        epoch = self._epochs.get(queue, 0)
+        epoch, landmark = self._epochs.get(queue, 0), self._brokers.landmark(queue)
+        text = (landmark and landmark.text()) or ""
+        if text:  # before: after a kill between the two, the offset would be taken for one of whatever queue is there
+            await self._keep_landmark(queue, text, epoch, timeout)
         if not await self._ask(self._store.write(self._group, queue, offset, epoch), timeout) and epoch:
             raise OvertakenError(str(queue), epoch)
-        landmark = self._brokers.landmark(queue)
-        text = (landmark and landmark.text()) or ""
+        if not text:  # after: the offset before may be one of the queue that the landmark tells of
+            await self._keep_landmark(queue, text, epoch, timeout)
+
+    async def _keep_landmark(self, queue: MessageQueue, text: str, epoch: int, timeout: float | None) -> None:
         if epoch and self._remember is not None and text != self._landmarks[queue]:
             if not await self._ask(self._remember(self._group, queue, text, epoch), timeout):
                 raise OvertakenError(str(queue), epoch)
