@@ -2,8 +2,8 @@
 
 Each record contains its queue offset. Normally that is the next one of its queue. If it is not, the
 offset is damaged, or records before it are missing, or the topic was deleted and created again. The
-next record of the same queue decides which, so that one flipped bit costs one message. In the copy of another
-log, offset 0 means a new topic at once, because its first message is read there before a second one comes.
+next record of the same queue decides which, so that one flipped bit costs one message. Without one it is
+decided before a hint is written: it may be the last message of its queue for long.
 
 Rule: `position` is durable, and the hint says it: what the log contains below it is in the files of the queues. A
 start goes on there. Another broker's directory has an older position, which the ends of its queues say, or its
@@ -115,13 +115,10 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             if before is not None:
                 self._settle(queue, before, offset)
             if offset != queue.max_offset:
-                if self._is_copy and not offset:
-                    queue.cut(0)  # the topic is a new one of that name, and this may be its last message for long
-                elif self._is_copy and not queue.max_offset:
-                    queue.begin_at(offset)
-                else:
+                if not self._is_copy or queue.max_offset:
                     doubtful[queue] = stored
                     continue
+                queue.begin_at(offset)
             if topic == SCHEDULE_TOPIC:
                 stored_ms = min(stored_ms, int(self._now_ms()))  # a delay begins now, even if the clock went back
             queue.put(physical, size, code_of(topic, queue_id, raw_properties, stored_ms))

@@ -131,6 +131,7 @@ def test_a_copy_has_the_messages_of_a_topic_that_was_deleted_and_made_again(new:
     for number in range(new):
         master.append(record(b"new-%d" % number))
     copy(slave, log_of(master)[position:], 1000, position)
+    slave.flush()
     assert bodies(slave) == bodies(master) == [b"new-%d" % number for number in range(new)]
     slave.close()
     slave, position = slave_store(files), master.end_position
@@ -215,3 +216,17 @@ def test_the_only_message_behind_damage_is_there_after_a_flush_and_a_kill() -> N
     copy(slave, log_of(master), 1000)
     slave.flush()
     assert bodies(slave) == bodies(slave_store(copied.clone())) == [b"%d" % number for number in (*range(8), 9)]
+
+
+@pytest.mark.parametrize("wrong", [0, 7, 900, 1 << 40])
+def test_a_damaged_offset_in_the_log_of_a_master_costs_its_slave_that_message_only(wrong: int) -> None:
+    files, copied = MemoryFiles(), MemoryFiles()
+    master = open_store(files)
+    places = [master.append(record(b"%d" % number)).physical for number in range(20)]
+    master.flush()
+    files.open(f"commitlog/{0:020d}").write(wrong.to_bytes(8, "big"), places[8] + 20)
+    slave = slave_store(copied)
+    copy(slave, log_of(master), 1000)
+    assert bodies(slave) == bodies(master)
+    slave.close()
+    assert bodies(open_store(copied)) == bodies(master)
