@@ -291,6 +291,7 @@ async def test_an_error_of_the_disk_does_not_end_the_rounds_of_tables() -> None:
         disk.is_bad = False
         await first.commit(0, 1)
         await eventually_async(lambda: second.offset(0), 1)
+        assert second.events.of(FollowsMaster)
     finally:
         await second.stop()
         await first.stop()
