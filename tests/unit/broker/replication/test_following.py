@@ -145,6 +145,21 @@ async def test_it_takes_the_place_of_its_master_and_goes_on() -> None:
         await third.stop()
 
 
+async def test_what_is_stored_of_a_topic_that_the_master_deleted_goes_as_unused_from_its_successor() -> None:
+    async with pair() as (first, second):
+        await first.client.send("bills", b"old", queue_id=0)
+        await eventually_async(lambda: all_of(second), [b"old"])
+        assert (await first.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "bills"})).code == 0
+        await eventually(lambda: "bills" not in second.broker._broker.topics())
+    third = await Node(second.files).start()
+    try:
+        assert (await third.client.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == ResponseCode.SUCCESS
+        await third.client.send("bills", b"new", queue_id=0)
+        assert await all_of(third) == [b"new"]
+    finally:
+        await third.stop()
+
+
 async def test_a_slave_serves_while_its_master_is_away_and_catches_up_when_it_is_back() -> None:
     async with pair() as (first, second):
         await first.client.send("bills", b"1", queue_id=0)
