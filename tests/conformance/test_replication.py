@@ -183,13 +183,17 @@ def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, 
         load = java.produce("moving", 10**9, size=300, threads=1, rate=1000, prefix="new")
         slave = Embedded(tmp_path / "slave", options=options)
         wait_until(lambda: _committed(slave) == done, within=30, what=lambda: f"the offsets: {slave.log()}")
+        slave.stop()
+        slave = Embedded(tmp_path / "slave", options=options)  # goes on behind its last record
         load.stop()
         acknowledged = set(load.wait(within=30)["stored"])
         java.send("late", {"text": "in half a minute", "delay": 4}, {"text": "at a second", "delay_ms": 30_500})
         assert java.transaction("late", "open", group="back", local="unknown") == "UNKNOW"
         places = [SCHEDULE, HALF, TIMERS, *(("moving", queue) for queue in range(QUEUES))]
         ends = {place: _end(apache, *place) for place in places}
-        wait_until(lambda: {at: _end(slave, *at) for at in places} == ends, within=30, what="the slave has it all")
+        wait_until(  # it may have more: Apache RocketMQ stores a half message again at each look at it
+            lambda: all(_end(slave, *at) >= end for at, end in ends.items()), within=30, what="the slave has it all"
+        )
         wait_until(lambda: set(_addresses(apache)) == {"0", "1"}, within=15, what="the name server knows the slave")
         apache.kill_broker()
         assert _log(apache.directory / "store").startswith(_log(slave.store))
