@@ -45,8 +45,19 @@ class Group:
 
     async def _leaving(self, member: Member) -> None:
         began = self._world.loop.time()
-        if not await member.leave():
+        if (left := await self._left(member)) is not None and not left:
             self.unclean.append((began, member.name))
+
+    async def _left(self, member: Member, drain_timeout: float = 60.0) -> bool | None:
+        """Let it leave; whether its end was clean. None: it has died, perhaps before it began."""
+        if member.process.is_dead:
+            return None
+        leaving = asyncio.ensure_future(member.leave(drain_timeout=drain_timeout))
+        while not leaving.done():
+            if member.process.is_dead:
+                return None
+            await asyncio.wait([leaving], timeout=0.5)
+        return leaving.result()
 
     def crash(self, member: Member, *, silently: bool) -> None:
         del self.members[member.name]

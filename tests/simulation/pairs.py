@@ -605,10 +605,8 @@ class _Group(Group):
         await self._start(self._leaving_within(member, drain_timeout))
 
     async def _leaving_within(self, member: PairMember, drain_timeout: float) -> None:
-        leaving = asyncio.ensure_future(member.leave(drain_timeout=drain_timeout))
-        leaving.add_done_callback(lambda _: self._world.fault(facts.LEFT, member.name))
-        while not leaving.done() and not member.process.is_dead:
-            await asyncio.wait([leaving], timeout=0.5)
+        if await self._left(member, drain_timeout) is not None:
+            self._world.fault(facts.LEFT, member.name)
 
     async def all_alive(self) -> None:
         await asyncio.sleep(1.0)  # who has died is started again
