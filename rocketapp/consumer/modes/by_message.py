@@ -457,11 +457,13 @@ class MessageDelivery:
         self._note_started(line)
         line.rests = True
         is_certain = self._loop.time() < self.lease.certain_until
-        if is_certain and not self.is_void:
+        line.is_unsettled = is_certain and not self.is_void
+        if line.is_unsettled:
             if self.retries is None:
                 taker.acks.ended(item, result, raised)
             elif failures := taker.acks.acknowledge(item, result, raised):
                 step = self.retries.step_after(taker.handler, failures)
+                line.is_unsettled = bool(step.dead)
                 self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
                 return
             self._go_on(line)
@@ -479,8 +481,7 @@ class MessageDelivery:
         assert self.retries is not None
         retried = await self.retries.take(taker.handler, step)
         if retried is None or self._ended.done():
-            self._check_drained()  # it rests: the queue's next owner gets it again
-            return
+            return  # it rests: the queue's next owner gets it again
         handled = [*self._uncommitted.take(), (taker.caller, retried)] if rolls_back else [(taker.caller, retried)]
         for caller, messages in reversed(handled):
             line.put_back(self._taker(caller), messages)
@@ -488,7 +489,7 @@ class MessageDelivery:
 
     def _go_on(self, line: LineRun) -> None:
         """Its next message may start; a line of a key that has none is forgotten."""
-        line.is_at_work = line.rests = line.sees_to_first = False
+        line.is_at_work = line.rests = line.sees_to_first = line.is_unsettled = False
         self._tidy_soon()
         if line.items:
             self.start(line)
@@ -528,12 +529,13 @@ class MessageDelivery:
     def _do(self, line: LineRun, work: Any) -> None:
         """See to the first message of a line; an error of ours ends the session."""
         line.is_at_work = line.rests = True
-        task = self._callers.tasks.start(work, f"in order {self.queue}")
-        task.add_done_callback(self._is_done)
+        self._callers.tasks.start(work, f"in order {self.queue}").add_done_callback(partial(self._is_done, line))
 
-    def _is_done(self, task: asyncio.Task[None]) -> None:
+    def _is_done(self, line: LineRun, task: asyncio.Task[None]) -> None:
+        line.is_unsettled = False
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
+        self._check_drained()
 
     def fail(self, error: BaseException) -> None:
         """An error of ours: the session in order cannot go on, and its owner begins another one."""
@@ -663,13 +665,13 @@ class MessageDelivery:
         self._finish_no_more()
 
     def _is_drained(self) -> bool:
-        runs = self.runs()
         if self.retries is None:
             # What is being sent back counts as well: its copy is stored before the next owner begins.
-            held = (len(messages_of(item)) for run in runs if not run.is_about_to_start for _, item in list(run.items))
-            self._held = sum(held)
+            held = [run for run in self.runs() if not run.is_about_to_start]
+            self._held = sum(len(messages_of(item)) for run in held for _, item in list(run.items))
             return len(self._process_queue) <= self._left + self._held
-        return not any(run.walkers or (self._finishing and run.is_about_to_start) for run in runs)
+        starts = self._finishing is not None
+        return not any(run.walkers or run.is_unsettled or (starts and run.is_about_to_start) for run in self.runs())
 
     async def drained(self) -> None:
         """Returns when what was started has ended. Call `end` first."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.delivery import ModeContext
 from rocketapp.consumer.retry.redelivery import count_retry
+from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Failure, GiveUp, delay_before, orderly_step
 from rocketapp.wire.record import Message
@@ -138,7 +139,12 @@ class RetriesInPlace:
         self._context.attempts.keep(self._process_queue.message_queue, times)
 
     async def store_dead_letter(self, handler: Handler, message: Message, failure: Failure) -> bool:
-        """Wait until a broker has stored the dead letter; False when the delivery ended before."""
+        """Wait until a broker has stored the dead letter, behind the end for a second; False when it has not by then.
+
+        The next owner would handle the message again, and store a second one.
+        """
         stored = self._context.redelivery.store_dead_letter(handler, self._process_queue, message, failure)
         await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        if not stored.done():
+            await asyncio.wait([stored], timeout=RUN_ON)
         return stored.done()

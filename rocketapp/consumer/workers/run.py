@@ -91,6 +91,8 @@ class Run:
     """What of an item may still start, or None if nothing may; asked by whoever has taken it."""
     in_turn: Message | None = None
     """Its first message, when that may end the process: nothing of it is noted down once its call has ended."""
+    is_unsettled: bool = False
+    """A call of it has ended, and what follows is not known, or is a dead letter that is not stored yet."""
     rests: bool = False
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
 

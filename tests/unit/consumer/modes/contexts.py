@@ -64,10 +64,12 @@ class ScriptedLock:
 
 
 class DeadLetters:
-    """Takes dead letters, at once or never."""
+    """Takes dead letters, at once, later or never."""
 
-    def __init__(self) -> None:
+    def __init__(self, after: float = 0.0) -> None:
+        """`after`: seconds until one is stored."""
         self.letters: list[tuple[int, str]] = []
+        self._after = after
         self.are_stored = True
         """False: no broker takes them."""
 
@@ -75,11 +77,17 @@ class DeadLetters:
         self, handler: Handler, queue: Any, message: Message, failure: Failure
     ) -> asyncio.Future[None]:
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.are_stored:
+
+        def store() -> None:
             self.letters.append((message.offset, str(failure)))
             handler.stats.dead_lettered += 1
             queue.finish(message)
             stored.set_result(None)
+
+        if self._after:
+            asyncio.get_running_loop().call_later(self._after, store)
+        elif self.are_stored:
+            store()
         return stored
 
 

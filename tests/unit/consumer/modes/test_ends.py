@@ -17,6 +17,7 @@ from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Run
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Park
+from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
@@ -300,3 +301,29 @@ async def test_an_end_with_many_parked_messages_looks_at_each_a_few_times_and_no
     assert [each.offset for each in process_queue.unfinished()] == [*range(200)]
     assert looks[0] < 10 * 300
     await mode.callers.stop()
+
+
+# The last attempt ends behind the end.
+
+
+@pytest.mark.parametrize(("after", "seconds", "is_done"), [(0.4, 2.4, True), (3600.0, 2.0 + RUN_ON, False)])
+@in_virtual_time
+async def test_a_dead_letter_of_a_last_call_is_waited_for_but_not_for_long(
+    after: float, seconds: float, is_done: bool
+) -> None:
+    async def call(_message: Message) -> None:
+        await asyncio.sleep(2.0)
+        raise ValueError("the last attempt")
+
+    topic = consumed_by(Handler(subscription(orderly=True, retries=0), call))
+    context = mode_context(topic.handlers, dead_letters=DeadLetters(after))
+    mode = MessageMode([topic], context, in_order=True)
+    process_queue, delivery = session_of(mode, "orderly", message(0), message(1))
+    await asyncio.sleep(0.1)
+    delivery.end()
+
+    await delivery.drained()
+
+    # Otherwise the next owner would call the handler once more, and store a second dead letter.
+    assert process_queue.commit_offset == int(is_done)
+    assert asyncio.get_running_loop().time() == pytest.approx(seconds, abs=0.1)
