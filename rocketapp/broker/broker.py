@@ -47,8 +47,8 @@ from rocketapp.broker.processors.send import SendProcessor
 from rocketapp.broker.processors.send_back import SendBackProcessor
 from rocketapp.broker.processors.topics import TopicProcessor
 from rocketapp.broker.processors.transactions import TransactionProcessor
-from rocketapp.broker.replication.following import Following
 from rocketapp.broker.replication.master import Master
+from rocketapp.broker.replication.master_log import MasterLog
 from rocketapp.broker.replication.master_tables import MasterTables
 from rocketapp.broker.replication.refusing import of_slave
 from rocketapp.broker.replication.replies import ReplicatedReplies
@@ -142,7 +142,7 @@ class Broker:
         self.master: Master | None = Master(core.store, observe) if has_slaves else None
         """The slaves that copy the log; None where the option says that there are none."""
         self._tables: MasterTables | None = None
-        self._following: Following | None = None
+        self._following: MasterLog | None = None
         self._replies: ReplicatedReplies | None = None
         if self.master is not None:
             self._flusher.on_flushed = self.master.flushed
@@ -309,7 +309,7 @@ class Broker:
         """Begin to follow the master, as a slave does after its start. `pool`: connections to it, closed by `stop`."""
         core = self._core
         self._tables = MasterTables(core, self._saving.modes, self._pops.log, pool=pool, observe=self._observe)
-        following = self._following = Following(core.store, self._tables, self._observe, core.config.master)
+        following = self._following = MasterLog(core.store, self._tables, self._observe, core.config.master)
         self._pulls.is_master_there = lambda: bool(following.copies_from)
         self._tasks.start(following.run(), "broker follows the master")
 

@@ -11,7 +11,6 @@ import resource
 import struct
 import time
 from random import Random
-from typing import Any
 
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
@@ -24,6 +23,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import BINARY, JSON, Command, encode
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION
 from tests.faults.scenarios import Figures
+from tests.turns import Turns
 
 LONGEST_TURN = 0.05
 """Seconds of CPU that a turn of the loop may take."""
@@ -112,28 +112,6 @@ def _frame(chance: Random, codes: list[int], number: int) -> tuple[bytes, bool]:
     return (struct.pack(">i", len(noise)) + noise, True) if number % 8 else (noise, False)
 
 
-class _Turns:
-    """Times every turn of the loop."""
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-        self._run = asyncio.Handle._run
-
-    def __enter__(self) -> _Turns:
-        run = self._run
-
-        def timed(handle: Any) -> None:
-            begun = time.thread_time()
-            run(handle)
-            self.longest = max(self.longest, time.thread_time() - begun)
-
-        asyncio.Handle._run = timed  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.Handle._run = self._run  # type: ignore[method-assign]
-
-
 def hostile_frames(count: int, seed: int = 0) -> Figures:
     """So many frames: nothing ends the broker, no turn of its loop is long, and memory has a bound."""
     return asyncio.run(_send_all(count, Random(seed)))
@@ -151,7 +129,7 @@ async def _send_all(count: int, chance: Random) -> Figures:
     address = await broker.start(network)
     before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     connections, peer, stream = 0, _Peer(), None
-    with _Turns() as turns:
+    with Turns() as turns:
         for number in range(count):
             if stream is None or peer.is_lost:
                 peer = _Peer()

@@ -9,8 +9,8 @@ import pytest
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.model.event import RecordDamaged
 from rocketapp.wire.codes import RequestCode, ResponseCode
+from tests.turns import Turns
 from tests.unit.broker.asking import Running, running
-from tests.unit.broker.test_mending import longest_turn
 from tests.unit.scripted import eventually, in_virtual_time
 
 LOG, QUEUE = "commitlog/" + "0" * 20, "consumequeue/orders/0/" + "0" * 20
@@ -88,10 +88,10 @@ def test_the_search_keeps_no_turn_of_the_loop_long(monkeypatch: pytest.MonkeyPat
         broker = await _filled(3000)
         monkeypatch.setattr("rocketapp.broker.scrub.FIRST", 0.0)
         again = await _again(broker)
-        longest = longest_turn(monkeypatch)
-        facts = again.broker.facts
-        await eventually(lambda: facts.state().scrub_position == facts.state().log_end, 20.0)
-        assert longest[0] < 0.05
+        with Turns() as turns:
+            facts = again.broker.facts
+            await eventually(lambda: facts.state().scrub_position == facts.state().log_end, 20.0)
+        assert turns.longest < 0.05
         await again.broker.stop()
 
     asyncio.run(story())

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rocketapp.broker.replication import following, master, master_tables
-from rocketapp.broker.replication.following import Following
+from rocketapp.broker.replication import master, master_log, master_tables
+from rocketapp.broker.replication.master_log import MasterLog
 from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.clock import SystemClock
@@ -37,7 +37,7 @@ from tests.unit.scripted import eventually
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(master, "LAST_PATIENCE", 0.2)
-    monkeypatch.setattr(following, "AGAIN", 0.01)
+    monkeypatch.setattr(master_log, "AGAIN", 0.01)
     monkeypatch.setattr(master_tables, "INTERVAL", 0.1)
 
 
@@ -199,11 +199,11 @@ async def test_a_round_that_describes_more_than_the_log_here_is_not_taken_over(m
     """The master counts a message as delivered whose copy is not here: without it, it would be lost."""
     monkeypatch.setattr(master_tables, "_PATIENCE", 0.1)
 
-    async def copy_nothing(self: Following, reader: Any, writer: Any, start: int, is_ours: asyncio.Event) -> None:
+    async def copy_nothing(self: MasterLog, reader: Any, writer: Any, start: int, is_ours: asyncio.Event) -> None:
         is_ours.set()
         await _never()
 
-    monkeypatch.setattr(following.Following, "_copy", copy_nothing)
+    monkeypatch.setattr(master_log.MasterLog, "_copy", copy_nothing)
     async with pair() as (first, second):
         await first.client.send("bills", queue_id=0)
         await first.commit(0, 1)
@@ -366,7 +366,7 @@ async def following_of(master: Scripted, slave: MessageStore, events: Events) ->
     server = await asyncio.start_server(master.serve, "127.0.0.1", 0)
     master.port = server.sockets[0].getsockname()[1]
     try:
-        async with scope(Following(slave, master, events, "here").run()):  # type: ignore[arg-type]
+        async with scope(MasterLog(slave, master, events, "here").run()):  # type: ignore[arg-type]
             yield
     finally:
         server.close()

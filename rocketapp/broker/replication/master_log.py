@@ -33,7 +33,7 @@ _READ_BYTES = 262_144
 """Bytes that are taken in one turn of the loop."""
 
 
-class Following:
+class MasterLog:
     """Follows one master, again and again, until cancelled."""
 
     def __init__(self, store: MessageStore, tables: MasterTables, observe: Observe, master: str) -> None:
@@ -44,7 +44,7 @@ class Following:
         """Where the master sends what it stores; empty while it does not."""
 
     def __repr__(self) -> str:
-        return f"<Following {self.copies_from or 'nobody'} to {self._store.end_position}>"
+        return f"<MasterLog {self.copies_from or 'nobody'} to {self._store.end_position}>"
 
     async def run(self) -> None:
         while True:
