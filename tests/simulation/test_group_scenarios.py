@@ -280,8 +280,7 @@ async def test_who_takes_a_queue_of_a_member_that_came_and_left_waits_for_the_on
     await stage.send("orders", 40)
     await stage.until(lambda: first.running == 40)
     first.freeze()
-    guest = await stage.join()
-    await stage.join()
+    guest, _ = await asyncio.gather(stage.join(), stage.join())  # each asks the frozen one, for three seconds
     await guest.leave()
     await asyncio.sleep(0.3)
     first.thaw()
