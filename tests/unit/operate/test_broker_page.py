@@ -75,8 +75,8 @@ def test_the_page_has_topics_and_groups_with_their_numbers(broker: WatchedBroker
 
 
 def test_slaves_are_shown_with_what_they_lack_as_the_admin_tool_does(tmp_path: Path) -> None:
-    ha_port = free_port()
-    with WatchedBroker(tmp_path, ha_port=ha_port).serving() as broker:
+    port, ha_port = free_port(around=(0, -2)), free_port()  # slaves ask two below the broker's
+    with WatchedBroker(tmp_path, listen=f"127.0.0.1:{port}", ha_port=ha_port).serving() as broker:
         assert "No slave copies the log now." in broker.get("/").text
         broker.send("orders", b"one", b"two")
         with socket.create_connection(("127.0.0.1", ha_port)) as slave:

@@ -42,7 +42,7 @@ class WatchedBroker:
 
     def __init__(self, directory: Path, *, memory: bool = False, **options: Any) -> None:
         self._memory = memory
-        config = BrokerConfig(dir=str(directory), listen="127.0.0.1:0", http="127.0.0.1:0", **options)
+        config = BrokerConfig(**{"dir": str(directory), "listen": "127.0.0.1:0", "http": "127.0.0.1:0", **options})
         self.settings = Settings(broker=config)
         self.address = self.http = ""
 
