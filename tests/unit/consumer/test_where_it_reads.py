@@ -34,6 +34,18 @@ def replaced(
     return bodies
 
 
+async def replaced_and_reset(cluster: FakeCluster, queue: MessageQueue, count: int, *, to: int) -> list[bytes]:
+    """The same, and an operator sends the member to this offset when it is connected again."""
+    members = cluster.brokers["broker-a"].members
+    before = set(members)
+    fresh = replaced(cluster, queue, count)
+    await eventually(lambda: bool(set(members) - before), 60)
+    fields = {"topic": "topic", "group": "group", "timestamp": "0"}
+    (connection,) = set(members) - before
+    connection.send_one_way(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, encode_reset({queue: to})))
+    return fresh
+
+
 @pytest.mark.parametrize(
     ("start", "expected"), [("first", 0), ("last", 3), (datetime.fromtimestamp(1795000005, UTC), 2)]
 )
@@ -303,14 +315,7 @@ async def test_an_operators_offset_holds_in_the_queue_of_an_empty_broker_too() -
     cluster.send_many(queue, 30)
     await eventually(lambda: cluster.committed(queue) == 30, 20)
     member.consumer.pause("topic", "maintenance")
-    members = cluster.brokers["broker-a"].members
-    before = set(members)
-    fresh = replaced(cluster, queue, 45)
-    await eventually(lambda: bool(set(members) - before), 60)
-    fields = {"topic": "topic", "group": "group", "timestamp": "0"}
-    reset = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, encode_reset({queue: 20}))
-    (connection,) = set(members) - before
-    connection.send_one_way(reset)
+    fresh = await replaced_and_reset(cluster, queue, 45, to=20)
     await eventually(lambda: cluster.committed(queue) == 20)
     member.consumer.resume("topic")
     await eventually(lambda: cluster.committed(queue) == 45, 60)

@@ -15,13 +15,10 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugin import Taken
 from rocketapp.testing import check_offset_store
-from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
-from rocketapp.wire.requests.reset_offset import encode_reset
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
 from tests.unit.consumer.offsets.test_offset_store import MemoryOffsets, Rows
 from tests.unit.consumer.seen import Seen, started
-from tests.unit.consumer.test_where_it_reads import replaced
+from tests.unit.consumer.test_where_it_reads import replaced, replaced_and_reset
 from tests.unit.scripted import eventually, in_virtual_time
 
 Join = Callable[[FakeCluster, Seen], Member]
@@ -224,14 +221,7 @@ async def test_an_operators_offset_holds_after_a_restart_too() -> None:
     member = await join(cluster, seen).start()
     await eventually(lambda: len(seen) == 30)
     member.consumer.pause("topic", "maintenance")
-    members = cluster.brokers["broker-a"].members
-    before = set(members)
-    fresh = replaced(cluster, queue, 45)
-    await eventually(lambda: bool(set(members) - before), 60)
-    fields = {"topic": "topic", "group": "group", "timestamp": "0"}
-    reset = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, encode_reset({queue: 20}))
-    (connection,) = set(members) - before
-    connection.send_one_way(reset)
+    fresh = await replaced_and_reset(cluster, queue, 45, to=20)
     await eventually(lambda: rows.rows["group", queue][1] == 20, 60)
     assert await member.stop()
     member = await join(cluster, seen).start()
