@@ -141,6 +141,17 @@ def _addresses(master: Apache | Embedded) -> dict[str, str]:
     return dict(broker["brokerAddrs"])
 
 
+def _takes_all(after: RunningApp, java: JavaClient, acknowledged: set[int], more: str) -> None:
+    """It gets every message that was acknowledged, one more that is sent now, and each late one once; then it stops."""
+    after.wait_for_count(len(acknowledged), within=60)
+    assert {int(text.split()[1]) for text in after.texts()} == acknowledged
+    java.send("moving", more)
+    after.wait_for_count(len(acknowledged) + 1, within=20)
+    after.wait_for_count(len(LATE), "late", within=60)
+    assert sorted(after.texts("late")) == LATE
+    after.stop()
+
+
 def _promoted(peer: Peer, directory: Path, store: Path, acknowledged: set[int], done: dict[int, int | None]) -> None:
     """A master on the slave's directory has every message that was acknowledged, and goes on."""
     apache = Apache(directory / "promoted", store=store, conf=(SAME_SEGMENT,), options=toolchain.BRIEF)
@@ -149,13 +160,7 @@ def _promoted(peer: Peer, directory: Path, store: Path, acknowledged: set[int], 
         java = JavaClient(peer, apache.name_server)
         assert {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()} == done
         after = RunningApp(directory / "after", TAKE + ANSWER, apache.name_server)
-        after.wait_for_count(len(acknowledged), within=60)
-        assert {int(text.split()[1]) for text in after.texts()} == acknowledged
-        java.send("moving", "written by Apache")
-        after.wait_for_count(len(acknowledged) + 1, within=20)
-        after.wait_for_count(len(LATE), "late", within=60)
-        assert sorted(after.texts("late")) == LATE
-        after.stop()
+        _takes_all(after, java, acknowledged, "written by Apache")
     finally:
         if after is not None:
             after.discard()
@@ -241,13 +246,7 @@ def _goes_on(
     assert {queue: line["committed"] for queue, line in java.offsets("moving", "back").items()} == done
     try:
         after = RunningApp(directory / "after", TAKE_BACK + ANSWER, master.name_server)
-        after.wait_for_count(len(acknowledged), within=60)
-        assert {int(text.split()[1]) for text in after.texts()} == acknowledged
-        java.send("moving", "written after")
-        after.wait_for_count(len(acknowledged) + 1, within=20)
-        after.wait_for_count(len(LATE), "late", within=60)
-        assert sorted(after.texts("late")) == LATE
-        after.stop()
+        _takes_all(after, java, acknowledged, "written after")
     finally:
         if after is not None:
             after.discard()
