@@ -308,7 +308,8 @@ class Broker:
     def follow(self, pool: Pool) -> None:
         """Begin to follow the master, as a slave does after its start. `pool`: connections to it, closed by `stop`."""
         core = self._core
-        self._tables = MasterTables(core, self._saving.modes, self._pops.log, pool=pool, observe=self._observe)
+        modes, log = self._saving.modes, self._pops.log
+        self._tables = MasterTables(core, modes, log, self._delete_unused, pool=pool, observe=self._observe)
         following = self._following = MasterLog(core.store, self._tables, self._observe, core.config.master)
         self._pulls.is_master_there = lambda: bool(following.copies_from)
         self._tasks.start(following.run(), "broker follows the master")
@@ -477,8 +478,19 @@ class Broker:
 
     # What happens to topics.
 
-    def _delete_stored(self, topics: list[str], done: Callable[[StoreError | None], None]) -> None:
-        doomed = self._core.store.begin_delete(topics)  # from now on nothing of these topics is stored
+    def _delete_unused(self, below: int) -> None:
+        """Delete what was stored before this position of the log of topics that do not exist any more."""
+
+        def told(error: StoreError | None) -> None:
+            if error is not None:  # the next round tries again
+                self._observe(LoopFailed("deleted topics", str(error)))
+
+        self._delete_stored(self._core.unused_topics(), told, below)
+
+    def _delete_stored(
+        self, topics: list[str], done: Callable[[StoreError | None], None], below: float = math.inf
+    ) -> None:
+        doomed = self._core.store.begin_delete(topics, below)  # from now on nothing of these topics is stored
 
         async def delete() -> None:
             problem: StoreError | None = None

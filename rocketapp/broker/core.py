@@ -123,6 +123,11 @@ class Core:
         done = self.offsets.committed(group, topic, queue_id)
         return max(self.store.min_offset(topic, queue_id), 0) if done is None else done
 
+    def unused_topics(self) -> list[str]:
+        """The topics that are stored and have no configuration any more."""
+        topics = self.topics
+        return sorted(name for name in self.store.topics() if topics.get(name) is None and not topics.is_system(name))
+
     def known_topic(self, topic: str) -> TopicConfig:
         """The topic's configuration. Raises BrokerError 17 when the topic does not exist."""
         config = self.topics.get(topic)

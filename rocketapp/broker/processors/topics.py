@@ -139,9 +139,7 @@ class TopicProcessor:
 
     def clean_unused(self, connection: Connection, command: Command) -> None:
         """Delete the queues of topics that have no configuration any more."""
-        topics = self._core.topics
-        unused = [name for name in self._core.store.topics() if topics.get(name) is None and not topics.is_system(name)]
-        self._delete(connection, command, sorted(unused))
+        self._delete(connection, command, self._core.unused_topics())
 
     def _delete(self, connection: Connection, command: Command, topics: list[str]) -> None:
         def answer(error: StoreError | None) -> None:

@@ -3,6 +3,9 @@
 Topics, groups, request modes, committed offsets, and the progress of delays and timers. Each describes the log of the
 master at one moment: a delayed message counts as delivered because its copy is there. So a round is taken over when the
 log here goes as far as the master's did behind the last answer, and otherwise not at all: another one comes soon.
+
+A topic that is stored here and not in the master's table was deleted there, and goes: as far as the log had come before
+that table was asked for. What came later may be of a new topic of that name.
 """
 
 from __future__ import annotations
@@ -35,8 +38,19 @@ _LOOK = 0.1
 class MasterTables:
     """Takes over the tables of one master."""
 
-    def __init__(self, core: Core, modes: RequestModes, revive_log: ReviveLog, *, pool: Pool, observe: Observe) -> None:
+    def __init__(
+        self,
+        core: Core,
+        modes: RequestModes,
+        revive_log: ReviveLog,
+        delete_unused: Callable[[int], None],
+        *,
+        pool: Pool,
+        observe: Observe,
+    ) -> None:
+        """`delete_unused`: deletes what is stored below a position of topics that are not in the table."""
         self._core, self._modes, self._revive_log = core, modes, revive_log
+        self._delete_unused = delete_unused
         self._pool, self._observe = pool, observe
         self.master: str = ""
         """Where it is, host:port; who follows it says so."""
@@ -98,7 +112,7 @@ class MasterTables:
             RequestCode.GET_ALL_DELAY_OFFSET: self._delays,
             RequestCode.GET_TIMER_CHECK_POINT: self._timers,
         }
-        problems, answers = list[str](), dict[int, bytes]()
+        problems, answers, before = list[str](), dict[int, bytes](), await self.log_end()
         for code in steps:
             try:
                 answers[code] = (await self._ask(code)).body
@@ -113,6 +127,9 @@ class MasterTables:
                 self._known[code] = body
             except (ProtocolError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                 problems.append(f"{RequestCode(code).name}: {type(error).__name__}: {error}")
+        topics = RequestCode.GET_ALL_TOPIC_CONFIG
+        if answers.get(topics) == self._known.get(topics) is not None:
+            self._delete_unused(before)
         if problems:
             raise ProtocolError("; ".join(problems))
 

@@ -224,10 +224,17 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
 
     # Where topics are deleted.
 
-    def take_out(self, topics: Iterable[str]) -> Queues:
-        """Forget the queues of these topics, whose files stay, and return them."""
-        gone = set(topics)
-        taken = {key: queue for key, queue in self.items() if key[0] in gone}
+    def take_out(self, topics: Iterable[str], below: float) -> Queues:
+        """Forget the queues of these topics whose messages all lie below this position, and return them.
+
+        Their files stay.
+        """
+        gone, doubtful = set(topics), self._doubtful
+        taken = {
+            key: queue
+            for key, queue in self.items()
+            if key[0] in gone and queue.last_physical < below and queue not in doubtful
+        }
         for key in taken:
             del self[key]
         return taken

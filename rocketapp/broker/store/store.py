@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import BLANK_BYTES, CommitLog, Segment
@@ -197,6 +197,9 @@ class MessageStore:
             at += stored.size
         if not records:
             return self._pass(position, data, at)
+        for topic, queue_id in ((one.topic, one.queue_id) for one in records if self._deleting):
+            if topic in self._deleting and (topic, queue_id) not in self._queues:
+                raise StoreError(f"topic {topic} is being deleted")
         self._write_copied(records[0].physical, records[0].size, data[start:at])
         self._dispatch(records)
         return at - start
@@ -572,13 +575,14 @@ class MessageStore:
             self._files.remove(path)
         self.deleted(doomed)
 
-    def begin_delete(self, topics: Sequence[str]) -> Queues:
+    def begin_delete(self, topics: Iterable[str], below: float = math.inf) -> Queues:
         """Forget the queues of these topics. `distrust_hint`, a flush of everything and `end_delete` follow.
 
         The hint must not name queues that are deleted, so it is written without them before their files go. Until
-        `deleted` is called no message of these topics is taken, because a new queue has the same files.
+        `deleted` is called no message of these topics is taken, because a new queue has the same files. `below`: queues
+        with messages from this position of the log on stay.
         """
-        doomed = self._queues.take_out(topics)
+        doomed = self._queues.take_out((topic for topic in topics if topic not in self._deleting), below)
         self._deleting.update(topic for topic, _ in doomed)
         return doomed
 
@@ -593,7 +597,10 @@ class MessageStore:
             topics = ", ".join(sorted({topic for topic, _ in doomed}))
             raise StoreError(f"topic {topics} is not deleted: {self._problem or 'the disk refuses the recovery hint'}")
         paths = [path for queue in doomed.values() for path in queue.forget()]
-        return paths + [f"{DIRECTORY}/{topic}" for topic in dict.fromkeys(topic for topic, _ in doomed)]
+        left = self.topics()
+        return paths + [
+            f"{DIRECTORY}/{topic}" for topic in dict.fromkeys(topic for topic, _ in doomed) if topic not in left
+        ]
 
     def keep(self, doomed: Queues) -> None:
         """They are not deleted after all."""

@@ -149,19 +149,62 @@ async def test_it_takes_the_place_of_its_master_and_goes_on() -> None:
         await third.stop()
 
 
-async def test_what_is_stored_of_a_topic_that_the_master_deleted_goes_as_unused_from_its_successor() -> None:
+async def test_a_topic_that_its_master_deletes_goes_here_too_and_a_new_one_of_that_name_begins_anew() -> None:
     async with pair() as (first, second):
-        await first.client.send("bills", b"old", queue_id=0)
-        await eventually_async(lambda: all_of(second), [b"old"])
-        assert (await first.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "bills"})).code == 0
-        await eventually(lambda: "bills" not in second.broker._broker.topics())
+        for queue_id in range(4):
+            await first.client.send("bills", b"old", queue_id=queue_id)
+        await first.client.send("kept", b"kept", queue_id=0)
+        await eventually_async(lambda: by_queue(second), [[b"old"]] * 4)
+        await delete(first)
+        await eventually(lambda: queues_of(second) == [])
+        await eventually(lambda: not [path for path in second.files.paths() if path.startswith("consumequeue/bills")])
+        await first.client.send("bills", b"new", queue_id=2)
+        await eventually_async(lambda: by_queue(second), [[], [], [b"new"], []])
+        assert await all_of(second, "kept") == [b"kept"]
     third = await Node(second.files).start()
     try:
-        assert (await third.client.ask(RequestCode.CLEAN_UNUSED_TOPIC)).code == ResponseCode.SUCCESS
-        await third.client.send("bills", b"new", queue_id=0)
-        assert await all_of(third) == [b"new"]
+        assert await by_queue(third) == [[], [], [b"new"], []]
+        assert (await third.client.send("bills", b"newer", queue_id=0)).code == ResponseCode.SUCCESS
+        assert await by_queue(third) == [[b"newer"], [], [b"new"], []]
     finally:
         await third.stop()
+
+
+async def test_what_came_behind_the_table_that_lacks_a_topic_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is made again while its table is on the way, so its new messages are here when it is taken over."""
+    arrived, made_again = master_tables.MasterTables._arrived, asyncio.Event()
+
+    async def make_again(tables: master_tables.MasterTables, end: int) -> None:
+        if not made_again.is_set() and "bills" not in first.broker._broker.topics():
+            made_again.set()
+            for queue_id, body in ((1, b"new"), (3, b"more")):
+                await first.client.send("bills", body, queue_id=queue_id)
+            await eventually(lambda: second.log() == first.log())
+        await arrived(tables, end)
+
+    monkeypatch.setattr(master_tables.MasterTables, "_arrived", make_again)
+    async with pair() as (first, second):
+        for queue_id in range(3):
+            await first.client.send("bills", b"old", queue_id=queue_id)
+            await first.client.send("bills", b"old as well", queue_id=queue_id)
+        await eventually_async(lambda: by_queue(second), [*[[b"old", b"old as well"]] * 3, []])
+        await delete(first)
+        await made_again.wait()
+        await eventually_async(lambda: by_queue(second), [[], [b"new"], [], [b"more"]])
+        assert await by_queue(first) == await by_queue(second)
+
+
+async def delete(node: Node, topic: str = "bills") -> None:
+    assert (await node.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})).code == ResponseCode.SUCCESS
+
+
+async def by_queue(node: Node) -> list[list[bytes]]:
+    found = [await node.client.messages("bills", queue_id=queue_id) for queue_id in range(4)]
+    return [[message.body for message in messages] for messages in found]
+
+
+def queues_of(node: Node) -> list[int]:
+    return node.broker._broker._core.store.queue_ids("bills")
 
 
 async def test_a_slave_serves_while_its_master_is_away_and_catches_up_when_it_is_back() -> None:

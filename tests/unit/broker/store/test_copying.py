@@ -143,6 +143,41 @@ def test_a_copy_has_the_messages_of_a_topic_that_was_deleted_and_made_again(new:
     assert bodies(open_store(files)) == bodies(master), "as the master"
 
 
+def test_a_copy_takes_nothing_for_a_queue_whose_files_are_on_their_way_out_and_forgets_none_with_later_messages() -> (
+    None
+):
+    master, files = open_store(), MemoryFiles()
+    for topic, queue_id in (("T", 0), ("T", 1), ("U", 0)):
+        master.append(record(b"old", topic=topic, queue_id=queue_id))
+    slave = slave_store(files)
+    copy(slave, log_of(master), 1000)
+    below = master.end_position
+    master.append(record(b"later", queue_id=1))
+    copy(slave, log_of(master)[below:], 1000, below)
+    doomed = slave.begin_delete(["T"], below)
+    assert (bodies(slave), bodies(slave, queue_id=1)) == ([], [b"old", b"later"])
+    assert slave.begin_delete(["T"]) == {}, "one at a time"
+    position = master.end_position
+    master.append(record(b"last", queue_id=1))
+    master.append(record(b"unrelated", topic="U"))
+    master.delete_topic("T")
+    master.append(record(b"new"))
+    data = log_of(master)[position:]
+    with pytest.raises(StoreError, match="topic T is being deleted"):
+        copy(slave, data, 1 << 20, position)
+    assert slave.end_position == position
+    slave.distrust_hint()
+    slave.flush()
+    for path in slave.end_delete(doomed):
+        files.remove(path)
+    slave.deleted(doomed)
+    copy(slave, data, 1 << 20, position)
+    assert bodies(slave, queue_id=1) == [b"old", b"later", b"last"]
+    slave.close()
+    again = slave_store(files)
+    assert (bodies(again), bodies(again, "U")) == ([b"new"], [b"old", b"unrelated"])
+
+
 def damaged_master(damage: str) -> tuple[MessageStore, bytes]:
     """A master of one queue with damage in its log of more than a segment, and this log."""
     files = MemoryFiles()
