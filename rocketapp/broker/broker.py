@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
 from random import Random
 
@@ -349,8 +349,7 @@ class Broker:
         self._saving.save_all()
         self._core.delays.close()
         if self._core.store.problem is None:
-            await self._read_timers()
-            self._core.timers.close()
+            await _in_turns(self._core.timers.close())
         self._core.store.close()
 
     def _write_popped(self) -> list[int]:
@@ -381,8 +380,7 @@ class Broker:
     def _mend_later(self, steps: Generator[None]) -> None:
         async def mend() -> None:
             with contextlib.closing(steps):
-                for _ in steps:
-                    await asyncio.sleep(0)
+                await _in_turns(steps)
 
         self._tasks.start(mend(), "broker mends a queue")
 
@@ -418,12 +416,8 @@ class Broker:
         if save is not None:
             await self._flusher.run(save)
 
-    async def _read_timers(self) -> None:
-        for _ in self._core.timers.read():
-            await asyncio.sleep(0)
-
     async def _save_timers(self) -> None:
-        await self._read_timers()
+        await _in_turns(self._core.timers.read())
         save = self._core.timers.to_save()
         if save is not None and await self._flusher.log_first():
             await self._flusher.run(save)
@@ -510,6 +504,11 @@ class Broker:
     def _topic_gone(self, topic: str) -> None:
         self._pulls.topic_gone(topic)
         self._held_pops.topic_gone(topic)
+
+
+async def _in_turns(steps: Iterator[None]) -> None:
+    for _ in steps:
+        await asyncio.sleep(0)
 
 
 def _recover(

@@ -18,7 +18,7 @@ import heapq
 import struct
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from rocketapp.broker.delays import restored
@@ -191,12 +191,19 @@ class TimerService:
                 self._drop(second)
         self._heap = sorted(self._seconds)
 
-    def close(self) -> None:
-        """Save everything, for Apache RocketMQ too: called when the store is flushed, and before it is closed."""
-        self._queue.catch_up(self._queue.behind)
-        end = self._store.max_offset(TIMER_TOPIC, 0)
-        position = self._position()
-        self._is_saved(position, end)
+    def close(self) -> Iterator[None]:
+        """Save everything, for Apache RocketMQ too, a part at each step.
+
+        Called when the store is flushed, and before it is closed: nothing is stored meanwhile.
+        """
+        yield from self.read()
+        position, size = self._position(), 0
+        if self._store.max_offset(TIMER_TOPIC, 0):
+            try:
+                size = yield from self._write_log(position)
+            except OSError as error:
+                self._observe(LoopFailed("timers", f"{self._files.place(LOG)} cannot be written: {error}"))
+        self._is_saved(position, size)
 
     # The queue of the topic.
 
@@ -289,10 +296,10 @@ class TimerService:
                 first = max(first, waits)  # also if Apache RocketMQ has gone on since then
         return Position(min(first, end), min(read_to, end), done_ms)
 
-    def _is_saved(self, position: Position, log_to: int = 0) -> bool:
-        """Save it, with the log of what waits below that offset. A full disk stops no start and no stop."""
+    def _is_saved(self, position: Position, log_bytes: int = 0) -> bool:
+        """Save it, with the size of the log of what waits. A full disk stops no start and no stop."""
         try:
-            self._save(position, log_bytes=self._write_log(position, log_to) if log_to else 0)
+            self._save(position, log_bytes=log_bytes)
         except OSError as error:
             self._observe(LoopFailed("timers", f"{self._files.place(CHECKPOINT)} cannot be written: {error}"))
             return False
@@ -310,35 +317,40 @@ class TimerService:
                 self._files.remove(f"{LOG}/{name}")
             self._files.remove(WHEEL)
 
-    def _write_log(self, position: Position, end: int) -> int:
-        """Write Apache RocketMQ's log of what waits; return its size."""
+    def _write_log(self, position: Position) -> Generator[None, None, int]:
+        """Write Apache RocketMQ's log of what waits, a part at each step; return its size."""
         file = self._files.open(f"{LOG}/{0:020d}", create=True)
         try:
-            data = bytearray()
-            for second in sorted(self._seconds):
-                slot = min(second * 1000, position.done_ms + _WHEEL_MS)
-                magic = _PLAIN if slot == second * 1000 else _PLAIN | _ROLL
-                recalls = frozenset(self._recalled.get(second, {}).values())
-                before = -1
-                for offset in self._kept(second):
-                    at = len(data)
-                    data += self._entry(offset, before, magic | (_DELETE if offset in recalls else 0), position, slot)
-                    before = at if len(data) > at else before
-            # From its last entry Apache RocketMQ learns how far the topic was read. That second is over.
-            data += self._entry(end - 1, -1, _PLAIN, position, position.done_ms - 60_000)
             file.truncate(_LOG_BYTES)
-            file.write(data, 0)
+            data, written, before, last = bytearray(), 0, -1, -1
+            for count, (second, offset, is_recall) in enumerate(self._kept(), 1):
+                slot = min(second * 1000, position.done_ms + _WHEEL_MS)
+                magic = (_PLAIN if slot == second * 1000 else _PLAIN | _ROLL) | (_DELETE if is_recall else 0)
+                at, before, last = written + len(data), before if second == last else -1, second
+                data += self._entry(offset, before, magic, position, slot)
+                before = at if written + len(data) > at else before
+                if count % _MOST_READ == 0:
+                    file.write(data, written)
+                    written += len(data)
+                    data.clear()
+                    yield
+            # From its last entry Apache RocketMQ learns how far the topic was read. That second is over.
+            end = self._store.max_offset(TIMER_TOPIC, 0)
+            data += self._entry(end - 1, -1, _PLAIN, position, position.done_ms - 60_000)
+            file.write(data, written)
             file.sync()
         finally:
             file.close()
-        return len(data)
+        return written + len(data)
 
-    def _kept(self, second: int) -> Iterable[int]:
-        offsets = self._seconds[second]
-        if second not in self._rolled:
-            return offsets
-        recalls = frozenset(self._recalled.get(second, {}).values())
-        return [offset for offset in offsets if offset in recalls or self._wanted(second, offset) is not None]
+    def _kept(self) -> Iterator[tuple[int, int, bool]]:
+        """Of what waits: its second, its offset, and whether it is a recall."""
+        for second in sorted(self._seconds):
+            recalls, is_rolled = frozenset(self._recalled.get(second, {}).values()), second in self._rolled
+            for offset in self._seconds[second]:
+                is_recall = offset in recalls
+                if is_recall or not is_rolled or self._wanted(second, offset) is not None:
+                    yield second, offset, is_recall
 
     def _entry(self, offset: int, before: int, magic: int, position: Position, slot: int) -> bytes:
         entry = self._store.entry(TIMER_TOPIC, 0, offset)

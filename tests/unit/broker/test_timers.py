@@ -18,6 +18,7 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
 from rocketapp.wire.requests.send import SendResponse
+from tests.turns import Turns
 from tests.unit.broker.asking import Client, Running, running
 from tests.unit.broker.store.stores import Events, SetClock, bodies, open_store, record
 from tests.unit.scripted import in_virtual_time
@@ -64,9 +65,13 @@ class Timers:
             self.store.flush()
             files = files.clone()
         else:
-            self.timers.close()
+            self.close()
         self.store.close()
         return Timers(files, self.clock)
+
+    def close(self) -> None:
+        for _ in self.timers.close():
+            pass
 
     def came(self) -> list[bytes]:
         return bodies(self.store)
@@ -233,7 +238,7 @@ def test_a_running_broker_tells_apache_the_first_that_waits_and_a_stopped_one_al
     broker.at(3)
     broker.save()
     assert checkpoint(broker.files) == (START_MS + 3000, 0, 6, 1)
-    broker.timers.close()
+    broker.close()
     assert checkpoint(broker.files) == (START_MS + 3000, 5 * 52, 6, 6)
     log = read_whole(broker.files, "timerlog/00000000000000000000")
     assert log is not None
@@ -253,6 +258,21 @@ def test_a_running_broker_tells_apache_the_first_that_waits_and_a_stopped_one_al
     broker = broker.restarted()
     assert broker.files.names("timerlog") == []
     assert checkpoint(broker.files) == (START_MS + 3000, 0, 6, 1)
+
+
+def test_a_stop_writes_many_of_them_in_turns() -> None:
+    async def story() -> None:
+        with Turns() as turns:
+            for _ in broker.timers.close():
+                await asyncio.sleep(0)
+        assert turns.longest < 0.05
+
+    broker, count = Timers(), 100_000
+    due = slot_ms(START_MS + 600_000, START_MS)
+    broker.store.append_batch([timed(record(), due + number % 7 * 1000) for number in range(count)])
+    asyncio.run(story())
+    assert checkpoint(broker.files) == (START_MS, (count + 1) * 52, count, count)
+    assert len(broker.restarted().timers) == count
 
 
 def test_a_slave_forgets_what_its_master_has_delivered_and_keeps_the_rest_over_a_start() -> None:
@@ -299,7 +319,7 @@ def test_where_apache_has_gone_on_nothing_comes_twice() -> None:
     broker = Timers()
     broker.add(1, 600, 2, 3)
     broker.at(1)
-    broker.timers.close()
+    broker.close()
     data = read_whole(broker.files, CHECKPOINT)
     assert data is not None
     file = broker.files.open(CHECKPOINT)
