@@ -99,11 +99,9 @@ class MessageDelivery:
         self.has_keys: bool = mode.keys is not None
         self._is_in_one_line = mode.in_order and not self.has_keys
         self.record_of: Callable[[int, int], bytes] | None = mode.recorder(process_queue)
-        self.retries: RetriesInPlace | None = None
-        self._earlier: Mapping[int, int] = {}
-        if mode.in_order:  # otherwise what failed is sent back, or parked
-            self.retries = RetriesInPlace(process_queue, self._ended, mode.context)
-            self._earlier = self.retries.earlier
+        self.retries = RetriesInPlace(process_queue, self._ended, mode.context) if mode.in_order else None
+        """None: what failed is sent back, or parked."""
+        self._earlier: Mapping[int, int] = self.retries.earlier if self.retries is not None else {}
         self._new_acks = new_acks
         self._quarantine = mode.quarantine(process_queue)
         self._uncommitted = Uncommitted(process_queue)
@@ -128,6 +126,8 @@ class MessageDelivery:
         """After the end: when no more of the messages below the highest started one are started."""
         self._left = self._held = 0
         """After the end: free messages that start no more, and others that at the last look were not about to start."""
+        self._unended: list[LineRun | FreeRun] = []
+        """Those of a session in order that had not ended at the last look at all of them, but for some that have."""
         self._drained = asyncio.Event()
         self._table_of(self.queue.topic)
         self._is_tidied_soon, self._is_retried = False, is_retry_topic(self.queue.topic)
@@ -296,8 +296,7 @@ class MessageDelivery:
 
     def _start_heads(self, pairs: Sequence[Pair]) -> None:
         """Those that may go together share a run."""
-        for kind in {id(taker.goes_with): None for taker, _ in pairs}:
-            share = [pair for pair in pairs if id(pair[0].goes_with) == kind]
+        for _, share in split([taker.goes_with for taker, _ in pairs], pairs):
             self._start_free(share, is_of_one=len({id(taker) for taker, _ in share}) == 1)
 
     def _start_free(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:
@@ -493,7 +492,7 @@ class MessageDelivery:
         self._tidy_soon()
         if line.items:
             self.start(line)
-        elif not (self._is_in_one_line or line.is_at_work):
+        elif not self._is_in_one_line:
             self._lines.pop(line.number, None)
         self._check_drained()
 
@@ -563,11 +562,11 @@ class MessageDelivery:
                 self.ended_call(line, taker, item, result, raised)
             else:
                 self._count_attempts(item)
-        if not is_usable:
+        if is_usable:
+            self._start_all()
+        else:
             self.over.set_result(None)
             self.end(start_no_more=True)
-            return
-        self._start_all()
 
     def _start_all(self) -> None:
         """Nothing holds any of them back."""
@@ -621,15 +620,8 @@ class MessageDelivery:
             is_first = line.sees_to_first and left[line] and self.retries is not None
             if (item := left[line][0][1] if is_first else line.item) is not None:
                 highest = max(highest, last_of(item).offset)
-        highest, count = max(highest, *(run.last_offset for run in self._free), -1), 0
-        for run, pairs in left.items():
-            for taker, item in pairs:
-                needed = [one for one in messages_of(item) if one.offset <= highest]
-                count += len(messages_of(item)) - len(needed)
-                if needed:
-                    run.items.append((taker, item if isinstance(item, Message) else needed))
-        self._started_to = highest
-        if count:
+        self._started_to = highest = max(highest, *(run.last_offset for run in self._free), -1)
+        if sum([run.give_back(pairs, highest) for run, pairs in left.items()]):
             self._process_queue.withdraw(highest + 1)
         if self._mode.in_order:
             self._finishing = self._loop.call_later(RUN_ON, self._finish_no_more)
@@ -670,8 +662,15 @@ class MessageDelivery:
             held = [run for run in self.runs() if not run.is_about_to_start]
             self._held = sum(len(messages_of(item)) for run in held for _, item in list(run.items))
             return len(self._process_queue) <= self._left + self._held
-        starts = self._finishing is not None
-        return not any(run.walkers or run.is_unsettled or (starts and run.is_about_to_start) for run in self.runs())
+        while self._unended and not self._holds_up(self._unended[-1]):
+            self._unended.pop()
+        if not self._unended:  # a paused one may have begun by a probe
+            self._unended = [run for run in self.runs() if self._holds_up(run)]
+        return not self._unended
+
+    def _holds_up(self, run: LineRun | FreeRun) -> bool:
+        """Whether the next owner of the queue waits for this run."""
+        return bool(run.walkers or run.is_unsettled or (self._finishing is not None and run.is_about_to_start))
 
     async def drained(self) -> None:
         """Returns when what was started has ended. Call `end` first."""

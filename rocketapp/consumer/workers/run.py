@@ -19,7 +19,7 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from rocketapp.consumer.handler import Handler, first_of, last_of
+from rocketapp.consumer.handler import Handler, first_of, last_of, messages_of
 from rocketapp.consumer.journal import Note
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.state.lease import Lease
@@ -155,6 +155,16 @@ class Run:
             while True:
                 taken.append(self.items.pop())
         return taken[::-1]
+
+    def give_back(self, pairs: Iterable[Pair], offset: int) -> int:
+        """What was withdrawn may start after all, up to this offset; how many messages lie above it."""
+        count = 0
+        for taker, item in pairs:
+            kept = [one for one in messages_of(item) if one.offset <= offset]
+            count += len(messages_of(item)) - len(kept)
+            if kept:
+                self.items.append((taker, item if isinstance(item, Message) else kept))
+        return count
 
     def split(self) -> None:
         """On the loop: what is left of a run of many handlers is to be walked through by handler."""

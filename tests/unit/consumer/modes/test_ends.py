@@ -277,9 +277,10 @@ async def test_a_session_in_order_whose_worker_failed_is_drained(order: str) -> 
 # What an end costs.
 
 
+@pytest.mark.parametrize("order", ["concurrent", "keyed"])
 @in_virtual_time
 async def test_an_end_with_many_parked_messages_looks_at_each_a_few_times_and_not_once_for_each_other_one(
-    monkeypatch: pytest.MonkeyPatch,
+    order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks, is_about_to_start = [0], Run.is_about_to_start
 
@@ -290,11 +291,11 @@ async def test_an_end_with_many_parked_messages_looks_at_each_a_few_times_and_no
     async def call(one: Message) -> None:
         if one.offset < 200:
             raise Park(LONG)
-        await asyncio.sleep(one.offset / 100)
+        await asyncio.sleep(one.offset / 200)
 
-    mode = mode_of("concurrent", Handler(subscription(concurrency=1000), call))
-    process_queue, delivery = session_of(mode, "concurrent", *(message(offset) for offset in range(300)))
-    await asyncio.sleep(1)
+    mode = mode_of(order, Handler(subscription(concurrency=1000, **ORDERS[order]), call))
+    process_queue, delivery = session_of(mode, order, *(message(offset) for offset in range(300)))
+    await asyncio.sleep(0.9)
     monkeypatch.setattr(Run, "is_about_to_start", property(seen))
     delivery.end()
     await delivery.drained()
