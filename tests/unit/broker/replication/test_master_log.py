@@ -14,7 +14,7 @@ from rocketapp.broker.replication import master, master_log, master_tables
 from rocketapp.broker.replication.master_log import MasterLog
 from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
-from rocketapp.clock import SystemClock
+from rocketapp.clock import Clock, SystemClock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
@@ -46,9 +46,9 @@ class _Tcp:
 
 
 class Node:
-    """One broker in memory files that outlive it."""
+    """One broker in files that outlive it."""
 
-    def __init__(self, files: MemoryFiles | None = None, **options: Any) -> None:
+    def __init__(self, files: MemoryFiles | None = None, clock: Clock | None = None, **options: Any) -> None:
         self.files, self.events = files or MemoryFiles(), Events()
         listen = options.get("listen") or f"127.0.0.1:{free_port(around=(-2, 0, 1))}"
         port = split_address(listen)[1]
@@ -56,7 +56,11 @@ class Node:
         if options.get("role") != "slave":
             config["ha_port"] = port + 1
         self.broker = EmbeddedBroker(
-            config=BrokerConfig(**config), clock=SystemClock(), random=Random(1), observe=self.events, files=self.files
+            config=BrokerConfig(**config),
+            clock=clock or SystemClock(),
+            random=Random(1),
+            observe=self.events,
+            files=None if "dir" in options else self.files,
         )
 
     async def start(self) -> Node:
