@@ -120,7 +120,7 @@ class Registrar(PoolOwner):
         connection = await self._pool.get(address)
         is_new = address not in self._told
         if is_new:
-            await self._check_name(address, connection)
+            await self._check_place(address, connection)
         if self._rendered[0] != version:
             self._rendered = version, encode_topics(self._broker.topic_table.to_json())
         body, us = self._rendered[1], self._us()
@@ -132,15 +132,16 @@ class Registrar(PoolOwner):
         if is_new:
             self._observe(BrokerRegistered(us.broker_name, us.address, address))
 
-    async def _check_name(self, address: str, connection: Connection) -> None:
-        """Raises ConfigError when another master has the name: the later of two would take the place of the other."""
+    async def _check_place(self, address: str, connection: Connection) -> None:
+        """Raises ConfigError when another one has the name, or a slave the number: the later of two would be known."""
         us = self._us()
-        if us.broker_id != MASTER_ID:
-            return
+        is_master = us.broker_id == MASTER_ID
+        option, what, who = ("name", "name", "broker") if is_master else ("id", "number", f"slave {us.broker_id} of")
         for broker in await cluster_info(connection, _TIMEOUT):
-            if broker.broker_name == us.broker_name and broker.addresses.get(MASTER_ID, us.address) != us.address:
-                problem = f"{address} knows a broker {us.broker_name} at {broker.addresses[MASTER_ID]}"
-                raise ConfigError("broker.name", f"{problem}: stop that one, or choose another name")
+            other = broker.addresses.get(us.broker_id, us.address)
+            if broker.broker_name == us.broker_name and other != us.address:
+                problem = f"{address} knows a {who} {us.broker_name} at {other}"
+                raise ConfigError(f"broker.{option}", f"{problem}: stop that one, or choose another {what}")
 
     async def _leave(self, address: str) -> None:
         connection = self._pool.peek(address)

@@ -18,7 +18,7 @@ from rocketapp.clock import Clock, SystemClock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
-from rocketapp.model.event import FollowsMaster, LeftMaster, LoopFailed
+from rocketapp.model.event import BrokerRegistered, FollowsMaster, LeftMaster, LoopFailed
 from rocketapp.tasks import scope
 from rocketapp.transport.stream import split_address
 from rocketapp.transport.tcp import dial_tcp
@@ -172,6 +172,36 @@ async def test_a_topic_that_its_master_deletes_goes_here_too_and_a_new_one_of_th
         assert await by_queue(third) == [[b"newer"], [], [b"new"], []]
     finally:
         await third.stop()
+
+
+async def test_two_slaves_of_one_host_follow_one_master_and_a_third_takes_no_number_of_theirs() -> None:
+    first, slaves = await Node().start(), list[Node]()
+    try:
+        for number in (1, 2, 2):
+            slaves.append(await Node(role="slave", id=number, name_server=first.address).start())
+            await eventually(lambda: bool(slaves[-1].events.of(BrokerRegistered) or failed(slaves[-1])))
+        for body in (b"1", b"2"):
+            await first.client.send("bills", body, queue_id=0)
+        await first.commit(0, 2)
+        for slave in slaves[:2]:
+            await eventually(lambda slave=slave: slave.log() == first.log())
+            await eventually_async(lambda slave=slave: slave.offset(0), 2)
+            assert await all_of(slave) == [b"1", b"2"]
+        assert failed(slaves[2]) == [
+            f"broker.id: {first.address} knows a slave 2 of broker-a at {slaves[1].address}: "
+            "stop that one, or choose another number"
+        ]
+        assert slaves[2].log() == b""
+        await slaves.pop(0).stop()
+        await first.client.send("bills", b"3", queue_id=0)
+        await eventually_async(lambda: all_of(slaves[0]), [b"1", b"2", b"3"])
+    finally:
+        for node in (*slaves, first):
+            await node.stop()
+
+
+def failed(node: Node) -> list[str]:
+    return [event.error for event in node.events if isinstance(event, LoopFailed) and "registration" in event.loop]
 
 
 async def test_what_came_behind_the_table_that_lacks_a_topic_stays(monkeypatch: pytest.MonkeyPatch) -> None:
