@@ -19,8 +19,9 @@ CRASH, FREEZE, THAW = "crash", "freeze", "thaw"
 CUT, HOLD, RELEASE = "cut", "hold", "release"
 BROKER_STOP, BROKER_CRASH, BROKER_START = "broker stop", "broker crash", "broker start"
 JOIN, LEAVE, CLOCK = "join", "leave", "clock"
-LEFT = "left"
-"""A member that leaves waits for nothing any more; what still runs in its threads nobody hears of."""
+DRAIN_CUT, LEFT = "drain cut", "left"
+"""A member that leaves has no more time for what it started; it is gone, and what still runs in its threads nobody
+hears of."""
 HIDE, SHOW = "hide", "show"
 """The name server does not name a broker that runs; it names it again."""
 

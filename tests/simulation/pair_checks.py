@@ -13,6 +13,7 @@ from tests.simulation import checks, ownership, repeats
 from tests.simulation.excuses import Forwards
 from tests.simulation.history import (
     CRASH,
+    DRAIN_CUT,
     LEAVE,
     LEFT,
     REFUSED,
@@ -108,12 +109,14 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
     """The same history, in which a call has failed whose end does not count: its message is called again.
 
     It was cancelled; or it still ran, in a thread or at another member, when a member that leaves gave its queue up;
-    or its member has left, and it runs on in a thread; or it was forwarded, and ended so short a time before a member
+    or its member has left, and it runs on in a thread; or its member's drain was cut before it ended, and the queue was
+    given up without a commit of it: that was under way; or it was forwarded, and ended so short a time before a member
     that leaves gave its queue up that this owner has not asked again: a drain that is cut waits for no answer.
     """
     found, leaving = list[Event](), set[str]()
     running, cut = set[Started](), set[tuple[str, str, int, int]]()
     owners, forwarded = dict[str, str](), list[tuple[str, int]]()
+    out_of_time, late, committed = set[str](), list[int](), defaultdict[str, int](int)
 
     def fail(at: float, calls: Collection[Started]) -> None:
         running.difference_update(calls)
@@ -125,6 +128,10 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
         match event:
             case Fault(kind=kind, who=who) if kind == LEAVE:
                 leaving.add(who)
+            case Fault(kind=kind, who=who) if kind == DRAIN_CUT:
+                out_of_time.add(who)
+            case Committed(queue=queue, offset=offset):
+                committed[queue] = offset
             case Fault(kind=kind, who=who) if kind == LEFT:
                 fail(event.at, {call for call in running if call.member == who})
             case Assigned(member=member, queue=queue):
@@ -136,6 +143,10 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
                 for index in (index for of, index in forwarded if of == queue):
                     if (ended := found[index]).at > event.at - ASKED_AGAIN:
                         found[index] = Finished(*ended[:6], False)
+                for index in late:
+                    ended = found[index]
+                    if ended.queue == queue and ended.member == member and ended.offset >= committed[queue]:
+                        found[index] = Finished(*ended[:6], False)
             case Finished() | Cancelled():
                 call = event.member, event.queue, event.offset, event.attempt
                 running = {one for one in running if (one.member, one.queue, one.offset, one.attempt) != call}
@@ -144,6 +155,8 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
                     continue
                 if owners.get(event.queue) != event.member:
                     forwarded.append((event.queue, len(found)))
+                elif event.member in out_of_time:
+                    late.append(len(found))
         found.append(Finished(*event, False) if isinstance(event, Cancelled) else event)
     return found
 

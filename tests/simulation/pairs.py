@@ -605,7 +605,10 @@ class _Group(Group):
         await self._start(self._leaving_within(member, drain_timeout))
 
     async def _leaving_within(self, member: PairMember, drain_timeout: float) -> None:
-        if await self._left(member, drain_timeout) is not None:
+        cut = self._world.loop.call_later(drain_timeout, self._world.fault, facts.DRAIN_CUT, member.name)
+        is_clean = await self._left(member, drain_timeout)
+        cut.cancel()
+        if is_clean is not None:
             self._world.fault(facts.LEFT, member.name)
 
     async def all_alive(self) -> None:

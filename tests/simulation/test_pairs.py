@@ -11,7 +11,19 @@ import pytest
 
 from tests.simulation import history as facts
 from tests.simulation import pair_checks
-from tests.simulation.history import Assigned, Cancelled, Event, Fault, Finished, Paused, Resumed, Started, Unexplained
+from tests.simulation.history import (
+    Assigned,
+    Cancelled,
+    Committed,
+    Event,
+    Fault,
+    Finished,
+    Paused,
+    Released,
+    Resumed,
+    Started,
+    Unexplained,
+)
 from tests.simulation.ownership import overlaps
 from tests.simulation.pairs import ELEMENTS, PAIRS, elements_of
 from tests.simulation.put_back import DEFECTS, found_with
@@ -122,6 +134,20 @@ def test_a_message_may_wait_for_a_pause_an_owner_or_the_one_before_it_in_order()
     assert not pair_checks.held_up([*begun, *resumed, *late], {"orders"}, set())
     assert not pair_checks.held_up([*begun, Assigned(29, B, CALM), *late], {"orders"}, set())
     assert not pair_checks.held_up([*begun, *late], {"moves"}, set())
+
+
+def test_the_end_of_a_call_counts_no_more_when_its_drain_was_cut_and_the_commit_was_under_way() -> None:
+    begun: list[Event] = [Assigned(0, A, CALM), *sent(1, 0, queue=CALM), *started(2, 0, queue=CALM)]
+    leaves: list[Event] = [Fault(3, facts.LEAVE, A)]
+    late, gone = ended(4, 0, queue=CALM), Released(5, A, CALM)
+
+    def is_done(*history: Event) -> bool:
+        return any(isinstance(event, Finished) and event.done for event in pair_checks.as_heard(history))
+
+    cut = Fault(3.9, facts.DRAIN_CUT, A)
+    assert not is_done(*begun, *leaves, cut, *late, Committed(4.5, CALM, 0), gone)
+    assert is_done(*begun, *leaves, cut, *late, Committed(4.5, CALM, 1), gone)
+    assert is_done(*begun, *leaves, *late, Committed(4.5, CALM, 0), gone)
 
 
 def looks(*times: float) -> list[Event]:
