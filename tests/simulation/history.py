@@ -37,8 +37,9 @@ POPPED, RENEWED, RETRY, GIVEN_BACK = "popped", "renewed", "retry", "given back"
 SERVICE_DOWN, SERVICE_UP = "service down", "service up"
 """What handlers call fails, so they raise; it answers again."""
 
-DISTURBING = frozenset({CRASH, FREEZE, THAW, CUT, HOLD, RELEASE, BROKER_STOP, BROKER_CRASH})
-"""Faults. Joins, clean leaves, changed routes and jumps of the clock do not count."""
+DISTURBING = frozenset({CRASH, FREEZE, THAW, CUT, HOLD, RELEASE, BROKER_STOP, BROKER_CRASH, BROKER_START})
+"""Faults and their ends: to a broker that is back its members come one after the other. Joins, clean leaves, changed
+routes and jumps of the clock do not count."""
 REBALANCING = frozenset({JOIN, LEAVE, HIDE, SHOW})
 
 
