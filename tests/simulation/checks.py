@@ -103,7 +103,7 @@ def commits_back(history: History, orderly: Collection[str] = ()) -> list[str]:
     """A committed offset never goes back.
 
     Excused are: a crash of that broker, which forgets the commits of its last 6 s (all since the freeze began, if it
-    was frozen then); and the 2 s after the end of a hold or of a freeze of that broker, or of a hold of any client:
+    was frozen then); and the 2.5 s after the end of a hold or of a freeze of that broker, or of a hold of any client:
     what was under way on the held connection arrives then, and no client can call it back. The offset of a concurrent
     queue may also go back within 40 s after the routes changed, while two members believe that they have it.
     """

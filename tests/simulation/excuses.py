@@ -32,8 +32,9 @@ LOCK_LIFE = 60.0
 REMEMBERED = 15.0
 """Seconds after which a fault explains no more what starts then: commits are 5 s apart, and a broker that
 crashes forgets the last 5 s of them."""
-UNDER_WAY = 2.0
-"""Seconds after the end of a hold, or of a freeze, in which everything has arrived that was under way."""
+UNDER_WAY = 2.5
+"""Seconds after the end of a hold, or of a freeze, in which everything has arrived that was under way, and that was
+asked again 2 s after it failed."""
 LONG, NEWS = 1.0, 0.4
 """Seconds that a hand-over waits for a handler that runs, and for what members say and ask meanwhile."""
 ROUTES_HEARD = 40.0

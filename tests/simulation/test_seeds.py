@@ -181,10 +181,7 @@ def test_runs_are_not_empty_and_chance_reaches_every_kind_of_fault(runs: Runs) -
     histories = [runs.result(seed).history for seed in range(SEEDS)]
     kinds = {event.kind for history in histories for event in history if isinstance(event, facts.Fault)}
     kinds -= {facts.UNANSWERED}  # no fault, but what the engine made of one
-    assert kinds == facts.DISTURBING | facts.REBALANCING | {
-        facts.CLOCK,
-        facts.BROKER_START,
-    }
+    assert kinds == facts.DISTURBING | facts.REBALANCING | {facts.CLOCK}
     for history in histories:
         assert sum(isinstance(event, facts.Finished) for event in history) > 25
     copies = [event for history in histories for event in history if isinstance(event, facts.Stored)]
