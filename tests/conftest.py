@@ -23,11 +23,14 @@ from hypothesis import HealthCheck, settings
 from tests.peers import toolchain
 from tests.peers.clusters import LOCK_EXPIRY, Apache, Cluster, Embedded, shared
 from tests.peers.java_client import JavaClient, Peer
+from tests.peers.prepare import prepare
 from tests.peers.running_app import RunningApp
+from tests.turns_of_tests import Turns
 
 SUITE = "tests against Apache RocketMQ and its Java client"
 _not_run: dict[str, str] = {}
 """Suite -> why it could not run: told at the end of the run."""
+_TURNS = pytest.StashKey[Turns]()
 _unprepared: list[str] = []
 """Why the jars or our Java programs could not be had, although a JDK and Maven are there."""
 
@@ -40,6 +43,30 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(config, "workerinput"):
+        toolchain.CACHE.mkdir(exist_ok=True)
+        config.stash[_TURNS] = turns = Turns(toolchain.CACHE)
+        config.add_cleanup(turns.close)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    # Outside the time limit of the test: waiting for one that runs alone is not its own time.
+    turns = item.config.stash.get(_TURNS, None)
+    if turns is None:
+        return (yield)
+    turns.take(alone=False)
+    try:
+        return (yield)
+    finally:
+        turns.give_back()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    turns = item.config.stash.get(_TURNS, None)
+    if turns is not None and getattr(item, "execution_count", 1) > 1:
+        turns.take(alone=True)
 
 
 def _required() -> bool:
@@ -214,7 +241,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not wanted or session.config.option.collectonly or toolchain.missing() is not None:
         return
     try:
-        toolchain.prepare(old=any("old" in getattr(item, "fixturenames", ()) for item in session.items))
+        prepare(old=any("old" in getattr(item, "fixturenames", ()) for item in session.items))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         _unprepared.append(f"the jars or our Java programs could not be prepared: {error}")
 
@@ -239,9 +266,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what needs Apache RocketMQ or the Java client, by the fixtures it takes: `-m "not java"` leaves it out.
 
-    What drives real processes runs a second time when it fails, because a busy machine may have kept one of them from
-    running; the end of the run shows how it failed at first. Everywhere else a failure is a fact, and so is a number
-    that a fault run has counted.
+    What drives real processes runs a second time, alone, when it fails, because a busy machine may have kept one of
+    them from running; the end of the run shows how it failed at first. Everywhere else a failure is a fact, and so is a
+    number that a fault run has counted.
     """
     needs = set(getattr(item, "fixturenames", ()))
     callspec = getattr(item, "callspec", None)

@@ -12,7 +12,7 @@
 # DIR is the home of one cluster: its settings, store, logs and process ids. LIB holds the jars and is shared.
 # JAVA names another java; HEAP another broker heap (1g); SEGMENT another commit-log segment size (1 GiB, sparse);
 # FLUSH=SYNC_FLUSH flushes before it answers; STORE names another store directory (DIR/store); OPTIONS are more options of
-# java; CONF holds more lines of the broker's configuration, and POM names another pom.xml for `jars`. A broker port P also takes P-2 (fast port) and P+1 (replication).
+# java; LIB.jsa, if it is there, holds classes in the form that a JVM maps. CONF holds more lines of the broker's configuration, and POM names another pom.xml for `jars`. A broker port P also takes P-2 (fast port) and P+1 (replication).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,8 +23,9 @@ export ROCKETMQ_HOME=$dir
 run() { # run NAME CLASS ARGS...: in the background, in a session of its own, its process id in NAME.pid
   local name=$1; shift
   read -ra more <<<"${OPTIONS:-}"
+  if [[ -s $lib.jsa ]]; then more+=(-XX:SharedArchiveFile="$lib.jsa"); fi
   : >"$dir/logs/$name.out" # at once: `await` would find what the process before this one wrote
-  setsid "$java" "${opts[@]}" ${more[@]+"${more[@]}"} -Duser.home="$dir" -cp "$dir/conf:$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
+  setsid "$java" "${opts[@]}" ${more[@]+"${more[@]}"} -Duser.home="$dir" -cp "$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
   echo $! >"$dir/$name.pid"
 }
 

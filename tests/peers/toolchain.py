@@ -19,8 +19,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache"
 CLUSTER_SCRIPT = HERE / "cluster.sh"
-_LIB = CACHE / "rocketmq" / "lib"
-_LIB_4 = CACHE / "rocketmq" / "lib-4.9.7"
+_LIB = (CACHE / "rocketmq").resolve() / "lib"
+"""One way to it: an archive of classes names the jars by their paths."""
+_LIB_4 = _LIB.with_name("lib-4.9.7")
 _CLASSES = CACHE / "peers"
 _PROOF, _PROOF_4 = "rocketmq-broker-5.5.0.jar", "rocketmq-broker-4.9.7.jar"
 
@@ -46,7 +47,7 @@ def jars_of_4() -> Path:
 
 
 def _fetched(lib: Path, proof: str, pom: Path) -> Path:
-    with _alone(lib.name):
+    with alone(lib.name):
         if not (lib / proof).exists():
             coming = lib.with_name(f"{lib.name}.{os.getpid()}")
             environment = {**os.environ, "POM": str(pom)}
@@ -57,23 +58,26 @@ def _fetched(lib: Path, proof: str, pom: Path) -> Path:
 
 
 def classes() -> Path:
-    """The directory of our compiled Java programs; compiled again only when a source changed."""
+    """The jar of our compiled Java programs; compiled again only when a source changed."""
     sources = sorted((HERE / "java").glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    target, lib = _CLASSES / digest, jars()
-    with _alone("classes"):
+    target, lib = _CLASSES / f"{digest}.jar", jars()
+    with alone("classes"):
         if not target.exists():
             coming = target.with_name(f"{digest}.{os.getpid()}")
             command = ["javac", "-nowarn", "-Xlint:-options", "-d", str(coming), "-cp", f"{lib}/*", *map(str, sources)]
             done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
             if done.returncode:
                 raise RuntimeError(f"javac failed:\n{done.stderr}")
-            coming.rename(target)
+            packed = coming.with_suffix(".packed")
+            subprocess.run(["jar", "--create", "--file", packed, "-C", coming, "."], check=True, timeout=300)
+            shutil.rmtree(coming)
+            packed.rename(target)
     return target
 
 
 @contextlib.contextmanager
-def _alone(what: str) -> Iterator[None]:
+def alone(what: str) -> Iterator[None]:
     """Several test processes may ask at the same time: the first one does the work, the others wait for it."""
     CACHE.mkdir(exist_ok=True)
     with (CACHE / f"{what}.lock").open("w") as lock:
@@ -81,11 +85,9 @@ def _alone(what: str) -> Iterator[None]:
         yield
 
 
-def prepare(*, old: bool = True) -> None:
-    """Fetch and compile all that tests may need; with `old`, also what runs Apache RocketMQ 4.9.7."""
-    classes()
-    if old:
-        jars_of_4()
+def archive() -> Path:
+    """Where `tests.peers.prepare` puts the classes of these jars in the form that a JVM maps; empty: it makes none."""
+    return jars().with_suffix(".jsa")
 
 
 BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -96,11 +98,12 @@ def java_command(
     main: str, *arguments: str, home: Path, heap: str = "384m", properties: tuple[str, ...] = ()
 ) -> list[str]:
     """The command line of one of our Java programs; its client's log files go below `home`."""
-    path = f"{classes()}:{jars()}/*"
+    path, made = f"{jars()}/*:{classes()}", archive()
     return [
         "java",
         f"-Xmx{heap}",
         "-XX:+UseSerialGC",
+        *([f"-XX:SharedArchiveFile={made}"] if made.exists() and made.stat().st_size else []),
         f"-Duser.home={home}",
         *properties,
         "-cp",
@@ -114,8 +117,3 @@ def rocketapp_command(*arguments: str) -> list[str]:
     """The installed `rocketapp` command of this environment."""
     script = Path(sys.executable).with_name("rocketapp")
     return [str(script), *arguments] if script.exists() else [sys.executable, "-m", "rocketapp", *arguments]
-
-
-if __name__ == "__main__":
-    if missing() is None:
-        prepare()
