@@ -71,12 +71,13 @@ def _watching(make: Callable[[], T], members: Mapping[str, str]) -> Iterator[Cal
 
 _LONGEST_TURN = 0.05
 """Seconds for which a method that blocks the event loop is noticed."""
+_CALLS = 10
 
 
 async def _check_turns(method: str, ask: Callable[[], Awaitable[object]]) -> None:
-    """Of three calls the best counts: on a busy machine a turn of the loop may be long by chance."""
-    loop, longest = asyncio.get_running_loop(), list[float]()
-    for _ in range(3):
+    """Of ten calls the best counts: on a busy machine a turn of the loop may be long by chance."""
+    loop, longest = asyncio.get_running_loop(), [math.inf]
+    while min(longest) >= _LONGEST_TURN and len(longest) <= _CALLS:
         turn, last = 0.0, loop.time()
         async with scope(_asked(ask)) as (asking,):
             while not asking.done():

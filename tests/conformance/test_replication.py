@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
+from rocketapp.errors import ProtocolError
 from rocketapp.wire.lenient_json import loads
 from rocketapp.wire.requests.replication import decode_timer_checkpoint
 from tests.peers import toolchain
@@ -60,8 +59,8 @@ def _knows(slave: Apache, topic: str) -> bool:
 def _offsets_of(store: Path) -> object:
     try:
         return loads((store / "config" / "consumerOffset.json").read_bytes())["offsetTable"].get("moving@mover")
-    except FileNotFoundError:
-        return None
+    except (FileNotFoundError, ProtocolError):
+        return None  # Apache RocketMQ writes it anew while one looks
 
 
 def _timers_of(store: Path) -> int:
@@ -74,7 +73,6 @@ def _log(store: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted((store / "commitlog").iterdir())).rstrip(b"\0")
 
 
-@pytest.mark.timeout(300)
 def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, tmp_path: Path) -> None:
     port = free_port(around=(-2, 0, 1))
     options = {"ha_port": port + 1, "segment_bytes": SEGMENT}
@@ -167,7 +165,6 @@ def _promoted(peer: Peer, directory: Path, store: Path, acknowledged: set[int], 
         apache.stop()
 
 
-@pytest.mark.timeout(300)
 def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, tmp_path: Path) -> None:
     apache = Apache(
         tmp_path / "apache",

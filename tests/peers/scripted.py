@@ -27,8 +27,8 @@ class Scripted:
         self.routes = self._route
         self.connections = 0
         self._open: list[socket.socket] = []
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
 
     def count(self, code: int) -> int:
         return sum(request.code == code for request in self.requests)
@@ -39,7 +39,9 @@ class Scripted:
                 stream, _ = self._listener.accept()
                 self.connections += 1
                 self._open.append(stream)
-                threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
+                serving = threading.Thread(target=self._serve, args=(stream,), daemon=True)
+                self._threads.append(serving)
+                serving.start()
 
     def _serve(self, stream: socket.socket) -> None:
         # A TLS stream that is closed meanwhile raises ValueError.
@@ -70,9 +72,12 @@ class Scripted:
         return Command.response(request, ResponseCode.SUCCESS, body=body)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        # Nothing is closed under a thread that reads it: the next connection would get its number, and TLS an alert.
+        for stream in [self._listener, *self._open]:
+            with contextlib.suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
         for stream in [self._listener, *self._open]:
             with contextlib.suppress(OSError):
                 stream.close()
-        self._thread.join(5)

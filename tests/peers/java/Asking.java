@@ -98,6 +98,8 @@ final class Asking {
             TransactionMQProducer producer = new TransactionMQProducer(group);
             producer.setNamesrvAddr(a.getString("ns"));
             producer.setInstanceName(group);
+            producer.setSendMsgTimeout(10_000);
+            producer.setMqClientApiTimeout(10_000);
             producer.setTransactionListener(new Listener(group, state(a.getString("check"))));
             producer.start();
             producer.batchMaxDelayMs(30_000);

@@ -32,7 +32,8 @@ final class Inspecting {
     private static DefaultMQAdminExt admin(String ns) {
         return ADMINS.computeIfAbsent(ns, address -> {
             try {
-                DefaultMQAdminExt admin = new DefaultMQAdminExt();
+                DefaultMQAdminExt admin = new DefaultMQAdminExt(20_000L);
+                admin.setMqClientApiTimeout(20_000);
                 admin.setNamesrvAddr(address);
                 admin.setInstanceName("peer_admin_" + address.replace(':', '_'));
                 admin.start();

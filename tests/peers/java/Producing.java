@@ -44,6 +44,8 @@ final class Producing {
             producer.setEnableTrace(traced);
             producer.setMaxMessageSize(4 * 1024 * 1024);
             producer.setPollNameServerInterval(2000); // a broker that was away is known again soon
+            producer.setSendMsgTimeout(10_000); // with the usual 3 s a busy machine looks like a broker that is away
+            producer.setMqClientApiTimeout(10_000);
             producer.start();
             producer.batchMaxDelayMs(30_000); // the two threads that would gather batches for it look rarely
             return producer;
