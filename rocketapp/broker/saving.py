@@ -110,8 +110,11 @@ class Saving:
         """Load the queue locks of the last run.
 
         When their file is missing or damaged, clients may hold locks that this broker does not know. It grants none
-        until those have expired.
+        until those have expired. A slave has no file, because its master grants them: a start in its place knows none.
         """
+        if store.is_copy:
+            self._files.remove(QUEUE_LOCKS)
+            return
         locks, now, place = self._locks, self._monotonic(), self._files.place(QUEUE_LOCKS)
         locks.dirty = True
         try:

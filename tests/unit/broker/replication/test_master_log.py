@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
 from typing import Any
@@ -172,6 +173,27 @@ async def test_a_topic_that_its_master_deletes_goes_here_too_and_a_new_one_of_th
         assert await by_queue(third) == [[b"newer"], [], [b"new"], []]
     finally:
         await third.stop()
+
+
+async def test_a_lock_that_its_master_has_granted_is_given_to_nobody_else_while_it_may_be_trusted() -> None:
+    async with pair() as (first, second):
+        await first.client.send("bills", queue_id=0)
+        assert await locks(first, "a member")
+        await eventually_async(lambda: count_of(second), 1)
+    third = await Node(second.files, lock_expiry=1.0).start()
+    try:
+        assert not await locks(third, "another")
+        await eventually_async(lambda: locks(third, "another"), [0])
+    finally:
+        await third.stop()
+
+
+async def locks(node: Node, client_id: str) -> list[int]:
+    """The queues of the topic that this client gets."""
+    queue = {"brokerName": "broker-a", "topic": "bills", "queueId": 0}
+    asked = {"consumerGroup": "billing", "clientId": client_id, "mqSet": [queue]}
+    answer = await node.client.ask(RequestCode.LOCK_BATCH_MQ, {}, json.dumps(asked).encode())
+    return [one["queueId"] for one in json.loads(answer.body)["lockOKMQSet"]]
 
 
 async def test_two_slaves_of_one_host_follow_one_master_and_a_third_takes_no_number_of_theirs() -> None:
