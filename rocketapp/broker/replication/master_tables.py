@@ -5,18 +5,20 @@ master at one moment: a delayed message counts as delivered because its copy is 
 log here goes as far as the master's did behind the last answer, and otherwise not at all: another one comes soon.
 
 A topic that is stored here and not in the master's table was deleted there, and goes: as far as the log had come before
-that table was asked for. What came later may be of a new topic of that name.
+that table was asked for. What came later may be of a new topic of that name. A topic whose first message comes
+before the table that has it is made here with as many queues as have messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.pop_log import ReviveLog
 from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError, ConnectError, ProtocolError, RocketAppError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.transport.pool import Pool
@@ -24,6 +26,7 @@ from rocketapp.wire import fields as read
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.lenient_json import int64_of, loads, reading
+from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.replication import LOG_ADDRESS, decode_ha_status, decode_timer_checkpoint
 
 INTERVAL = 10.0
@@ -56,6 +59,11 @@ class MasterTables:
         """Where it is, host:port; who follows it says so."""
         self._known: dict[int, bytes] = {}
         """The last answer that was taken over, by request code."""
+        self._early: dict[str, int] = {}
+        """Topics of messages that its table may lack, because they came since the round began; with their queues."""
+        self._before = 0
+        """Where the log of the master ended then: the table has the topics of what lies before, or they are deleted."""
+        core.store.followers.append(self._stored)
 
     def __repr__(self) -> str:
         return f"<MasterTables of {self.master}>"
@@ -95,6 +103,7 @@ class MasterTables:
     async def run(self) -> None:
         """Take over round after round, until cancelled."""
         self._known.clear()
+        self._before = 0
         while True:
             try:
                 await self.take_over()
@@ -112,7 +121,10 @@ class MasterTables:
             RequestCode.GET_ALL_DELAY_OFFSET: self._delays,
             RequestCode.GET_TIMER_CHECK_POINT: self._timers,
         }
-        problems, answers, before = list[str](), dict[int, bytes](), await self.log_end()
+        if self._early:
+            self._early.clear()
+            self._known.pop(RequestCode.GET_ALL_TOPIC_CONFIG, None)
+        problems, answers, self._before = list[str](), dict[int, bytes](), await self.log_end()
         for code in steps:
             try:
                 answers[code] = (await self._ask(code)).body
@@ -129,7 +141,7 @@ class MasterTables:
                 problems.append(f"{RequestCode(code).name}: {type(error).__name__}: {error}")
         topics = RequestCode.GET_ALL_TOPIC_CONFIG
         if answers.get(topics) == self._known.get(topics) is not None:
-            self._delete_unused(before)
+            self._delete_unused(self._before)
         if problems:
             raise ProtocolError("; ".join(problems))
 
@@ -143,7 +155,23 @@ class MasterTables:
 
     def _topics(self, body: bytes) -> None:
         self._core.topics.take_over(_table(body))
+        for topic in self._early:
+            self._make(topic)
         self._core.save(self._saved)
+
+    def _stored(self, records: Sequence[Stored]) -> None:
+        """Make the topics that are younger than the table, so that a start in the master's place has them."""
+        topics, early, before = self._core.topics, self._early, self._before
+        for topic, queue_id in {(stored.topic, stored.queue_id) for stored in records if stored.physical >= before}:
+            if topic in early or (topics.get(topic) is None and not topics.is_system(topic)):
+                early[topic] = max(early.get(topic, 0), queue_id + 1)
+                self._make(topic)
+
+    def _make(self, topic: str) -> None:
+        config, queues = self._core.topics.get(topic), self._early[topic]
+        if config is None or config.read_queues < queues:
+            self._core.topics.put(TopicConfig(topic, queues, queues))
+            self._core.save(self._saved)
 
     def _groups(self, body: bytes) -> None:
         self._core.groups.take_over(_table(body))

@@ -213,12 +213,12 @@ async def test_an_idle_connection_has_heartbeats_and_a_silent_slave_is_given_up(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slaves, "HEARTBEAT", 0.01)
-    monkeypatch.setattr(slaves, "IDLE", 0.3)
     pair.write()
     copy = await pair.copy()
     await copy.follow(pair.store.durable_position)
     while copy.heartbeats < 2:
         await copy.take()
+    monkeypatch.setattr(slaves, "IDLE", 0.3)
     await copy.ended()
     reason = "it has said nothing for 0.3 s"
     assert pair.events.of(SlaveLeft) == [SlaveLeft("127.0.0.1", copy.end, reason)]

@@ -175,6 +175,27 @@ async def test_a_topic_that_its_master_deletes_goes_here_too_and_a_new_one_of_th
         await third.stop()
 
 
+async def test_a_topic_that_is_younger_than_the_last_round_is_there_when_the_slave_takes_its_masters_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with pair() as (first, second):
+        await first.client.send("kept", queue_id=0)
+        await eventually_async(lambda: all_of(second, "kept"), [b"hello"])
+        monkeypatch.setattr(master_tables.MasterTables, "take_over", _never)
+        queues = {"topic": "bills", "readQueueNums": "16", "writeQueueNums": "16", "perm": "6"}
+        await first.client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
+        for queue_id in (0, 15, 3):
+            assert (await first.client.send("bills", b"%d" % queue_id, queue_id=queue_id)).code == ResponseCode.SUCCESS
+        await eventually(lambda: second.log() == first.log())
+    third = await Node(second.files).start()
+    try:
+        for queue_id in (0, 3, 15):
+            found = await third.client.messages("bills", queue_id=queue_id)
+            assert [message.body for message in found] == [b"%d" % queue_id]
+    finally:
+        await third.stop()
+
+
 async def test_a_lock_that_its_master_has_granted_is_given_to_nobody_else_while_it_may_be_trusted() -> None:
     async with pair() as (first, second):
         await first.client.send("bills", queue_id=0)
