@@ -18,7 +18,7 @@ from tests.peers.waiting import wait_until
 QUEUES, SEGMENT, SMALL = 4, 4_194_304, 1_048_576
 SAME_SEGMENT = f"mappedFileSizeCommitLog={SEGMENT}"
 SLAVE = ("brokerRole=SLAVE", "brokerId=1", "timerFlushIntervalMs=500", SAME_SEGMENT)
-SEND, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET, GET_TOPIC_CONFIG = 10, 14, 30, 351
+SEND, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET, DELETE_TOPIC, GET_TOPIC_CONFIG = 10, 14, 30, 215, 351
 SYSTEM_BUSY = 2
 SCHEDULE, HALF, TIMERS = ("SCHEDULE_TOPIC_XXXX", 3), ("RMQ_SYS_TRANS_HALF_TOPIC", 0), ("rmq_sys_wheel_timer", 0)
 LATE = ["at a second", "in half a minute", "open", "was delivered before"]
@@ -177,7 +177,9 @@ def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, 
         java = JavaClient(peer, apache.name_server)
         java.create_topic("moving", QUEUES)
         java.create_topic("late", 1)
+        java.create_topic("gone", QUEUES)
         java.produce("moving", 1000, size=300, prefix="old").wait(within=30)
+        java.produce("gone", 10 * QUEUES, size=100, prefix="old").wait(within=30)
         before = RunningApp(tmp_path / "before", TAKE_BACK, apache.name_server, "--exit-when-idle", "0.5")
         assert before.wait(within=60).handled == 1000
         java.send("late", {"text": "was delivered before", "delay_ms": 1000})
@@ -185,6 +187,7 @@ def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, 
         load = java.produce("moving", 10**9, size=300, threads=1, rate=1000, prefix="new")
         slave = Embedded(tmp_path / "slave", options=options)
         wait_until(lambda: _committed(slave) == done, within=30, what=lambda: f"the offsets: {slave.log()}")
+        _made_again(java, apache, slave)
         slave.stop()
         slave = Embedded(tmp_path / "slave", options=options)  # goes on behind its last record
         load.stop()
@@ -208,6 +211,23 @@ def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, 
         if slave is not None:
             slave.stop()
         apache.stop()
+
+
+def _made_again(java: JavaClient, apache: Apache, slave: Embedded) -> None:
+    """A topic is deleted at the master and made again: the slave has its new messages, and none of the old ones."""
+    wait_until(lambda: _ends(slave, "gone") == [10] * QUEUES, within=30, what="the slave has the old messages")
+    with Bare(apache.broker_address) as asking:
+        assert asking.ask(DELETE_TOPIC, topic="gone").code == 0
+    wait_until(lambda: _ends(slave, "gone") == [0] * QUEUES, within=30, what="the slave has deleted them")
+    java.create_topic("gone", QUEUES)
+    java.produce("gone", 6, size=100, prefix="new").wait(within=30)
+    ends = _ends(apache, "gone")
+    assert sum(ends) == 6
+    wait_until(lambda: _ends(slave, "gone") == ends, within=30, what="the slave has the new messages")
+
+
+def _ends(broker: Apache | Embedded, topic: str) -> list[int]:
+    return [_end(broker, topic, queue) for queue in range(QUEUES)]
 
 
 def _committed(slave: Embedded) -> dict[int, int | None]:
