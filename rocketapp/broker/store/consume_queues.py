@@ -114,6 +114,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             before = doubtful.pop(queue, None) if doubtful else None
             if before is not None:
                 self._settle(queue, before, offset)
+                queue = self[topic, queue_id]
             if offset != queue.max_offset:
                 if not self._is_copy or queue.max_offset:
                     doubtful[queue] = stored
@@ -149,8 +150,9 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         if following == expected + 1:
             self._put(queue, doubtful)  # in its place; readers notice that it is damaged
         elif following == offset + 1 and offset == 0:
-            queue.cut(0)
-            self._put(queue, doubtful)
+            queue.remove()  # who still repairs or removes files of this one leaves those of the new one alone
+            del self[queue.topic, queue.queue_id]
+            self._put(self.ensure(queue.topic, queue.queue_id), doubtful)
         elif following == offset + 1 and expected == 0:
             queue.begin_at(offset)
             self._put(queue, doubtful)

@@ -15,6 +15,7 @@ from rocketapp.wire.record import decode_records
 from tests.turns import Turns
 from tests.unit.broker.asking import running
 from tests.unit.broker.store.stores import SEGMENT, bodies, open_store, record
+from tests.unit.broker.store.test_copying import copy, log_of
 
 COUNT = 100_000
 
@@ -45,11 +46,19 @@ def test_a_queue_of_100_000_lost_entries_keeps_no_turn_of_the_loop_long() -> Non
 
 def begun(store: MessageStore, files: MemoryFiles) -> Generator[None]:
     """A repair of topic `T` after its first step: the second of its three entries is lost, others lie between."""
+    fill(store)
+    return begin_repair(store, files)
+
+
+def fill(store: MessageStore) -> None:
     for _ in range(2):
         store.append(record(b"old"))
         for _ in range(1000):
             store.append(record(b"x" * 200, topic="others"))
     store.append(record(b"old"))
+
+
+def begin_repair(store: MessageStore, files: MemoryFiles) -> Generator[None]:
     store.flush()
     files.open("consumequeue/T/0/" + "0" * 20).write(bytes(20), 20)
     repairs: list[Generator[None]] = []
@@ -85,3 +94,19 @@ def test_a_repair_leaves_alone_a_topic_that_was_deleted_and_created_again() -> N
     for _ in steps:
         pass
     assert bodies(store) == [b"first", b"second"]
+
+
+def test_a_repair_at_a_slave_leaves_alone_a_topic_that_its_master_has_made_again() -> None:
+    master, files = open_store(segment_bytes=1 << 20), MemoryFiles()
+    fill(master)
+    slave = open_store(files, segment_bytes=1 << 20, role="slave")
+    copy(slave, log_of(master), 1 << 16)
+    steps = begin_repair(slave, files)
+    position = master.end_position
+    master.delete_topic("T")
+    for body in (b"first", b"second"):
+        master.append(record(body))
+    copy(slave, log_of(master)[position:], 1 << 16, position)
+    for _ in steps:
+        pass
+    assert bodies(slave) == [b"first", b"second"]
