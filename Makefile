@@ -116,9 +116,10 @@ clean:
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
 	@touch .venv/.run-stamp $@
 
+# Of 150 MB of modules most are never imported: each is compiled when it is.
 CONTRIB := $(wildcard contrib/*/pyproject.toml)
 .venv/.dev-stamp: pyproject.toml constraints.txt $(CONTRIB) | .venv/bin/python
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]' $(patsubst %/pyproject.toml,-e './%[dev]',$(CONTRIB))
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e '.[dev]' $(patsubst %/pyproject.toml,-e './%[dev]',$(CONTRIB))
 	@touch .venv/.run-stamp $@
 
 # Jars that the tests with Spark need: without Maven they are left out, and the run says so.
