@@ -30,7 +30,6 @@ from tests.turns_of_tests import Turns
 SUITE = "tests against Apache RocketMQ and its Java client"
 _not_run: dict[str, str] = {}
 """Suite -> why it could not run: told at the end of the run."""
-_TURNS = pytest.StashKey[Turns]()
 _unprepared: list[str] = []
 """Why the jars or our Java programs could not be had, although a JDK and Maven are there."""
 
@@ -43,30 +42,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.pluginmanager.register(_Marks())
     if hasattr(config, "workerinput"):
         toolchain.CACHE.mkdir(exist_ok=True)
-        config.stash[_TURNS] = turns = Turns(toolchain.CACHE)
+        turns = Turns(toolchain.CACHE)
+        config.pluginmanager.register(turns)
         config.add_cleanup(turns.close)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    # Outside the time limit of the test: waiting for one that runs alone is not its own time.
-    turns = item.config.stash.get(_TURNS, None)
-    if turns is None:
-        return (yield)
-    turns.take(alone=False)
-    try:
-        return (yield)
-    finally:
-        turns.give_back()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    turns = item.config.stash.get(_TURNS, None)
-    if turns is not None and getattr(item, "execution_count", 1) > 1:
-        turns.take(alone=True)
 
 
 def _required() -> bool:
@@ -185,8 +166,8 @@ _FAULTS = (
 _COMMANDS = ("crashes", "every_command", "forks", "replay_ends", "same_words", "send_tail", "service_manager", "stop")
 _WITH_PROCESSES = (
     "contrib/rocketapp-lake/tests/sink/test_imports",
-    "contrib/rocketapp-pyspark/tests/pipeline/test_template",
-    "contrib/rocketapp-pyspark/tests/source/test_archive",
+    "contrib/rocketapp-lake/tests/sink/test_restarts",
+    "contrib/rocketapp-pyspark/tests/",
     "contrib/rocketapp-redis/tests/test_plugin",
     "tests/conformance/",
     "tests/docs/test_production_pages",
@@ -263,7 +244,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"NOT RUN: {suite}: {problem}", red=True, bold=True)
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
+class _Marks:
+    # As a plugin, not as a hook of this file: that would not see the tests of contrib.
+
+    @staticmethod
+    def pytest_itemcollected(item: pytest.Item) -> None:
+        _mark(item)
+
+
+def _mark(item: pytest.Item) -> None:
     """Mark what needs Apache RocketMQ or the Java client, by the fixtures it takes: `-m "not java"` leaves it out.
 
     What drives real processes runs a second time, alone, when it fails, because a busy machine may have kept one of

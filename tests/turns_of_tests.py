@@ -7,7 +7,10 @@ beside the same others; alone it shows what it is.
 from __future__ import annotations
 
 import fcntl
+from collections.abc import Generator
 from pathlib import Path
+
+import pytest
 
 
 class Turns:
@@ -29,6 +32,22 @@ class Turns:
 
     def give_back(self) -> None:
         fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    # As a plugin, not as hooks of a conftest: those see the tests of their own directory only.
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        # Outside the time limit of the test: waiting for one that runs alone is not its own time.
+        self.take(alone=False)
+        try:
+            return (yield)
+        finally:
+            self.give_back()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if getattr(item, "execution_count", 1) > 1:
+            self.take(alone=True)
 
     def close(self) -> None:
         self._gate.close()

@@ -109,11 +109,13 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     for cluster in BOTH:
         for workers in (1, 2):
             title, rounds = f"rolling x{workers}", 1 if small else 3
-            yield "rolling", cluster, title, on(restarts.rolling, title, cluster, rounds=rounds, workers=workers)
+            run = on(restarts.rolling, title, cluster, rounds=rounds, workers=workers)
+            yield "rolling", cluster, title, lambda run=run: restarts.repeats_no_short_call(run())  # type: ignore[misc]
     delays = (0.0, 2.0) if small else (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
     yield "broker-pause", "", "broker pause", lambda: restarts.broker_pause(parts.peer, home / "pause", delays)
     for cluster in BOTH:
-        yield "mixed", cluster, "mixed", on(mixed.mixed, "mixed", cluster, changes=6 if small else 50)
+        run = on(mixed.mixed, "mixed", cluster, changes=6 if small else 50)
+        yield "mixed", cluster, "mixed", lambda run=run: mixed.settles_in_time(run())  # type: ignore[misc]
     for orderly in (False, True):
         title = "slave orderly" if orderly else "slave"
         place = home / title.replace(" ", "-")

