@@ -39,7 +39,7 @@ from rocketapp.wire.requests.send_back import SendBackRequest
 _MEMBERS_TIMEOUT = 1.0
 """Seconds that a list of members may take: one that comes later is out of date."""
 
-_SMALL = 1_024
+_SMALL = 4_096
 """Bytes of a message that is kept to know its queue again."""
 
 # What a request for messages may be answered with.

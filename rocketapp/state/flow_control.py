@@ -213,10 +213,10 @@ class MemoryBudget:
 
         A topic that holds nothing is admitted one answer, however large it is.
         """
-        self.recount(account)
         reserved, topic = account.reserved, account.topic
         topic.is_answering = True
-        self.release(account)
+        # What its process queue holds by now, and the pull is answered: in one step.
+        self._use(account, account.queue.size - account.held, -reserved)
         # Quick to expect more, slow to expect less: too little reserved is paid with a pull in vain.
         topic.expected = size if size >= topic.expected else (3 * topic.expected + size) // 4
         if topic.held and (

@@ -35,18 +35,19 @@ def optional_text(fields: Fields, name: str) -> str | None:
 
 
 def int32(fields: Fields, name: str, default: int | None = None) -> int:
-    return _needed(_integer(fields, name, _INT32), name, default)
+    value = _integer(fields, name, _INT32)
+    return _default(name, default) if value is None else value
 
 
 def int64(fields: Fields, name: str, default: int | None = None) -> int:
-    return _needed(_integer(fields, name, _INT64), name, default)
+    value = _integer(fields, name, _INT64)
+    return _default(name, default) if value is None else value
 
 
-def _needed(value: int | None, name: str, default: int | None) -> int:
-    value = default if value is None else value
-    if value is None:
+def _default(name: str, default: int | None) -> int:
+    if default is None:
         raise _missing(name)
-    return value
+    return default
 
 
 def optional_int32(fields: Fields, name: str) -> int | None:

@@ -448,7 +448,8 @@ class MessageDelivery:
             self._started_to = max(self._started_to, run.last_offset)
         if self.retries is not None:
             self._tidy_soon()
-        self._message_ended()
+        if self._ended.done():
+            self._message_ended()
 
     def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """A call failed, returned something, or ended when the lease was over."""

@@ -228,11 +228,12 @@ class Committer:
             return None
         if not self._store.travels:
             return session.confirmed  # what the store holds
-        if session.is_careful(self._loop.time()):
-            if self._wants_careful_commit(session):
+        now = self._loop.time()
+        if session.is_careful(now):
+            if self._wants_careful_commit(session, now):
                 self.commit_soon(session)
             return None
-        offset = None if session.is_telling else self._unsent(session)
+        offset = None if session.is_telling else self._unsent(session, now)
         if offset is not None:
             session.sent = max(session.sent, offset)
         return offset
@@ -302,7 +303,8 @@ class Committer:
 
     async def commit_all(self, sessions: Iterable[Session]) -> None:
         """Commit news, all queues at once. What cannot be sent stays for the next round."""
-        news = [each for each in sessions if self._unsent(each) is not None]
+        now = self._loop.time()
+        news = [each for each in sessions if self._unsent(each, now) is not None]
         if news:
             await asyncio.gather(*(self.commit(session) for session in news))
 
@@ -391,34 +393,34 @@ class Committer:
 
     # Commits.
 
-    def _wants_careful_commit(self, session: Session) -> bool:
+    def _wants_careful_commit(self, session: Session, now: float) -> bool:
         """Whether there is something to commit as soon as the stored offset has been read."""
-        now = self._loop.time()
-        if self._unsent(session) is None:
+        if self._unsent(session, now) is None:
             return False
         interval = max(_CAREFUL_INTERVAL, _CAREFUL_SHARE * len(self.sessions))
         return session.is_fresh or now >= session.read_at + interval
 
-    def _unsent(self, session: Session) -> int | None:
+    def _unsent(self, session: Session, now: float) -> int | None:
         """What may be committed now and is news; None when there is nothing."""
-        if (offset := session.news) is None or session.process_queue.closed or session.overtaken.done():
+        process_queue, lease = session.process_queue, session.lease
+        if (offset := session.news) is None or process_queue.closed or session.overtaken.done():
             return None
-        now, lease = self._loop.time(), session.lease
-        is_ours = self.sessions.get(session.queue) is session and self._fencing.may_commit(session.queue, now)
+        queue = process_queue.message_queue
+        is_ours = self.sessions.get(queue) is session and self._fencing.may_commit(queue, now)
         return offset if is_ours and (lease is None or lease.held(now)) else None
 
     async def commit(self, session: Session) -> bool:
         """Commit with an answer; whether the broker holds what is finished."""
         now = self._loop.time()
         is_careful = not session.is_ending and session.is_careful(now)
-        if is_careful and self._unsent(session) is not None and not await self._read_first(session):
+        if is_careful and self._unsent(session, now) is not None and not await self._read_first(session):
             return False
         if session.is_ending:
             return await self.commit_finally(session)
         try:
             await self._member.brokers.known_again(session.queue)
             # Only now: the question may have taken long, and a pull may have carried a higher one meanwhile.
-            offset = self._unsent(session)
+            offset = self._unsent(session, self._loop.time())
             if offset is None:
                 return False
             await self._send(session, offset, None)

@@ -149,7 +149,7 @@ class Caller:
     def release(self, *, by_worker: bool = True) -> None:
         """The call is over. `by_worker`: who says so looks for the next run itself."""
         self.give_back()
-        if self.runs or self.mixed:
+        if (self.runs or self.mixed) and not (by_worker and self.has_turn):
             self.workers.enter(self, by_worker=by_worker)
 
     def give_back(self) -> None:

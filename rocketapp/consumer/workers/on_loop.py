@@ -167,7 +167,7 @@ class LoopWorkers:
 
     async def _walk(self, worker: _Worker) -> None:
         """Work until nothing is left to start."""
-        is_cancelling, now = worker.task.cancelling, self._loop.time
+        is_cancelling, now = worker.task.cancelling, self._now
         self._turn_end = now() + _TURN
         while (found := self._ready.next()) is not None:
             run, _ = worker.run, worker.taker = found
