@@ -87,10 +87,10 @@ class MessageDelivery:
         self, process_queue: ProcessQueue[Message], lock: QueueLock | None, mode: MessageMode, new_acks: NewAcks
     ) -> None:
         self.queue: MessageQueue = process_queue.message_queue
-        self._process_queue, self._lock, self._mode, self._context = process_queue, lock, mode, mode.context
+        self._process_queue, self._lock, self._mode, self._new_acks = process_queue, lock, mode, new_acks
         self.check: Callable[[Any], Any] | None = None
         """What of an item may still start, or None if nothing may."""
-        self._callers, self._pauses = mode.callers, mode.context.member.pauses
+        self._context, self._callers, self._pauses = mode.context, mode.callers, mode.context.member.pauses
         self.lease: Lease = mode.lease_of(lock)
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
@@ -99,10 +99,10 @@ class MessageDelivery:
         self.has_keys: bool = mode.keys is not None
         self._is_in_one_line = mode.in_order and not self.has_keys
         self.record_of: Callable[[int, int], bytes] | None = mode.recorder(process_queue)
-        self.retries = RetriesInPlace(process_queue, self._ended, mode.context) if mode.in_order else None
+        in_place = RetriesInPlace(process_queue, self._ended, mode.context) if mode.in_order else None
+        self.retries: RetriesInPlace | None = in_place
         """None: what failed is sent back, or parked."""
-        self._earlier: Mapping[int, int] = self.retries.earlier if self.retries is not None else {}
-        self._new_acks = new_acks
+        self._earlier: Mapping[int, int] = in_place.earlier if in_place is not None else {}
         self._quarantine = mode.quarantine(process_queue)
         self._uncommitted = Uncommitted(process_queue)
         """Of handlers that commit by hand."""
