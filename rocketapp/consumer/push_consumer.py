@@ -103,7 +103,8 @@ class PushConsumer:
         self._redelivery = Redelivery(member, sender)
         self._stopping = Stopping(member)
         self._check = SubscriptionCheck(member)
-        forwarding = Forwarding(member, self._check)
+        callers = Callers(member, threads, journal)
+        forwarding = Forwarding(member, self._check, callers)
         attempts = FailedAttempts(member)
 
         context = ModeContext(
@@ -111,7 +112,7 @@ class PushConsumer:
             redelivery=self._redelivery,
             stopping=self._stopping,
             attempts=attempts,
-            callers=Callers(member, threads, journal),
+            callers=callers,
             journal=journal,
             forwarding=forwarding,
             prompt=commits.prompt,

@@ -155,14 +155,10 @@ def parse_queue(text: str) -> MessageQueue:
     return MessageQueue(topic, broker, int(number))
 
 
-VIRTUAL_NODES = 10
-"""Places of one member (Java's default)."""
-
-
 class ConsistentHash:
     """Shares differ more in size than those of `AVG`: more virtual nodes make them more equal."""
 
-    def __init__(self, virtual_nodes: int = VIRTUAL_NODES) -> None:
+    def __init__(self, virtual_nodes: int) -> None:
         """All members of a group have the same number of virtual nodes."""
         if virtual_nodes < 0:
             raise AllocationError("CONSISTENT_HASH", f"illegal virtualNodeCnt :{virtual_nodes}")

@@ -151,7 +151,7 @@ def test_in_a_group_with_java_every_queue_has_one_owner(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
     java.create_topic(topic, QUEUES)
-    groups = [Mixed(java, run_app, topic, group, strategy) for strategy in (ByCircle(), ConsistentHash())]
+    groups = [Mixed(java, run_app, topic, group, strategy) for strategy in (ByCircle(), ConsistentHash(10))]
     rounds = 0
 
     def describe() -> str:

@@ -79,7 +79,7 @@ def in_order(layers: Iterable[Layer]) -> list[Layer]:
     return sorted(layers, key=lambda layer: ORDER.index(layer.name))
 
 
-def fold(function: Call, layers: Sequence[Layer], owners: dict[CodeType, str] | None = None) -> Call:
+def fold(function: Call, layers: Sequence[Layer], owners: dict[CodeType, str]) -> Call:
     """The callable that a consumer calls per message. Raises PluginError for what a plugin's wrapper cannot build.
 
     `layers`: outermost first. `owners`: is told which code is whose, for errors.
@@ -87,8 +87,7 @@ def fold(function: Call, layers: Sequence[Layer], owners: dict[CodeType, str] | 
     call = function
     for layer in reversed(layers):
         call = layer.build(call)
-        if owners is not None:
-            _own(call, layer.plugin, owners)
+        _own(call, layer.plugin, owners)
     return call
 
 

@@ -95,7 +95,7 @@ class Registry:
             taken.add(one.subscription)
         return found
 
-    def handlers(self, group: str, consumer: ConsumerConfig, policed: Policed = lambda one: one) -> list[Declaration]:
+    def handlers(self, group: str, consumer: ConsumerConfig, policed: Policed) -> list[Declaration]:
         """The same with every argument known. Raises SetupError for one that is not when everything is imported."""
         return [one.resolved(self._providers, self._payloads) for one in self.declared(group, consumer, policed)]
 

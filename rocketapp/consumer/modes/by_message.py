@@ -189,7 +189,7 @@ class MessageDelivery:
         for taker, message in pairs:
             if taker is not None:
                 found.append((taker, message))
-            elif (caller := self._mode.forwarder(topic, message)) is not None:
+            elif (caller := self._context.forwarding.caller(topic, message)) is not None:
                 found.append((self._taker(caller), message))
             else:
                 unmatched.append(message)

@@ -19,7 +19,7 @@ from rocketapp.consumer.blocked import waits_for_call
 from rocketapp.consumer.handler import Handler, messages_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.modes.by_offset import FailedMessages, Prompt, SentBack, no_prompt
+from rocketapp.consumer.modes.by_offset import FailedMessages, Prompt, SentBack
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.quarantine import QueueQuarantine
@@ -27,7 +27,6 @@ from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.forward import Forwarding
-from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
@@ -102,12 +101,12 @@ class ModeContext:
     """Of messages that are tried again in place."""
     callers: Callers
     """What calls its handlers."""
+    forwarding: Forwarding
+    """What becomes of messages that no handler takes."""
+    prompt: Prompt
+    """Called when messages of a queue in order were finished."""
     journal: Journal | None = None
     """Where workers note down what they have in flight; None: nowhere."""
-    forwarding: Forwarding | None = None
-    """What becomes of messages that no handler takes; None: they are done."""
-    prompt: Prompt = no_prompt
-    """Called when messages of a queue in order were finished."""
 
     def new_acks(
         self,
@@ -143,8 +142,6 @@ class Mode(ABC):
     def __init__(self, context: ModeContext) -> None:
         self.context: ModeContext = context
         self.callers: Callers = context.callers
-        self._forwarders: dict[str, Caller] = {}
-        """By topic what forwards messages that no handler here takes."""
 
     @abstractmethod
     def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None, flow: QueueFlow, /) -> Delivery:
@@ -170,15 +167,6 @@ class Mode(ABC):
         if lock is None:
             raise ValueError(f"{type(self).__name__} consumes under a lock")
         return lock.lease
-
-    def forwarder(self, topic: str, message: Message) -> Caller | None:
-        """What forwards a message that no handler here takes; None: no other member wants it either."""
-        forwarding = self.context.forwarding
-        if forwarding is None or not forwarding.may_be_wanted(topic, message):
-            return None
-        if topic not in self._forwarders:
-            self._forwarders[topic] = self.callers.one(forwarding.handler(topic))
-        return self._forwarders[topic]
 
     def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
         """What is quarantined in a new session, if anything is."""

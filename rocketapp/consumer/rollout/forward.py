@@ -30,6 +30,8 @@ from rocketapp.consumer.blocked import OF_FORWARD
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
+from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.callers import Callers
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
@@ -96,8 +98,10 @@ class ForwardFailedError(RocketAppError):
 class Forwarding:
     """Has other members consume what no handler here takes."""
 
-    def __init__(self, member: Member, check: SubscriptionCheck) -> None:
-        self._member, self._check = member, check
+    def __init__(self, member: Member, check: SubscriptionCheck, callers: Callers) -> None:
+        self._member, self._check, self._callers = member, check, callers
+        self._of: dict[str, Caller] = {}
+        """By topic what calls `_forward`."""
         self._topics = {topic.topic: topic for topic in member.topics}
         self._waiting: defaultdict[MessageQueue, set[_Place]] = defaultdict(set)
         """By queue the messages that were not done at once."""
@@ -116,12 +120,16 @@ class Forwarding:
         """Whether another member may still run a call of this queue: cancelled here is not ended there."""
         return any(place.queue == queue for place in self._at)
 
-    def may_be_wanted(self, topic: str, message: Message) -> bool:
-        """Whether another member may have a handler for a message that none here takes."""
-        return self._check.is_wanted(topic, message.raw_tag())
+    def caller(self, topic: str, message: Message) -> Caller | None:
+        """What forwards a message that no handler here takes; None: no other member wants it either."""
+        if not self._check.is_wanted(topic, message.raw_tag()):
+            return None
+        if topic not in self._of:
+            self._of[topic] = self._callers.one(self._handler(topic))
+        return self._of[topic]
 
-    def handler(self, topic: str) -> Handler:
-        """What consume modes call for the messages of this topic: single ones, otherwise as its own handlers."""
+    def _handler(self, topic: str) -> Handler:
+        """What is called with the messages of this topic: single ones, otherwise as its own handlers."""
         if (known := self._topics.get(topic)) is not None:
             about = known.handlers[0].subscription
         else:

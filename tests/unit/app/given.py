@@ -88,9 +88,9 @@ def bound(app: RocketApp) -> Declaration:
 def call_of(app: RocketApp, publishing: Publishing = NOWHERE, plugins: Plugins | None = None) -> Callable[[Any], Any]:
     """The callable that the consumer of the only handler would use; without the plugins that are installed."""
     one = bound(app)
-    return fold(one.function, one.layers(publishing, plugins or Plugins()))
+    return fold(one.function, one.layers(publishing, plugins or Plugins()), {})
 
 
 def _all_bound(app: RocketApp, consumer: ConsumerConfig | None = None, group: str = "") -> list[Declaration]:
     registry = declared_of(app).registry
-    return registry.handlers(group or app.name, consumer or ConsumerConfig())
+    return registry.handlers(group or app.name, consumer or ConsumerConfig(), lambda one: one)

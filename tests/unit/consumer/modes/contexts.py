@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.modes.by_offset import no_prompt
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
@@ -20,6 +21,13 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
 from tests.unit.consumer.members import member_alone
+
+
+class NobodyElse:
+    """In place of `Forwarding`: no other member wants what no handler here takes."""
+
+    def caller(self, topic: str, message: Message) -> None:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +46,8 @@ def mode_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **oth
         "redelivery": cast(Any, dead_letters),
         "stopping": Stopping(member),
         "attempts": FailedAttempts(member),
+        "forwarding": NobodyElse(),
+        "prompt": no_prompt,
     }
     return (WithAcks if "new_acks" in others else ModeContext)(**{**values, **others})
 

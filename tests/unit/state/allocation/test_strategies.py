@@ -38,7 +38,7 @@ def shown(queues: list[MessageQueue]) -> list[str]:
     [
         (Average(), ["a0 a1 a2", "a3 b0 b1", "b2 b3"]),
         (ByCircle(), ["a0 a3 b2", "a1 b0 b3", "a2 b1"]),
-        (ConsistentHash(), ["a2 b1", "a3", "a0 a1 b0 b2 b3"]),
+        (ConsistentHash(10), ["a2 b1", "a3", "a0 a1 b0 b2 b3"]),
     ],
 )
 def test_the_reference_allocations(strategy: Allocation, shares: list[str]) -> None:
@@ -81,7 +81,7 @@ EVERYTHING: list[Allocation] = [
     Average(),
     ByCircle(),
     ByMachineRoom(frozenset({"r"})),
-    ConsistentHash(),
+    ConsistentHash(10),
     Nearby(Average(), room_of_broker=first, room_of_member=first),
 ]
 
