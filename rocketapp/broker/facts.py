@@ -76,7 +76,7 @@ class Progress(NamedTuple):
 
     topic: str
     queue_id: int
-    commit_offset: int | None
+    committed_offset: int | None
     """None where it has committed nothing yet."""
     end_offset: int
     lag: int

@@ -80,7 +80,7 @@ class Member:
         self.cluster: str = cluster
         """Its name in the app; empty for the unnamed one."""
         self.worker: int | None = worker
-        """The number of this process among the workers of a run, from 1; None: it keeps nothing on disk."""
+        """The number of this process among those of `rocketapp run`, from 1; None: it keeps nothing on disk."""
         self.app_version: str = app_version
         """Written into dead letters."""
         self.max_inflated_bytes: int = max_inflated_bytes

@@ -297,7 +297,7 @@ def _progress(desk: BrokerDesk, name: str, query: Query) -> Iterator[str]:
     rows = [
         [
             Cell(f"{_link('/topic', one.topic, name=one.topic)} queue {one.queue_id}"),
-            Cell("none" if one.commit_offset is None else f"{one.commit_offset:,}", "n"),
+            Cell("none" if one.committed_offset is None else f"{one.committed_offset:,}", "n"),
             Cell(f"{one.end_offset:,}", "n"),
             Cell(f"{one.lag:,}", "n"),
         ]
