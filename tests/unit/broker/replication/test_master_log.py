@@ -162,6 +162,7 @@ async def test_a_topic_that_its_master_deletes_goes_here_too_and_a_new_one_of_th
         await first.client.send("kept", b"kept", queue_id=0)
         await eventually_async(lambda: by_queue(second), [[b"old"]] * 4)
         await delete(first)
+        await eventually_async(lambda: ends(second), [0] * 4)  # not made again before it is gone here too
         await eventually(
             lambda: not [path for path in second.files.paths() if path.startswith("consumequeue/bills")], 30
         )
@@ -282,6 +283,12 @@ async def test_what_came_behind_the_table_that_lacks_a_topic_stays(monkeypatch: 
 
 async def delete(node: Node, topic: str = "bills") -> None:
     assert (await node.client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})).code == ResponseCode.SUCCESS
+
+
+async def ends(node: Node) -> list[int]:
+    fields = [{"topic": "bills", "queueId": str(queue_id)} for queue_id in range(4)]
+    answers = [await node.client.ask(RequestCode.GET_MAX_OFFSET, each) for each in fields]
+    return [int(answer.fields["offset"]) if answer.fields else 0 for answer in answers]
 
 
 async def by_queue(node: Node) -> list[list[bytes]]:
