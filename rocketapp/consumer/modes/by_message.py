@@ -120,6 +120,8 @@ class MessageDelivery:
         """Waits until the lock is certain again."""
         self._is_abandoned = False
         """Cancellations of running calls are ours."""
+        self._seen_to = 0
+        """Tasks that see to messages of lines; each ends soon after the end."""
         self._started_to = -1
         """No started message lies above it, except those of lines that are walked, and of free runs."""
         self._finishing: asyncio.TimerHandle | None = None
@@ -375,13 +377,13 @@ class MessageDelivery:
             one.offset in earlier or one in quarantined for one in messages_of(item)
         ):
             return True
-        line.sees_to_first = True
+        line.checked = last_of(item).offset
         self._do(line, self._check(line, taker, item))
         return False
 
     async def _check(self, line: LineRun, taker: Taker, item: Any) -> None:
         """Store what has no attempt left as a dead letter, and wait for the turn of a quarantined message."""
-        line.checked, kept = last_of(item).offset, list[Message]()
+        kept = list[Message]()
         for message in messages_of(item):
             if not await self._is_dead(line, taker, message):
                 kept.append(message)
@@ -457,13 +459,11 @@ class MessageDelivery:
         self._note_started(line)
         line.rests = True
         is_certain = self._loop.time() < self.lease.certain_until
-        line.is_unsettled = is_certain and not self.is_void
-        if line.is_unsettled:
+        if is_certain and not self.is_void:
             if self.retries is None:
                 taker.acks.ended(item, result, raised)
             elif failures := taker.acks.acknowledge(item, result, raised):
                 step = self.retries.step_after(taker.handler, failures)
-                line.is_unsettled = bool(step.dead)
                 self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
                 return
             self._go_on(line)
@@ -489,7 +489,7 @@ class MessageDelivery:
 
     def _go_on(self, line: LineRun) -> None:
         """Its next message may start; a line of a key that has none is forgotten."""
-        line.is_at_work = line.rests = line.sees_to_first = line.is_unsettled = False
+        line.is_at_work = line.rests = False
         self._tidy_soon()
         if line.items:
             self.start(line)
@@ -529,10 +529,11 @@ class MessageDelivery:
     def _do(self, line: LineRun, work: Any) -> None:
         """See to the first message of a line; an error of ours ends the session."""
         line.is_at_work = line.rests = True
-        self._callers.tasks.start(work, f"in order {self.queue}").add_done_callback(partial(self._is_done, line))
+        self._seen_to += 1
+        self._callers.tasks.start(work, f"in order {self.queue}").add_done_callback(self._is_done)
 
-    def _is_done(self, line: LineRun, task: asyncio.Task[None]) -> None:
-        line.is_unsettled = False
+    def _is_done(self, task: asyncio.Task[None]) -> None:
+        self._seen_to -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
         self._check_drained()
@@ -618,9 +619,8 @@ class MessageDelivery:
         left = {run: run.withdraw() for run in self.runs()}  # before the look at what is started: threads go on
         for line in self._lines.values():
             # What is seen to in place may become a dead letter still; without order it just waits for its turn.
-            is_first = line.sees_to_first and left[line] and self.retries is not None
-            if (item := left[line][0][1] if is_first else line.item) is not None:
-                highest = max(highest, last_of(item).offset)
+            seen_to = line.checked if line.rests and self.retries is not None else -1
+            highest = max(highest, seen_to, -1 if line.item is None else last_of(line.item).offset)
         self._started_to = highest = max(highest, *(run.last_offset for run in self._free), -1)
         if sum([run.give_back(pairs, highest) for run, pairs in left.items()]):
             self._process_queue.withdraw(highest + 1)
@@ -663,19 +663,18 @@ class MessageDelivery:
             held = [run for run in self.runs() if not run.is_about_to_start]
             self._held = sum(len(messages_of(item)) for run in held for _, item in list(run.items))
             return len(self._process_queue) <= self._left + self._held
-        while self._unended and not self._holds_up(self._unended[-1]):
+        if self._seen_to:
+            return False
+        while self._unended and not self._unended[-1].is_under_way:
             self._unended.pop()
         if not self._unended:  # a paused one may have begun by a probe
-            self._unended = [run for run in self.runs() if self._holds_up(run)]
+            self._unended = [run for run in self.runs() if run.is_under_way]
         return not self._unended
-
-    def _holds_up(self, run: LineRun | FreeRun) -> bool:
-        """Whether the next owner of the queue waits for this run."""
-        return bool(run.walkers or run.is_unsettled or (self._finishing is not None and run.is_about_to_start))
 
     async def drained(self) -> None:
         """Returns when what was started has ended. Call `end` first."""
-        self._process_queue.watch(self._message_ended)
+        if self.retries is None:  # in order whoever has called for a message reports its end
+            self._process_queue.watch(self._message_ended)
         self._pauses.watch(EVERY, self._check_drained)
         try:
             self._check_drained()

@@ -30,8 +30,6 @@ class LineRun(Run):
 
     is_at_work: bool = False
     """It is with workers, or its first message rests, or the head of its key is still in another run."""
-    sees_to_first: bool = False
-    """What rests is the first one of `items`; a message that has failed is not among them."""
     checked: int = -1
     """Up to this offset it is counted what dead processes and earlier sessions have done: once for each message."""
     forms_batches: bool = False

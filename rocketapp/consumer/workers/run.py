@@ -91,8 +91,6 @@ class Run:
     """What of an item may still start, or None if nothing may; asked by whoever has taken it."""
     in_turn: Message | None = None
     """Its first message, when that may end the process: nothing of it is noted down once its call has ended."""
-    is_unsettled: bool = False
-    """A call of it has ended, and what follows is not known, or is a dead letter that is not stored yet."""
     rests: bool = False
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
 
@@ -147,6 +145,11 @@ class Run:
             return not (self.rests or self.starts_nothing or self.items[0][0].caller.is_paused)
         except IndexError:
             return False
+
+    @property
+    def is_under_way(self) -> bool:
+        """Workers have it, or messages of it start soon."""
+        return self.walkers > 0 or self.is_about_to_start
 
     def withdraw(self) -> list[Pair]:
         """Take back what was not started. From the end: what threads take meanwhile lies below."""

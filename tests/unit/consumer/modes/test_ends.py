@@ -328,3 +328,38 @@ async def test_a_dead_letter_of_a_last_call_is_waited_for_but_not_for_long(
     # Otherwise the next owner would call the handler once more, and store a second dead letter.
     assert process_queue.commit_offset == int(is_done)
     assert asyncio.get_running_loop().time() == pytest.approx(seconds, abs=0.1)
+
+
+def _refuses(_message: Message) -> int:
+    raise ValueError("no key")
+
+
+@pytest.mark.parametrize(("after", "seconds", "is_done"), [(0.4, 0.4, True), (3600.0, 0.1 + RUN_ON, False)])
+@pytest.mark.parametrize("cause", ["it has ended a process", "its attempts are exhausted", "it has no place"])
+@in_virtual_time
+async def test_a_dead_letter_without_a_call_is_waited_for_as_well(
+    cause: str, after: float, seconds: float, is_done: bool, tmp_path: Path
+) -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+
+    journal = journal_with(tmp_path, {f"group {QUEUE}": {0: [1, 1, 1000.0, False]}} if "ended" in cause else {})
+    options: dict[str, Any] = {"order_by": _refuses} if "place" in cause else {"orderly": True}
+    topic = consumed_by(Handler(subscription(retries=0, **options), call))
+    context = mode_context(topic.handlers, dead_letters=DeadLetters(after), journal=journal)
+    if "attempts" in cause:
+        context.attempts.keep(QUEUE, {0: 1})
+    mode = MessageMode([topic], context, in_order=True)
+    process_queue, delivery = session_of(mode, "in order", message(0))
+    await asyncio.sleep(0.1)
+    delivery.end()
+
+    await delivery.drained()
+
+    # Otherwise the next owner would call the handler for a dead letter, or store it once more.
+    assert (called, process_queue.commit_offset) == ([], int(is_done))
+    assert asyncio.get_running_loop().time() == pytest.approx(seconds, abs=0.05)
+    await mode.callers.stop()
+    journal.close()
