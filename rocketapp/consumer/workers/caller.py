@@ -90,7 +90,6 @@ class Caller:
         self.has_turn: bool = False
         """It is among those that take turns (`run.Ready`)."""
         self._tokens = None if about.rate is None else _Tokens(about.rate)
-        self.is_rated: bool = self._tokens is not None
         self._loop = asyncio.get_running_loop()
         self._is_dry = False
         """There was no token, and it is looked again soon."""
@@ -103,8 +102,8 @@ class Caller:
         self.is_paused: bool = pauses.is_paused(self._topic)
         """Nothing more may start, apart from a probe."""
         pauses.watch(self._topic, self._pauses_changed)
-        self.is_open: bool = not self.is_paused
-        """Whoever has a call may start the next message: there is no pause, a token, and not too many calls."""
+        self.is_open: bool = not self.is_paused and self._tokens is None
+        """Whoever has a call may start the next message: there is no rate, no pause, and not too many calls run."""
 
     def __repr__(self) -> str:
         runs = len(self.runs) + len(self.mixed)
@@ -165,7 +164,7 @@ class Caller:
             self._look()
 
     def may_start(self, item: Any) -> bool:
-        """Asked before each call of a handler with a rate, or that is not open: takes a token for each message.
+        """Asked before each call of a handler that is not open: takes a token for each message, if it has a rate.
 
         During a pause one message starts for a probe.
         """
@@ -228,7 +227,7 @@ class Caller:
     def _run_dry(self) -> None:
         """There was no token. May be called from a thread."""
         if not self._is_dry:
-            self._is_dry, self.is_open = True, False
+            self._is_dry = True
             try:
                 self._loop.call_soon_threadsafe(self._wait)
             except RuntimeError:
@@ -241,7 +240,6 @@ class Caller:
 
     def _has_tokens(self) -> None:
         self._is_dry, self._timer = False, None
-        self._look()
         self.workers.enter(self)
 
     def _pauses_changed(self) -> None:
@@ -254,4 +252,4 @@ class Caller:
             self.workers.enter(self)
 
     def _look(self) -> None:
-        self.is_open = not (self.is_paused or self._surplus or self._is_dry)
+        self.is_open = not (self.is_paused or self._surplus or self._tokens)

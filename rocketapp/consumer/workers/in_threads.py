@@ -50,8 +50,8 @@ class _Worker:
         self.item: Any = None
         self.seen: Any = None
         """What it worked on at the last look."""
-        self.finished: deque[tuple[Run, list[Pair]]] = deque()
-        """By run what the loop has not acknowledged; the thread adds to the last list."""
+        self.finished: deque[tuple[Run, dict[Taker, list[Any]]]] = deque()
+        """By run and handler what the loop has not acknowledged; the thread adds to the last run's lists."""
 
     def at_work(self) -> tuple[Subscription, Any] | None:
         """Whose handler it calls now, and with what."""
@@ -241,48 +241,56 @@ class ThreadWorkers:
         self._reports.append((run, not run.is_shared, partial(run.ended, worker.taker, item, result, raised)))
         return not run.is_shared
 
-    def _stint(self, worker: _Worker, run: Run) -> bool:
+    def _stint(self, worker: _Worker, run: Run) -> bool:  # noqa: PLR0912 - a function for each message takes longer
         """Call for some of its messages; True: with the end of the last call the run is given back."""
         items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
-        each = run.record_of if run.notes_each and note is not None else None
-        is_watched = run.is_watched
-        most = run.most * _LONG if run.most > 1 and (is_watched or not run.is_shared) else run.most
+        popleft, each = items.popleft, run.record_of if run.notes_each and note is not None else None
+        is_watched, is_of_one, raised = run.is_watched, run.is_shared, False
+        is_done = True  # what returned None, and the loop need not hear of each
+        most = run.most * _LONG if run.most > 1 and (is_watched or not is_of_one) else run.most
         most = most if note is None else run.note(note, most)
-        append, at = self._part(worker, run), now()
+        shares, at, taker = self._shares(worker, run), now(), worker.taker
         turn_end, until = at + _TURN, at + LONGEST_STINT
+        caller, call, _, is_plain = taker.parts
+        append = shares.setdefault(taker, []).append
+        if at >= lease.certain_until or run.starts_nothing:
+            return False
         try:
-            while most > 0 and self._goes_to(worker, items[0][0]):
-                taker = worker.taker
-                caller, call, _, is_plain, is_rated = taker.parts
-                is_plain = is_plain and run.in_turn is None
-                while most > 0 and items[0][0] is taker:
-                    if is_watched and (at >= lease.certain_until or run.starts_nothing):
+            for left in range(most - 1, -1, -1):
+                if not is_of_one and items[0][0] is not taker:
+                    if not self._goes_to(worker, items[0][0]):
                         return False
-                    pair = items.popleft() if caller.is_open and not is_rated else _next(items, taker)
-                    if pair is None:
-                        return False
-                    most -= 1
-                    item = pair[1] if check is None else check(pair[1])
-                    if item is None:
-                        caller.not_started(pair[1])
-                        continue
-                    worker.item = run.item = item
+                    taker = worker.taker
+                    caller, call, _, is_plain = taker.parts
+                    append = shares.setdefault(taker, []).append
+                taken = popleft()[1] if caller.is_open else _next(items, taker)
+                if check is None:
+                    item = taken
+                elif (item := check(taken)) is None:
+                    caller.not_started(taken)
+                    continue
+                worker.item = item
+                if is_watched:
+                    run.item = item
                     if each is not None and note is not None:
                         note.write_next(each(item.offset, item.offset))
-                    try:
-                        result, raised = call(item), False
-                    except BaseException as error:
-                        result, raised = error, True
-                    at = now() if is_watched else at
-                    is_certain = not is_watched or (at < lease.certain_until and not run.starts_nothing)
-                    if result is None and is_plain and is_certain:
-                        append(pair)
-                    elif self._ended(worker, run, item, result, raised=raised):
-                        return True
-                    if not self._collecting:
-                        self._collect_soon()
-                    if is_watched and (at >= until or (not most % STINT and at >= turn_end)):
-                        return False
+                try:
+                    result = call(item)
+                except BaseException as error:
+                    result, raised = error, True
+                if is_watched:
+                    at = now()
+                    is_done = at < lease.certain_until and not run.starts_nothing and run.in_turn is None
+                if result is None and is_plain and is_done:
+                    append(taken)
+                elif self._ended(worker, run, item, result, raised=raised):
+                    return True
+                else:
+                    raised = False
+                if not self._collecting:
+                    self._collect_soon()
+                if is_watched and (not is_done or at >= until or (not left % STINT and at >= turn_end)):
+                    return False
         except IndexError:
             pass  # nothing is left: other threads take from it too, and the loop may give it up
         return False
@@ -297,12 +305,12 @@ class ThreadWorkers:
         worker.taker = taker
         return True
 
-    def _part(self, worker: _Worker, run: Run) -> Callable[[Pair], None]:
-        """Where is put down what of this run is finished."""
+    def _shares(self, worker: _Worker, run: Run) -> dict[Taker, list[Any]]:
+        """Where is put down by handler what of this run is finished."""
         finished = worker.finished
         if not finished or finished[-1][0] is not run:
-            finished.append((run, []))
-        return finished[-1][1].append
+            finished.append((run, {}))
+        return finished[-1][1]
 
     def _collect_soon(self) -> None:
         if not self._collecting:
@@ -342,26 +350,24 @@ class ThreadWorkers:
         finished = worker.finished
         while finished:
             is_last = len(finished) == 1  # the thread may add to it
-            run, part = finished[0]
-            if count := len(part):
-                run.acknowledge(part[:count])
-                del part[:count]
+            run, shares = finished[0]
+            for taker, share in list(shares.items()):
+                if count := len(share):
+                    run.acknowledge(taker, share[:count])
+                    del share[:count]
             if is_last and worker.active:
                 return
-            if not part:
+            if not any(shares.values()):
                 finished.popleft()
 
 
-def _next(items: deque[Pair], taker: Taker) -> Pair | None:
-    """Take the first message, if it may start now. Raises IndexError when others were faster."""
-    caller = taker.caller
-    if caller.is_open and not taker.is_rated:
-        return items.popleft()
-    first = items[0][1]
+def _next(items: deque[Pair], taker: Taker) -> Any:
+    """Take the first message. Raises IndexError when it may not start now, or others were faster."""
+    caller, first = taker.caller, items[0][1]
     if not caller.may_start(first):
-        return None
+        raise IndexError
     try:
-        return items.popleft()
+        return items.popleft()[1]
     except IndexError:
         caller.not_started(first)
         raise

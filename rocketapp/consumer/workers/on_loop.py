@@ -186,16 +186,16 @@ class LoopWorkers:
             if now() >= self._turn_end:
                 await self._let_others_run()
 
-    async def _stint(self, worker: _Worker, run: Run) -> bool:
+    async def _stint(self, worker: _Worker, run: Run) -> bool:  # noqa: PLR0912 - a function for each message takes longer
         """Call for some of its messages, as long as the lease is certain.
 
         True: the run was given back with the end of the last call.
         """
         now, note, taker, lease, is_back = self._now, worker.note, worker.taker, run.lease, not run.is_shared
-        caller, call, done, is_plain, is_rated = taker.parts
+        caller, call, done, is_plain = taker.parts
         items, popleft, check, each = run.items, run.items.popleft, run.check, run.record_of if run.notes_each else None
         most, at = run.most if note is None else run.note(note, run.most), now()
-        until, is_watched, is_certain = at + LONGEST_STINT, run.is_watched, at < lease.certain_until
+        until, is_watched, is_certain, raised = at + LONGEST_STINT, run.is_watched, at < lease.certain_until, False
         for _ in repeat(None, most if is_certain else 0):
             try:
                 one, item = popleft()
@@ -206,17 +206,19 @@ class LoopWorkers:
                     items.appendleft((one, item))
                     break
                 taker = one
-                caller, call, done, is_plain, is_rated = taker.parts
-            if (is_rated or not caller.is_open) and not caller.may_start(item):
+                caller, call, done, is_plain = taker.parts
+            if not caller.is_open and not caller.may_start(item):
                 items.appendleft((taker, item))
                 break
             if check is not None and (item := _checked(check, item, caller)) is None:
                 continue
-            worker.item = run.item = item
-            if each is not None and note is not None:
-                note.write_next(each(item.offset, item.offset))
+            worker.item = item
+            if is_watched:
+                run.item = item
+                if each is not None and note is not None:
+                    note.write_next(each(item.offset, item.offset))
             try:
-                result, raised = await call(item), False
+                result = await call(item)
             except BaseException as error:
                 self._raise_if_ours(worker, error)
                 result, raised = error, True
@@ -231,7 +233,7 @@ class LoopWorkers:
                 continue
             run.walkers -= is_back
             run.ended(taker, item, result, raised)
-            result = None  # an exception knows this frame by its traceback
+            result, raised = None, False  # an exception knows this frame by its traceback
             if is_back or not is_certain or worker.task.cancelling():
                 return is_back
         return False

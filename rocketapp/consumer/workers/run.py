@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from math import inf
@@ -35,13 +35,13 @@ def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
     return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
 
-Parts = tuple[Caller, Callable[[Any], Any], Callable[[Message], None], bool, bool]
+Parts = tuple[Caller, Callable[[Any], Any], Callable[[Message], None], bool]
 
 
 class Taker:
     """One handler as the messages of one session meet it."""
 
-    __slots__ = ("acks", "caller", "done_all", "goes_with", "handler", "is_plain", "is_rated", "parts")
+    __slots__ = ("acks", "caller", "done_all", "goes_with", "handler", "is_plain", "parts")
 
     def __init__(self, caller: Caller, acks: Any) -> None:
         """`acks`: is told on the loop of ended calls: by `done` or `done_all` if they returned None, or by `ended`."""
@@ -50,11 +50,10 @@ class Taker:
         self.handler: Handler = caller.handler
         self.done_all: Callable[[Sequence[Message]], None] = acks.done_all
         self.is_plain: bool = caller.is_plain
-        self.is_rated: bool = caller.is_rated
         goes_along = caller.batch is None and caller.handler.runs_here
         self.goes_with: object = caller.workers if goes_along else self
         """A worker goes on from one handler to another only where this is the same."""
-        self.parts: Parts = (caller, caller.call, acks.done, self.is_plain, self.is_rated)
+        self.parts: Parts = (caller, caller.call, acks.done, self.is_plain)
         """What a worker of the loop needs for each call."""
 
     def __repr__(self) -> str:
@@ -102,7 +101,7 @@ class Run:
         """What was not started: whoever takes one starts it."""
         # Read for each message, so not of the class: that takes longer.
         self.item: Any = None
-        """What a worker has started last."""
+        """What a worker has started last of a run that is watched."""
         self.starts_nothing: bool = False
         """Nothing more of it may start."""
         self.delivery: Any = delivery
@@ -115,21 +114,10 @@ class Run:
         note.clear()
         return most
 
-    def acknowledge(self, finished: Sequence[Pair]) -> None:
-        """On the loop: threads have finished these. Each handler acknowledges its own at once."""
-        if self.delivery is not None and self.delivery.is_void:
-            return
-        first = finished[0][0]
-        share = [item for taker, item in finished if taker is first]
-        first.done_all(share)
-        if len(share) == len(finished):
-            return
-        shares = defaultdict[Taker, list[Any]](list)
-        for taker, item in finished:
-            if taker is not first:
-                shares[taker].append(item)
-        for taker, share in shares.items():
-            taker.done_all(share)
+    def acknowledge(self, taker: Taker, items: Sequence[Any]) -> None:
+        """On the loop: threads have finished these for this handler."""
+        if self.delivery is None or not self.delivery.is_void:
+            taker.done_all(items)
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """On the loop: a call has ended with something else than None; `raised`: the result is what it raised.

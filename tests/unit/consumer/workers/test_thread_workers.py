@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.workers.run import FreeRun, Pair, Run, Taker
+from rocketapp.consumer.workers.run import FreeRun, Run, Taker
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
@@ -261,7 +261,7 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
             self.name, self.lease = str(offset), Lease(lasts=1e9, renew_interval=1e9)
             self.lease.granted(0.0)
 
-        def acknowledge(self, finished: Sequence[Pair]) -> None:
+        def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
             events.append(f"done {self.name}")
             if self.name == "1":
                 go_on.set()
