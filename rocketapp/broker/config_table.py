@@ -29,8 +29,10 @@ class ConfigTable(Generic[Config]):
     def __init__(self, version: DataVersion) -> None:
         self._version = version
         self._configs: dict[str, Config] = {}
-        self._begun: Mapping[str, Config] = {}
-        self._written: Mapping[str, Config] = {}
+        self._changed: dict[str, Config | None] = {}
+        """What was there of each name that has changed since the last save."""
+        self._begun: dict[str, Config | None] = {}
+        """The same of those that are in the save under way."""
         self.dirty: bool = True
 
     def __repr__(self) -> str:
@@ -48,12 +50,17 @@ class ConfigTable(Generic[Config]):
     def put(self, config: Config) -> None:
         """Create or replace a configuration."""
         if self._configs.get(config.name) != config:
+            self._note(config.name, self._configs.get(config.name))
             self._configs[config.name] = config
-            self.dirty = True
 
     def delete(self, name: str) -> None:
-        if self._configs.pop(name, None) is not None:
-            self.dirty = True
+        config = self._configs.pop(name, None)
+        if config is not None:
+            self._note(name, config)
+
+    def _note(self, name: str, before: Config | None) -> None:
+        self._changed.setdefault(name, before)
+        self.dirty = True
 
     @property
     def version(self) -> dict[str, int]:
@@ -62,12 +69,18 @@ class ConfigTable(Generic[Config]):
 
     def take_over(self, saved: Mapping[str, Any]) -> None:
         """Become the table of another broker, in its saved form. Raises ValueError when it is not one."""
-        before, self._configs = self._configs, {}
+        before, changed = self._configs, self._changed
+        self._configs, self._changed = {}, {}
         try:
             self.load(saved)
         except BaseException:
             self._configs = before
             raise
+        finally:
+            self._changed = changed
+        for name in before.keys() | self._configs.keys():
+            if before.get(name) != self._configs.get(name):
+                self._note(name, before.get(name))
         self.dirty = True
 
     @abstractmethod
@@ -79,31 +92,38 @@ class ConfigTable(Generic[Config]):
         return self._form(self._configs, self._version.to_json())
 
     @abstractmethod
-    def _form(self, configs: Mapping[str, Config], version: dict[str, int]) -> dict[str, Any]:
-        """The saved form of these configurations, made in any thread."""
+    def _form(self, configs: Mapping[str, Config | None], version: dict[str, int]) -> dict[str, Any]:
+        """The saved form of these configurations, made in any thread; None for one that is gone."""
 
-    def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
-        """Count a change; return what makes the saved form of the present table, in any thread.
+    def begin_save(self, now: float, *, whole: bool = True) -> Callable[[], dict[str, Any]]:
+        """Count a change, if there is one; return what makes the saved form of the present table, in any thread.
 
-        `written` follows when it is on disk, or `undo`.
+        `whole`: or of what has changed since the last save. `written` follows when it is on disk, or `undo`.
         """
-        self._version.changed(now)
+        if self.dirty:
+            self._version.changed(now)
         self.dirty = False
-        configs, version = dict(self._configs), self._version.to_json()
-        self._begun = configs
+        self._begun, self._changed = self._changed, {}
+        configs = dict(self._configs) if whole else {name: self._configs.get(name) for name in self._begun}
+        version = self._version.to_json()
         return lambda: self._form(configs, version)
 
     def _loaded(self, version: object) -> None:
         """A saved form was loaded, which has this version."""
         self._version = DataVersion.from_json(version, self._version)
         self.dirty = False
-        self._begun = dict(self._configs)
 
     def written(self) -> None:
         """What was saved last is on disk."""
-        self._written = self._begun
+        self._begun = {}
 
     def undo(self) -> None:
         """Take back what is not on disk. The file may contain a part of it already, so it is written again."""
+        for changed in (self._changed, self._begun):
+            for name, before in changed.items():
+                if before is None:
+                    self._configs.pop(name, None)
+                else:
+                    self._configs[name] = before
+            changed.clear()
         self.dirty = True
-        self._configs = dict(self._written)

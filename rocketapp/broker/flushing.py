@@ -163,8 +163,8 @@ class Flusher:
             await self._are_waiting.wait()
             self._are_waiting.clear()
             while self._is_again or self._written < self._changes:
-                self._is_again = False
-                await self._write_names()
+                whole, self._is_again = self._is_again, False
+                await self._write_names(whole=whole)
             if self._waiting:
                 await self._flush_to(max(position for position, _, _ in self._waiting))
             self._release()
@@ -211,11 +211,11 @@ class Flusher:
         except Exception as failure:  # costs that one, and not those that wait behind it
             self._observe(LoopFailed("replies", f"{type(failure).__name__}: {failure}"))
 
-    async def _write_names(self) -> None:
+    async def _write_names(self, *, whole: bool) -> None:
         """Write the topics and groups as they are now. After an error all that has changed since is taken back."""
         changes = self._changes
         try:
-            save = self._saving.names_to_save()
+            save = self._saving.names_to_save(whole=whole)
             if save is not None:
                 await self.run(save)
         except Exception as error:  # also what cannot be rendered: no reply may wait for ever

@@ -111,12 +111,12 @@ class GroupTable(ConfigTable[GroupConfig]):
             self.put(config)
         return config
 
-    def _form(self, configs: Mapping[str, GroupConfig], version: dict[str, int]) -> dict[str, Any]:
+    def _form(self, configs: Mapping[str, GroupConfig | None], version: dict[str, int]) -> dict[str, Any]:
         """As Java's broker saves it in subscriptionGroup.json."""
         return {
             "dataVersion": version,
             "forbiddenTable": self._forbidden,
-            "subscriptionGroupTable": {name: config.members for name, config in configs.items()},
+            "subscriptionGroupTable": {name: config and config.members for name, config in configs.items()},
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:

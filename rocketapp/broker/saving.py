@@ -1,10 +1,11 @@
 """The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json, queueLocks.json,
 messageRequestMode.json, consumerOrderInfo.json.
 
-Topics and groups are written as soon as they change, before anybody is answered who may have seen that. Offsets and
-request modes are written periodically. While the broker serves, all of it is written beside the event loop. A file
-that exists but cannot be read stops the start: without it offsets would be lost unnoticed, and groups would begin
-anew. Queue locks are different: while their owners are unknown, the broker starts and grants no lock.
+A change of topics or groups is written as soon as it comes, before anybody is answered who may have seen that; the
+whole file, which Apache RocketMQ reads, with the next offsets. Those and request modes are written periodically. While
+the broker serves, all of it is written beside the event loop. A file that exists but cannot be read stops the start:
+without it offsets would be lost unnoticed, and groups would begin anew. Queue locks are different: while their owners
+are unknown, the broker starts and grants no lock.
 """
 
 from __future__ import annotations
@@ -158,12 +159,24 @@ class Saving:
         except OSError as error:
             raise StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}") from error
 
-    def names_to_save(self) -> Callable[[], None] | None:
+    def names_to_save(self, *, whole: bool = False) -> Callable[[], None] | None:
         """A function that writes the present topics and groups, in any thread; None if they have not changed.
 
+        It appends what has changed; `whole`: or writes the files that lack some of that, which Apache RocketMQ reads.
         `names_written` follows, or `undo_names` after an error.
         """
-        return self._to_save(self._topics, self._groups)
+        now, steps = self._clock.now(), list[tuple[Callable[[dict[str, Any]], None], Callable[[], dict[str, Any]]]]()
+        for file, table in (self._topics, self._groups):
+            if table.dirty and file.takes_changes and not whole:
+                steps.append((file.append, table.begin_save(now, whole=False)))
+            elif table.dirty or (whole and file.has_changes):
+                steps.append((file.save, table.begin_save(now)))
+
+        def save() -> None:
+            for write, form in steps:
+                write(form())
+
+        return save if steps else None
 
     def names_written(self) -> None:
         """What `names_to_save` returned has ended well."""
@@ -172,7 +185,8 @@ class Saving:
 
     def undo_names(self) -> None:
         """Take back the changes of topics and groups that are not on disk."""
-        for _, table in (self._topics, self._groups):
+        for file, table in (self._topics, self._groups):
+            file.distrust()
             table.undo()
 
     def offsets_to_save(self) -> Callable[[], None] | None:
@@ -204,6 +218,8 @@ class Saving:
 
     def save_all(self) -> None:
         """Write every changed table now, also when writing one of them fails."""
+        for file, names in (self._topics, self._groups):
+            names.dirty = names.dirty or file.has_changes
         for file, table in (self._topics, self._groups, self._offsets, self._modes, self._order):
             save = self._to_save((file, table))
             try:

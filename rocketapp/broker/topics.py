@@ -41,7 +41,6 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def __init__(self, version: DataVersion, *, cluster: str, broker: str, auto_create: bool, queues: int) -> None:
         super().__init__(version)
-        self._members: dict[str, tuple[TopicConfig, dict[str, Any]]] = {}
         self._system = _SYSTEM_NAMES | {cluster, broker, reply_topic(cluster)}
         for config in _system_topics(cluster, broker, auto_create=auto_create, queues=queues):
             self._configs[config.name] = config
@@ -76,14 +75,9 @@ class TopicTable(ConfigTable[TopicConfig]):
             perm=default.perm & ~PERM_INHERIT,
         )
 
-    def _form(self, configs: Mapping[str, TopicConfig], version: dict[str, int]) -> dict[str, Any]:
-        """Its members are the same objects as long as their topics do not change."""
-        before, now = self._members, {}
-        for name, config in configs.items():
-            known = before.get(name)
-            now[name] = known if known is not None and known[0] is config else (config, config.to_json())
-        self._members = now
-        return {"dataVersion": version, "topicConfigTable": {name: known[1] for name, known in now.items()}}
+    def _form(self, configs: Mapping[str, TopicConfig | None], version: dict[str, int]) -> dict[str, Any]:
+        table = {name: None if config is None else config.to_json() for name, config in configs.items()}
+        return {"dataVersion": version, "topicConfigTable": table}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form in addition to the system topics. Raises ValueError when it is not one."""

@@ -32,7 +32,7 @@ Offsets = dict[int, dict[str, int | None]]
 def _wait_until_offsets_are_written(embedded: Embedded, offsets: Offsets) -> None:
     """Both brokers write committed offsets every 5 s: what a kill takes of them is handled again, on either."""
     file = embedded.store / "config" / "consumerOffset.json"
-    last = {queue: line["committed"] for queue, line in offsets.items()}
+    last = {str(queue): line["committed"] for queue, line in offsets.items()}
 
     def is_written() -> bool:
         try:

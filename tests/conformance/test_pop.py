@@ -296,7 +296,7 @@ def _wait_until_offsets_are_written(store: Path, end: int) -> None:
 
     def is_written() -> bool:
         try:
-            return bool(loads(file.read_bytes())["offsetTable"].get("handed@handed-group") == {0: end})
+            return set(loads(file.read_bytes())["offsetTable"].get("handed@handed-group", {}).values()) == {end}
         except (FileNotFoundError, ProtocolError):  # not there yet, or just being replaced
             return False
 

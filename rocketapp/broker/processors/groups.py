@@ -66,7 +66,7 @@ class GroupProcessor:
 
     def update(self, connection: Connection, command: Command) -> Command:
         try:
-            config = GroupConfig.of_members(lenient_json.loads(command.body))
+            config = GroupConfig.of_members(lenient_json.loads_shallow(command.body))
         except ValueError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         problem = group_problem(config.name)

@@ -1,18 +1,22 @@
-"""The broker's tables on disk: `config/*.json` in Apache RocketMQ's form.
+"""The broker's tables on disk: `config/*.json`, which Apache RocketMQ reads.
 
-Apache writes fastjson: indented by tabs, with unquoted integer keys. Each save keeps the previous
-content as `.bak`, which is used when the file cannot be read.
+Each save keeps the previous content as `.bak`, which is used when the file cannot be read. A small change of a large
+table is a line in `.changes`, until the next save.
 
 Rule: after a crash there is one whole content, the old or the new one. A `.bak` is never overwritten
 by unreadable content. If neither can be read the start fails, because with empty tables every group
 would begin anew.
+
+Rule: each line begins with the version of the content that it changes. What belongs to another one is never applied,
+so that nobody has to remove a line in time, and Apache RocketMQ may have written the file meanwhile.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from rocketapp.broker.store.files import OWN_STATE, Files, directory_of, read_whole, write_new
 from rocketapp.errors import ConfigError, ProtocolError
@@ -26,22 +30,9 @@ QUEUE_LOCKS = OWN_STATE
 """Apache RocketMQ reads only the files that it knows, and leaves this one alone."""
 
 
-Rendered = dict[int, tuple[object, str]]
-"""Members of a table as they were written, by identity: who changes a member replaces it."""
-_MOST_PER_MEMBER = 4
-"""Texts that are kept for one member: its own, those of what it holds, and of what it was."""
-
-
-def encode(value: Mapping[str, Any], unchanged: Rendered | None = None) -> bytes:
-    """A table in Apache's form. Lone surrogates, which a client may send in a name, become question marks.
-
-    `unchanged`: what the last call left there; this one adds to it, and empties it when most of it is of no use.
-    """
-    known: Rendered = {} if unchanged is None else unchanged
-    text = _render(value, "", known)
-    if len(known) > _MOST_PER_MEMBER * sum(len(one) for one in value.values() if isinstance(one, Mapping)):
-        known.clear()
-    return text.encode("utf-8", "replace")
+def encode(value: Mapping[str, Any]) -> bytes:
+    """A table as Apache RocketMQ reads it, and people do. Raises ValueError when it cannot be written."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1)
 
 
 def decode(data: bytes) -> dict[str, Any]:
@@ -52,37 +43,27 @@ def decode(data: bytes) -> dict[str, Any]:
     return value
 
 
-_text = json.JSONEncoder(ensure_ascii=False).encode
-
-
-def _render(value: object, indent: str, known: Rendered) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{','.join(_render(item, indent, known) for item in value)}]"
-    if not isinstance(value, Mapping):
-        return _text(value)
-    if not value:
-        return "{}"
-    inner = indent + "\t"
-    members = []
-    for key, member in value.items():
-        if indent and (written := known.get(id(member))) is not None:
-            members.append(written[1])
-            continue
-        text = f"{inner}{key if isinstance(key, int) else _text(str(key))}:{_render(member, inner, known)}"
-        if indent and isinstance(member, dict):
-            known[id(member)] = (member, text)  # which keeps the member, and so its identity
-        members.append(text)
-    return "{\n" + ",\n".join(members) + f"\n{indent}}}"
+def _change(content: dict[str, Any], change: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, members in change.items():
+        held = content.setdefault(name, {})
+        for key, member in members.items():
+            if member is None:
+                held.pop(key, None)
+            else:
+                held[key] = member
 
 
 class ConfigFile:
-    """One of these files and its `.bak`."""
+    """One of these files, its `.bak`, and the `.changes` since it was written."""
 
     def __init__(self, files: Files, path: str, observe: Observe = unobserved) -> None:
         self._files, self._path, self._observe = files, path, observe
         self._is_readable: bool | None = None
         """Whether the content of the main file may become the `.bak`; None: not checked yet."""
-        self._unchanged: Rendered = {}
+        self._changes_end: int | None = None
+        """Where the next change is appended; None when the main file has to be written before."""
+        self._version: object = None
+        """The version of what is on disk, with the changes."""
 
     def __repr__(self) -> str:
         return f"<ConfigFile {self.place}>"
@@ -92,6 +73,16 @@ class ConfigFile:
         """The name of the file in errors."""
         return self._files.place(self._path)
 
+    @property
+    def takes_changes(self) -> bool:
+        """Whether a change may be appended."""
+        return self._changes_end is not None
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the main file lacks some of what is on disk, or that is not known."""
+        return self._changes_end != 0
+
     def load(self) -> dict[str, Any] | None:
         """The content, or the previous one if it is damaged; None if the file does not exist.
 
@@ -99,34 +90,73 @@ class ConfigFile:
         """
         content, problem = self._read(self._path)
         self._is_readable = content is not None
+        if content is None:
+            content, older_problem = self._read(f"{self._path}.bak")
+            if content is None and (problem or older_problem):
+                found = "; ".join(filter(None, (problem, older_problem and f".bak: {older_problem}")))
+                raise ConfigError(
+                    self.place,
+                    f"cannot be read ({found}): put back a good copy, or move it and its .bak away to begin without",
+                )
+            if content is not None:
+                self._observe(TableRestored(self.place, problem or "it is missing"))
+        changes = read_whole(self._files, self._changes)
         if content is not None:
-            return content
-        older, older_problem = self._read(f"{self._path}.bak")
-        if older is None and (problem or older_problem):
-            found = "; ".join(filter(None, (problem, older_problem and f".bak: {older_problem}")))
-            raise ConfigError(
-                self.place,
-                f"cannot be read ({found}): put back a good copy, or move it and its .bak away to begin without",
-            )
-        if older is not None:
-            self._observe(TableRestored(self.place, problem or "it is missing"))
-        return older
+            self._apply(content, changes or b"")
+            self._version = content.get("dataVersion")
+        self._changes_end = 0 if changes is None else None
+        return content
 
     def save(self, value: Mapping[str, Any]) -> None:
-        """Write the content durably. After an OSError the previous content is still there.
-
-        A member that is the same object as in the last call is not looked at again: with 1,000 topics, each new
-        one would otherwise cost the rendering of all.
-        """
+        """Write the content durably. After an OSError the previous content is still there."""
+        self._changes_end = None
         if self._is_readable is None:
             self._is_readable = self._read(self._path)[0] is not None
-        new = write_new(self._files, self._path, encode(value, self._unchanged))
+        new = write_new(self._files, self._path, encode(value))
         if self._is_readable:
             self._files.rename(self._path, f"{self._path}.bak")
             self._is_readable = False
         self._files.rename(new, self._path)
         self._is_readable = True
         self._files.sync_directory(directory_of(self._path))
+        self._files.remove(self._changes)
+        self._changes_end, self._version = 0, value.get("dataVersion")
+
+    def append(self, change: Mapping[str, Any]) -> None:
+        """Write a change of the content durably: members of its tables, which are None when they are gone.
+
+        It costs the same however large the tables are. After an OSError `save` is next.
+        """
+        end, self._changes_end = self._changes_end, None
+        assert end is not None
+        line = msgspec.json.encode((self._version, change)) + b"\n"
+        file = self._files.open(self._changes, create=True)
+        try:
+            file.write(line, end)
+            file.sync()
+        finally:
+            file.close()
+        if end == 0:
+            self._files.sync_directory(directory_of(self._path))
+        self._changes_end, self._version = end + len(line), change["dataVersion"]
+
+    def distrust(self) -> None:
+        """What was written is taken back: the next write is a whole one."""
+        self._changes_end = None
+
+    @property
+    def _changes(self) -> str:
+        return f"{self._path}.changes"
+
+    def _apply(self, content: dict[str, Any], lines: bytes) -> None:
+        for line in lines.splitlines():
+            try:
+                before, change = msgspec.json.decode(line)
+            except ValueError:  # the last one, which nobody was told of
+                return
+            if before != content.get("dataVersion"):  # older than the content, or of another one
+                return
+            _change(content, change)
 
     def _read(self, path: str) -> tuple[dict[str, Any] | None, str]:
         """The content, or the reason why it cannot be read. The reason is empty if the file does not exist."""

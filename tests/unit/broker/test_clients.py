@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rocketapp.broker.processors.clients import MOST_GROUPS
-from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.files import File, MemoryFiles
 from rocketapp.model.event import SubscriptionsDiffer
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat, decode_members
@@ -165,13 +165,13 @@ async def test_a_heartbeat_with_an_illegal_group_makes_no_topic() -> None:
 
 
 class CountedSaves(MemoryFiles):
-    """How often a table was put in the place of its older self."""
+    """How often a table was written."""
 
     saves = 0
 
-    def rename(self, old: str, new: str) -> None:
-        self.saves += new.endswith(".json")
-        super().rename(old, new)
+    def open(self, path: str, *, create: bool = False) -> File:
+        self.saves += create and path.startswith("config/")
+        return super().open(path, create=create)
 
 
 def heartbeat_of(groups: int) -> bytes:

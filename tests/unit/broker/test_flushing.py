@@ -24,7 +24,7 @@ class Names:
     def __init__(self) -> None:
         self.fails_when = ""
 
-    def names_to_save(self) -> Callable[[], None]:
+    def names_to_save(self, *, whole: bool) -> Callable[[], None]:
         self._step("copied")
         return lambda: self._step("written")
 

@@ -6,8 +6,10 @@ import asyncio
 import contextlib
 import threading
 from pathlib import Path
+from typing import Any
 
-from rocketapp.broker.store.files import DirectoryFiles, File, MemoryFiles
+from rocketapp.broker.store.config_files import TOPICS
+from rocketapp.broker.store.files import Bytes, DirectoryFiles, File, MemoryFiles, read_whole
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.asking import Running, running
 from tests.unit.scripted import eventually, in_virtual_time
@@ -16,22 +18,22 @@ CHANGE = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
 
 
 class Disk(DirectoryFiles):
-    """Waits before it renames a table, once it is told to; notes which threads have renamed one."""
+    """Waits before it opens a table to write it, once it is told to; notes which threads have done so."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        self.may_rename = threading.Event()
-        self.may_rename.set()
+        self.may_write = threading.Event()
+        self.may_write.set()
         self.threads = set[int]()
         self.fails = False
 
-    def rename(self, old: str, new: str) -> None:
-        if new.startswith("config/"):
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and path.startswith("config/"):
             self.threads.add(threading.get_ident())
-            self.may_rename.wait()
+            self.may_write.wait()
             if self.fails:
                 raise OSError("no room")
-        super().rename(old, new)
+        return super().open(path, create=create)
 
 
 def test_a_name_is_written_beside_the_loop_and_no_answer_leaves_before(tmp_path: Path) -> None:
@@ -42,7 +44,7 @@ def test_a_name_is_written_beside_the_loop_and_no_answer_leaves_before(tmp_path:
         client, other = await broker.client(), await broker.client("other")
         await client.send("orders")
         disk.threads.clear()
-        disk.may_rename.clear()
+        disk.may_write.clear()
         created = asyncio.ensure_future(client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "bills", **CHANGE}))
         sent = asyncio.ensure_future(client.send("bills"))
         route = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
@@ -50,7 +52,7 @@ def test_a_name_is_written_beside_the_loop_and_no_answer_leaves_before(tmp_path:
         await asyncio.sleep(0.05)
         assert not created.done()
         assert not sent.done()
-        disk.may_rename.set()
+        disk.may_write.set()
         assert [(await each).code for each in (created, sent)] == [ResponseCode.SUCCESS] * 2
         assert disk.threads
         assert threading.get_ident() not in disk.threads
@@ -67,14 +69,14 @@ def test_what_was_answered_is_there_after_a_refused_change(tmp_path: Path) -> No
         client = await broker.client()
         await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders", **CHANGE})
         disk.fails = True
-        disk.may_rename.clear()
+        disk.may_write.clear()
         changes = [
             asyncio.ensure_future(client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "bills", **CHANGE})),
             asyncio.ensure_future(client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})),
             asyncio.ensure_future(client.send("parcels")),
         ]
         await asyncio.sleep(0.05)
-        disk.may_rename.set()
+        disk.may_write.set()
         assert [(await each).code for each in changes] == [
             ResponseCode.SERVICE_NOT_AVAILABLE,
             ResponseCode.SERVICE_NOT_AVAILABLE,
@@ -93,6 +95,70 @@ def test_what_was_answered_is_there_after_a_refused_change(tmp_path: Path) -> No
     asyncio.run(story())
 
 
+class Weighed(MemoryFiles):
+    """Counts the bytes that are written into tables."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = 0
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        file = super().open(path, create=create)
+        return _WeighedFile(self, file) if path.startswith("config/") else file
+
+
+class _WeighedFile:
+    def __init__(self, scale: Weighed, file: File) -> None:
+        self._scale, self._file = scale, file
+
+    def write(self, data: Bytes, at: int) -> None:
+        self._scale.written += len(data)
+        self._file.write(data, at)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@in_virtual_time
+async def test_a_new_topic_costs_the_same_beside_ten_thousand_and_a_kill_does_not_take_it() -> None:
+    files = Weighed()
+    async with running(files) as broker:
+        for number in range(10_000):
+            broker.broker.create_topic(f"topic-{number}")
+        client = await broker.client()
+        await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders", **CHANGE})
+        await asyncio.sleep(10.0)  # until it is in the file that Apache RocketMQ reads
+        files.written = 0
+        created = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "bills", **CHANGE})
+        deleted = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+        assert created.code == deleted.code == ResponseCode.SUCCESS
+        assert 0 < files.written < 2_000
+        await broker.restart(killed=True)
+        client = await broker.client()
+        for topic, code in (("bills", ResponseCode.SUCCESS), ("orders", ResponseCode.TOPIC_NOT_EXIST)):
+            assert (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})).code == code
+
+
+@in_virtual_time
+async def test_a_new_topic_is_in_apaches_file_some_seconds_later_and_at_a_stop() -> None:
+    def apache_has(topic: str) -> bool:
+        return topic.encode() in (read_whole(broker.files, TOPICS) or b"")
+
+    async with running() as broker:
+        client = await broker.client()
+        await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders", **CHANGE})
+        assert not apache_has("orders")
+        await asyncio.sleep(10.0)
+        assert apache_has("orders")
+        written = broker.files.clone()
+        await asyncio.sleep(60.0)
+        assert read_whole(written, TOPICS) == read_whole(broker.files, TOPICS)
+        await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "bills", **CHANGE})
+        await broker.broker.stop()
+        assert apache_has("bills")
+        assert f"{TOPICS}.changes" not in list(broker.files.paths())
+
+
 class NoCase(MemoryFiles):
     """A disk that takes `Orders` and `orders` for one name."""
 
@@ -108,14 +174,14 @@ async def test_nobody_else_waits_for_the_second_attempt_to_write_a_name(tmp_path
     await client.send("orders")
     disk.fails = True
     assert (await client.send("bills")).code == ResponseCode.SYSTEM_ERROR
-    disk.may_rename.clear()
+    disk.may_write.clear()
     disk.threads.clear()
     await eventually(lambda: bool(disk.threads))  # the timer has begun the next attempt
     sent = asyncio.ensure_future(client.send("orders"))
     with contextlib.suppress(TimeoutError):
         await eventually(sent.done, 2.0)
     was_answered = sent.done()
-    disk.may_rename.set()
+    disk.may_write.set()
     assert (was_answered, (await sent).code) == (True, ResponseCode.SUCCESS)
     disk.fails = False
     await broker.broker.stop()
