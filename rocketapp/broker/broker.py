@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -309,7 +309,7 @@ class Broker:
         """Begin to follow the master, as a slave does after its start. `pool`: connections to it, closed by `stop`."""
         core = self._core
         modes, log = self._saving.modes, self._pops.log
-        self._tables = MasterTables(core, modes, log, self._delete_unused, pool=pool, observe=self._observe)
+        self._tables = MasterTables(core, modes, log, self._delete_below, pool=pool, observe=self._observe)
         following = self._following = MasterLog(core.store, self._tables, self._observe, core.config.master)
         self._pulls.is_master_there = lambda: bool(following.copies_from)
         self._tasks.start(following.run(), "broker follows the master")
@@ -472,19 +472,20 @@ class Broker:
 
     # What happens to topics.
 
-    def _delete_unused(self, below: int) -> None:
-        """Delete what was stored before this position of the log of topics that do not exist any more."""
+    def _delete_below(self, below: Mapping[str, float]) -> None:
+        """Delete what was stored of these topics before a position of the log."""
 
         def told(error: StoreError | None) -> None:
             if error is not None:  # the next round tries again
                 self._observe(LoopFailed("deleted topics", str(error)))
 
-        self._delete_stored(self._core.unused_topics(), told, below)
+        self._delete(below, told)
 
-    def _delete_stored(
-        self, topics: list[str], done: Callable[[StoreError | None], None], below: float = math.inf
-    ) -> None:
-        doomed = self._core.store.begin_delete(topics, below)  # from now on nothing of these topics is stored
+    def _delete_stored(self, topics: list[str], done: Callable[[StoreError | None], None]) -> None:
+        self._delete(dict.fromkeys(topics, math.inf), done)
+
+    def _delete(self, below: Mapping[str, float], done: Callable[[StoreError | None], None]) -> None:
+        doomed = self._core.store.begin_delete(below)  # from now on nothing of these topics is stored
 
         async def delete() -> None:
             problem: StoreError | None = None
@@ -497,7 +498,7 @@ class Broker:
             done(problem)
 
         if doomed:
-            self._tasks.start(delete(), f"broker deletes {len(topics)} topics")
+            self._tasks.start(delete(), f"broker deletes {len(doomed)} queues")
         else:
             self._core.save(done)
 

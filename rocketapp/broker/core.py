@@ -128,6 +128,10 @@ class Core:
         topics = self.topics
         return sorted(name for name in self.store.topics() if topics.get(name) is None and not topics.is_system(name))
 
+    def first_positions(self) -> dict[str, float]:
+        """The topics of which nothing lies before a position of the log."""
+        return {config.name: config.first_position for config in self.topics if config.first_position}
+
     def known_topic(self, topic: str) -> TopicConfig:
         """The topic's configuration. Raises BrokerError 17 when the topic does not exist."""
         config = self.topics.get(topic)
@@ -162,15 +166,19 @@ class Core:
 
     def put_topic(self, config: TopicConfig) -> TopicConfig:
         """Create or change a topic. Raises BrokerError 29 for a new one that the disk cannot tell from another."""
-        is_new = self.topics.get(config.name) is None
-        if is_new and self.store.ignores_case:
+        known, store = self.topics.get(config.name), self.store
+        if known is None and store.ignores_case:
             other = next((one.name for one in self.topics if one.name.lower() == config.name.lower()), None)
             if other is not None:
                 problem = f"there is a topic {other}, and this broker's disk does not tell capital letters from small"
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{config.name}: {problem}")
+        first = store.end_position if known is None else known.first_position
+        if known is None and any(store.max_offset(config.name, queue_id) for queue_id in range(config.write_queues)):
+            first = 0  # what is stored although no topic has it is not given up
+        config = dataclasses.replace(config, first_position=first)
         self.topics.put(config)
         self.save(None)
-        if is_new:
+        if known is None:
             self.on_topic_created(config.name)
         return config
 

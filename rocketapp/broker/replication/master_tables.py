@@ -4,15 +4,16 @@ Topics, groups, request modes, committed offsets, and the progress of delays and
 master at one moment: a delayed message counts as delivered because its copy is there. So a round is taken over when the
 log here goes as far as the master's did behind the last answer, and otherwise not at all: another one comes soon.
 
-A topic that is stored here and not in the master's table was deleted there, and goes: as far as the log had come before
-that table was asked for. What came later may be of a new topic of that name. A topic whose first message comes
-before the table that has it is made here with as many queues as have messages.
+A topic that is stored here, is not in the master's table and not in its queues was deleted there, and goes: as far as
+the log had come before that table was asked for. What came later may be of a new topic of that name. Of a topic that
+has a first position, what lies before is of a deleted one. A topic whose first message comes before the table that has
+it is made here with as many queues as have messages.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rocketapp.broker.core import Core
@@ -27,6 +28,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.lenient_json import int64_of, loads, reading
 from rocketapp.wire.requests.admin import TopicConfig
+from rocketapp.wire.requests.offsets import OffsetResponse, QueueRequest
 from rocketapp.wire.requests.replication import LOG_ADDRESS, decode_ha_status, decode_timer_checkpoint
 
 INTERVAL = 10.0
@@ -46,14 +48,14 @@ class MasterTables:
         core: Core,
         modes: RequestModes,
         revive_log: ReviveLog,
-        delete_unused: Callable[[int], None],
+        delete_below: Callable[[Mapping[str, float]], None],
         *,
         pool: Pool,
         observe: Observe,
     ) -> None:
-        """`delete_unused`: deletes what is stored below a position of topics that are not in the table."""
+        """`delete_below`: deletes what is stored of topics below a position of the log."""
         self._core, self._modes, self._revive_log = core, modes, revive_log
-        self._delete_unused = delete_unused
+        self._delete_below = delete_below
         self._pool, self._observe = pool, observe
         self.master: str = ""
         """Where it is, host:port; who follows it says so."""
@@ -141,9 +143,20 @@ class MasterTables:
                 problems.append(f"{RequestCode(code).name}: {type(error).__name__}: {error}")
         topics = RequestCode.GET_ALL_TOPIC_CONFIG
         if answers.get(topics) == self._known.get(topics) is not None:
-            self._delete_unused(self._before)
+            gone = [topic for topic in self._core.unused_topics() if await self._is_deleted(topic)]
+            self._delete_below(self._core.first_positions() | dict.fromkeys(gone, self._before))
         if problems:
             raise ProtocolError("; ".join(problems))
+
+    async def _is_deleted(self, topic: str) -> bool:
+        """Whether the master has less of it than is here. Only its table may lack it, which can be lost at Apache's."""
+        store = self._core.store
+        for queue_id in store.queue_ids(topic):
+            end = store.max_offset(topic, queue_id)
+            answer = await self._ask(RequestCode.GET_MAX_OFFSET, QueueRequest(topic, queue_id).to_fields())
+            if OffsetResponse.from_fields(answer.fields).offset < end:
+                return True
+        return False
 
     async def _arrived(self, end: int) -> None:
         deadline = asyncio.get_running_loop().time() + _PATIENCE

@@ -12,7 +12,7 @@ checkpoint; the least one is where the log begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint, forget_hint, load_hint
@@ -226,16 +226,16 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
 
     # Where topics are deleted.
 
-    def take_out(self, topics: Iterable[str], below: float) -> Queues:
-        """Forget the queues of these topics whose messages all lie below this position, and return them.
+    def take_out(self, below: Mapping[str, float]) -> Queues:
+        """Forget the queues whose messages all lie below the position that their topic has here, and return them.
 
         Their files stay.
         """
-        gone, doubtful = set(topics), self._doubtful
+        doubtful = self._doubtful
         taken = {
             key: queue
             for key, queue in self.items()
-            if key[0] in gone and queue.last_physical < below and queue not in doubtful
+            if key[0] in below and queue.last_physical < below[key[0]] and queue not in doubtful
         }
         for key in taken:
             del self[key]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import BLANK_BYTES, CommitLog, Segment
@@ -568,21 +568,21 @@ class MessageStore:
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic's queues. A new topic of that name begins at offset 0. StoreError: it was not deleted."""
-        doomed = self.begin_delete([topic])
+        doomed = self.begin_delete({topic: math.inf})
         self.distrust_hint()
         self.flush()
         for path in self.end_delete(doomed):
             self._files.remove(path)
         self.deleted(doomed)
 
-    def begin_delete(self, topics: Iterable[str], below: float = math.inf) -> Queues:
-        """Forget the queues of these topics. `distrust_hint`, a flush of everything and `end_delete` follow.
+    def begin_delete(self, below: Mapping[str, float]) -> Queues:
+        """Forget what lies below a position of these topics.
 
-        The hint must not name queues that are deleted, so it is written without them before their files go. Until
-        `deleted` is called no message of these topics is taken, because a new queue has the same files. `below`: queues
-        with messages from this position of the log on stay.
+        `distrust_hint`, a flush of everything and `end_delete` follow. The hint must not name queues that are deleted,
+        so it is written without them before their files go. Until `deleted` is called no message of these topics is
+        taken, because a new queue has the same files. Queues with messages from that position of the log on stay.
         """
-        doomed = self._queues.take_out((topic for topic in topics if topic not in self._deleting), below)
+        doomed = self._queues.take_out({topic: at for topic, at in below.items() if topic not in self._deleting})
         self._deleting.update(topic for topic, _ in doomed)
         return doomed
 

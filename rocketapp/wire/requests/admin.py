@@ -24,7 +24,7 @@ from rocketapp.model.route import PERM_READ, PERM_WRITE
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, java_names
-from rocketapp.wire.lenient_json import text_of
+from rocketapp.wire.lenient_json import int64_of, text_of
 
 SINGLE_TAG = "SINGLE_TAG"
 _READ_WRITE = PERM_READ | PERM_WRITE
@@ -44,11 +44,14 @@ class TopicConfig:
     sys_flag: int = 0
     order: bool = False
     attributes: Mapping[str, str] = field(default_factory=dict)
+    first_position: int = 0
+    """Where the log ended when an embedded broker made it: no message of it lies before. 0: that is not known."""
 
     def to_json(self) -> dict[str, Any]:
-        """The members that Java writes, on the wire and in topics.json."""
+        """The members that Java writes, on the wire and in topics.json, and one that it passes over."""
         return {
             "attributes": dict(self.attributes),
+            **({"firstPosition": self.first_position} if self.first_position else {}),
             "order": self.order,
             "perm": self.perm,
             "readQueueNums": self.read_queues,
@@ -79,6 +82,7 @@ class TopicConfig:
             _number(known, "topicSysFlag", 0),
             bool(known.get("order")),
             dict(attributes),
+            int64_of(known.get("firstPosition", 0)),
         )
 
 

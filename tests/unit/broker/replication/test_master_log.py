@@ -35,6 +35,8 @@ from tests.unit.broker.store.test_copying import copy, full, log_of, slave_store
 from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import eventually
 
+FOUR = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+
 
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +281,64 @@ async def test_what_came_behind_the_table_that_lacks_a_topic_stays(monkeypatch: 
         await made_again.wait()
         await eventually_async(lambda: by_queue(second), [[], [b"new"], [], [b"more"]])
         assert await by_queue(first) == await by_queue(second)
+
+
+async def test_a_topic_that_is_deleted_and_made_again_between_two_rounds_shows_no_old_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take_over, may_ask = master_tables.MasterTables.take_over, asyncio.Event()
+    may_ask.set()
+
+    async def gated(tables: master_tables.MasterTables) -> None:
+        await may_ask.wait()
+        await take_over(tables)
+
+    monkeypatch.setattr(master_tables.MasterTables, "take_over", gated)
+    async with pair() as (first, second):
+        for queue_id in range(4):
+            await first.client.send("bills", b"old", queue_id=queue_id)
+        await first.client.send("kept", b"kept", queue_id=0)
+        await eventually_async(lambda: by_queue(second), [[b"old"]] * 4)
+        await eventually_async(lambda: all_of(second, "kept"), [b"kept"])
+        may_ask.clear()
+        await delete(first)
+        await first.client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**FOUR, "topic": "bills"})
+        await first.client.send("bills", b"new", queue_id=2)
+        await first.client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**FOUR, "topic": "kept"})
+        may_ask.set()
+        await eventually_async(lambda: by_queue(second), [[], [], [b"new"], []])
+        await first.client.send("bills", b"newer", queue_id=1)
+        await eventually_async(lambda: by_queue(second), [[], [b"newer"], [b"new"], []])
+        assert await all_of(second, "kept") == [b"kept"]
+
+
+async def test_a_master_that_has_lost_its_table_of_topics_takes_no_message_from_its_slave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ask, is_lost, rounds = master_tables.MasterTables._ask, False, 0
+
+    async def lost(tables: master_tables.MasterTables, code: int, *fields: Any) -> Command:
+        nonlocal rounds
+        answer = await ask(tables, code, *fields)
+        if code == RequestCode.GET_ALL_TOPIC_CONFIG and is_lost:
+            rounds += 1
+            table = json.loads(answer.body)
+            table["topicConfigTable"].pop("bills", None)
+            answer = Command(answer.code, answer.fields, json.dumps(table).encode())
+        return answer
+
+    monkeypatch.setattr(master_tables.MasterTables, "_ask", lost)
+    async with pair() as (first, second):
+        for queue_id in range(4):
+            await first.client.send("bills", b"stays", queue_id=queue_id)
+        await eventually_async(lambda: by_queue(second), [[b"stays"]] * 4)
+        is_lost = True
+        await eventually(lambda: rounds > 3, 30)
+        assert await ends(second) == [1] * 4
+        is_lost = False
+        await eventually_async(lambda: by_queue(second), [[b"stays"]] * 4)
+        await delete(first)
+        await eventually_async(lambda: ends(second), [0] * 4)
 
 
 async def delete(node: Node, topic: str = "bills") -> None:
