@@ -102,7 +102,7 @@ class MessageDelivery:
         in_place = RetriesInPlace(process_queue, self._ended, mode.context) if mode.in_order else None
         self.retries: RetriesInPlace | None = in_place
         """None: what failed is sent back, or parked."""
-        self._earlier: Mapping[int, int] = in_place.earlier if in_place is not None else {}
+        self._earlier: Mapping[int, object] = in_place.earlier if in_place is not None else {}
         self._quarantine = mode.quarantine(process_queue)
         self._uncommitted = Uncommitted(process_queue)
         """Of handlers that commit by hand."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.delivery import ModeContext
+from rocketapp.consumer.retry.attempts import Failed
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
@@ -37,7 +38,7 @@ class RetriesInPlace:
     def __init__(self, process_queue: ProcessQueue[Message], ended: asyncio.Future[None], context: ModeContext) -> None:
         """`ended`: done when the session waits for no message any more."""
         self._process_queue, self._ended, self._context = process_queue, ended, context
-        self.earlier: dict[int, int] = context.attempts.take(process_queue.message_queue, process_queue.end_offset)
+        self.earlier: dict[int, Failed] = context.attempts.take(process_queue.message_queue, process_queue.end_offset)
         """Failed attempts of earlier sessions, by offset; of messages that were not started in this one.
 
         As long as there is one, its queue is walked through message by message. Not all come again: after a roll-out
@@ -101,7 +102,8 @@ class RetriesInPlace:
 
     async def is_exhausted(self, handler: Handler, message: Message) -> bool:
         """Go on counting where earlier sessions ended; whether it has no further attempt, and is a dead letter."""
-        times, retries = self.earlier.pop(message.offset, 0), handler.subscription.retries
+        earlier, retries = self.earlier.pop(message.offset, None), handler.subscription.retries
+        times = earlier.times if earlier is not None and earlier.message_id in ("", message.message_id) else 0
         if times:
             message.reconsume_times = self.failed[message.offset] = times
         if times == 0 or retries == UNLIMITED or times <= retries:
@@ -133,10 +135,12 @@ class RetriesInPlace:
 
     def close(self) -> None:
         """The session has ended: the next one of the queue goes on counting."""
-        failed = self.failed | self.earlier
-        offsets = [message.offset for message in self._process_queue.unfinished()] if failed else []
-        times = {at: failed[at] for at in offsets if at in failed}
-        self._context.attempts.keep(self._process_queue.message_queue, times)
+        queue = self._process_queue
+        unfinished = [one for at, one in self.earlier.items() if queue.is_unfinished(at)]
+        for one in queue.unfinished() if self.failed else ():
+            if one.offset in self.failed:
+                unfinished.append(Failed(one.offset, self.failed[one.offset], one.message_id))
+        self._context.attempts.keep(queue.message_queue, unfinished)
 
     async def store_dead_letter(self, handler: Handler, message: Message, failure: Failure) -> bool:
         """Wait until a broker has stored the dead letter, behind the end for a second; False when it has not by then.

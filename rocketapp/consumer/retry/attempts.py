@@ -13,7 +13,7 @@ read is left out: the attempts are then counted from those that this process kno
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketapp.consumer.member import Member
@@ -34,6 +34,8 @@ class Failed(NamedTuple):
 
     offset: int
     times: int
+    message_id: str = ""
+    """Of this record alone: an empty broker gives its offset to another one. Empty if a broker told of it."""
 
 
 class FailedAttempts:
@@ -43,24 +45,24 @@ class FailedAttempts:
         self._member = member
         self._shared = {topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast}
         """The topics whose attempts other members learn."""
-        self._times: dict[MessageQueue, dict[int, int]] = {}
+        self._times: dict[MessageQueue, dict[int, Failed]] = {}
         self._writing: dict[MessageQueue, Failed | None] = {}
         """Queues of which something is written, and what is to be written after that."""
 
     def __repr__(self) -> str:
         return f"<FailedAttempts of {sum(map(len, self._times.values()))} messages, {len(self._writing)} under way>"
 
-    def keep(self, queue: MessageQueue, times: Mapping[int, int]) -> None:
-        """A session has ended: how often each of its unfinished messages has failed, by offset."""
-        if times:
-            self._times[queue] = dict(times)
+    def keep(self, queue: MessageQueue, unfinished: Sequence[Failed]) -> None:
+        """A session has ended, and these messages of it have failed before."""
+        if unfinished:
+            self._times[queue] = {one.offset: one for one in unfinished}
         else:
             self._times.pop(queue, None)
 
-    def take(self, queue: MessageQueue, first_offset: int) -> dict[int, int]:
-        """A session begins: the same for the messages from `first_offset` on; earlier ones are finished."""
+    def take(self, queue: MessageQueue, first_offset: int) -> dict[int, Failed]:
+        """A session begins: the same by offset, for the messages from `first_offset` on; earlier ones are finished."""
         times = self._times.pop(queue, {})
-        return {offset: count for offset, count in times.items() if offset >= first_offset}
+        return {offset: failed for offset, failed in times.items() if offset >= first_offset}
 
     async def recall(self, queue: MessageQueue) -> None:
         """Before a session begins: learn what the owner before has counted."""
@@ -70,10 +72,10 @@ class FailedAttempts:
         with contextlib.suppress(RocketAppError):
             number = await self._member.brokers.committed(at, exact=True, timeout=_TIMEOUT, dial=False)
             if number:
-                offset, times = decode(number)
-                if times:  # otherwise it is done; its queue would be called for one message at a time until it comes
+                told = decode(number)
+                if told.times:  # otherwise it is done; its queue would be called for one at a time until it comes
                     known = self._times.setdefault(queue, {})
-                    known[offset] = max(times, known.get(offset, 0))
+                    known[told.offset] = max(told, known.get(told.offset, told))
 
     def tell(self, queue: MessageQueue, offset: int, times: int) -> None:
         """For the next owner: the message has failed this often; 0: it is done."""

@@ -12,6 +12,7 @@ from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message
 from rocketapp.wire.requests.reset_offset import encode_reset
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.consumer.seen import Gated, Seen, started
@@ -225,6 +226,39 @@ def test_a_running_member_reads_an_empty_broker_in_the_place_of_the_old_one_from
         failures = [event.error for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
         assert "its records are others: 20 are read, from its first offset on" in failures[0]
         assert [one.corrected for one in member.consumer.snapshot().queues if one.queue == queue] == [failures[0]]
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@pytest.mark.parametrize("options", [{"orderly": True}, {"order_by": "k"}], ids=["orderly", "keyed"])
+@pytest.mark.parametrize("how", ["it fails", "its lock is lost"])
+def test_a_message_of_an_empty_broker_has_all_attempts_although_one_of_its_offset_has_failed(
+    how: str, options: dict[str, Any]
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster = await started()
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 4, k="k")
+        calls, fresh = list[tuple[bytes, int]](), list[bytes]()
+
+        async def handler(message: Message) -> None:
+            calls.append((message.body, message.attempt))
+            if message.body != b"2":
+                return
+            if "lock" in how:
+                cluster.loop.stand_still(70)  # type: ignore[attr-defined]
+            if "lock" in how or message.attempt == 3:
+                fresh.extend(replaced(cluster, queue, 6, keeps_offsets=False))
+            raise ValueError("no")
+
+        retries = 0 if "lock" in how else 4
+        member = await cluster.member(consumed(handler, start="first", retries=retries, **options)).start()
+        await eventually(lambda: bool(fresh) and cluster.committed(queue) == 6, 100)
+        assert cluster.bodies("%DLQ%group") == []
+        assert [call for call in calls if call[0] in fresh] == [(body, 1) for body in fresh]
         await member.stop()
         await cluster.stop()
 

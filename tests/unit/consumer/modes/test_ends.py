@@ -13,6 +13,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.consumer.modes.delivery import ParkMessage
+from rocketapp.consumer.retry.attempts import Failed
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Run
 from rocketapp.model.message_queue import MessageQueue
@@ -350,7 +351,7 @@ async def test_a_dead_letter_without_a_call_is_waited_for_as_well(
     topic = consumed_by(Handler(subscription(retries=0, **options), call))
     context = mode_context(topic.handlers, dead_letters=DeadLetters(after), journal=journal)
     if "attempts" in cause:
-        context.attempts.keep(QUEUE, {0: 1})
+        context.attempts.keep(QUEUE, [Failed(0, 1)])
     mode = MessageMode([topic], context, in_order=True)
     process_queue, delivery = session_of(mode, "in order", message(0))
     await asyncio.sleep(0.1)

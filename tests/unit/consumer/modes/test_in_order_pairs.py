@@ -13,6 +13,7 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.modes.by_message import MessageMode
+from rocketapp.consumer.retry.attempts import Failed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Park
 from rocketapp.state.process_queue import ProcessQueue
@@ -46,7 +47,7 @@ async def test_a_worker_that_goes_on_to_another_queue_calls_for_no_message_witho
         called.append((queue_of(message), message.offset))
 
     mode = in_order(Handler(subscription(order_by=lambda _: "k", concurrency=1, retries=3), call))
-    mode.context.attempts.keep(OTHER, {1: 4, 5: 4})
+    mode.context.attempts.keep(OTHER, [Failed(1, 4), Failed(5, 4)])
     opened(mode, QUEUE, message(0))
     opened(mode, OTHER, *(message(at, queue=OTHER) for at in range(7)))
     await asyncio.sleep(5)
@@ -251,9 +252,9 @@ async def test_attempts_of_a_message_that_does_not_come_again_are_forgotten_when
     async def call(_: Message) -> None: ...
 
     mode = in_order(Handler(subscription(orderly=True), call))
-    mode.context.attempts.keep(QUEUE, {1: 2, 3: 1, 9: 1})
+    mode.context.attempts.keep(QUEUE, [Failed(1, 2), Failed(3, 1), Failed(9, 1)])
     process_queue, delivery = opened(mode, QUEUE, message(0), message(2), message(4))
     await asyncio.sleep(1)
     assert process_queue.commit_offset == 5
-    assert delivery.retries.earlier == {9: 1}
+    assert delivery.retries.earlier == {9: Failed(9, 1)}
     await mode.callers.stop()
