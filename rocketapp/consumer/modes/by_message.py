@@ -634,6 +634,9 @@ class MessageDelivery:
             self._finishing = None
         for run in self.runs():
             run.starts_nothing = True
+        for line in self._lines.values():
+            if not line.walkers:
+                self._turn_over(line)
         for run in self._free:
             self._left += sum(len(messages_of(item)) for _, item in run.withdraw())
         self._check_drained()
@@ -652,9 +655,6 @@ class MessageDelivery:
             self.retries.close()
         for run in self.runs():
             run.items.clear()  # workers may have it still, perhaps behind one that is paused
-        for line in self._lines.values():
-            if not line.walkers:
-                self._turn_over(line)
         self._finish_no_more()
 
     def _is_drained(self) -> bool:

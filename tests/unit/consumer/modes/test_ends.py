@@ -251,6 +251,41 @@ async def test_a_session_that_ends_while_a_message_gets_its_turn_gives_the_turn_
     assert (noted, called.count(OTHER.queue_id)) == ([], 1)
 
 
+@pytest.mark.parametrize("order", ["concurrent", "keyed", "orderly"])
+@in_virtual_time
+async def test_in_a_void_session_a_message_that_waits_for_a_call_leaves_its_turn_at_once(
+    order: str, tmp_path: Path
+) -> None:
+    """An operator has moved the group, for example: the next session waited until the turn was late."""
+    journal = journal_with(tmp_path, {f"group {queue}": {4: [1, 0, 1000.0, False]} for queue in (QUEUE, OTHER)})
+    called: list[tuple[int, int, float]] = []
+
+    async def call(message: Message) -> None:
+        assert message.queue is not None
+        called.append((message.queue.queue_id, message.offset, asyncio.get_running_loop().time()))
+        await asyncio.sleep(10)
+        if message.offset == 0:
+            raise ValueError
+
+    topic = consumed_by(Handler(subscription(concurrency=1, **ORDERS[order]), call))
+    context = mode_context(topic.handlers, dead_letters=DeadLetters(), journal=journal)
+    mode = MessageMode([topic], context, in_order=order != "concurrent")
+    process_queue, delivery = session_of(mode, order, message(0))
+    await asyncio.sleep(1)
+    later = [message(4)]
+    process_queue.put(later)
+    delivery.deliver(later)
+    await asyncio.sleep(1)
+    delivery.discard()
+    session_of(mode, order, message(4, queue=OTHER), queue=OTHER)
+    await asyncio.sleep(100)
+    await mode.callers.stop()
+    noted = in_flight(tmp_path)
+    journal.close()
+    assert called == [(0, 0, pytest.approx(0, abs=0.1)), (1, 4, pytest.approx(10, abs=0.1))]
+    assert noted == []
+
+
 # An error of ours.
 
 
