@@ -109,6 +109,11 @@ class Member:
     def __repr__(self) -> str:
         return f"<Member {self.client_id} of {self.name}>"
 
+    @property
+    def noted_as(self) -> str:
+        """Whose it is what is noted down in flight: each worker of a broadcast group has messages of its own."""
+        return f"{self.name}/worker-{self.worker}" if self.broadcast else self.name
+
     def failed(self, loop: str, error: Exception) -> None:
         """A bug has ended a turn of this loop, which goes on: it is told."""
         self.observe(LoopFailed(loop, f"{type(error).__name__}: {error}"))

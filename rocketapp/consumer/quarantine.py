@@ -57,7 +57,7 @@ class QueueQuarantine:
     """The quarantined messages of one session of one queue that are still in quarantine."""
 
     def __init__(self, journal: Journal, member: Member, process_queue: ProcessQueue[Message]) -> None:
-        self._journal, self._group, self._process_queue = journal, member.name, process_queue
+        self._journal, self._group, self._process_queue = journal, member.noted_as, process_queue
         self._blocked, self._pauses = member.blocked, member.pauses
         self._queue: MessageQueue = process_queue.message_queue
         self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)

@@ -177,7 +177,7 @@ class Mode(ABC):
     def recorder(self, process_queue: ProcessQueue[Message]) -> Callable[[int, int], bytes] | None:
         """Makes what a worker notes down that takes some offsets of this queue; None: nothing is noted down."""
         journal = self.context.journal
-        return None if journal is None else journal.recorder(self.context.member.name, process_queue.message_queue)
+        return None if journal is None else journal.recorder(self.context.member.noted_as, process_queue.message_queue)
 
     def waits_for_calls(self, process_queue: ProcessQueue[Message]) -> str:
         """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
