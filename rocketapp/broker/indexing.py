@@ -113,8 +113,8 @@ class Indexing:
     def _take_slice(self) -> int:
         """Take in some records, and return how many; 0: there are no more."""
         store = self._store
-        if self._position < store.min_position:
-            self._position, self._limit = store.min_position, 0
+        if self._position < store.begin_position:
+            self._position, self._limit = store.begin_position, 0
         if self._position >= self._limit:
             if self._position >= store.durable_position:
                 return 0

@@ -28,10 +28,6 @@ class OffsetTable:
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
         """Offsets that an operator has set and the group has not pulled from yet. In memory, as Apache keeps them."""
         self._version = version
-        self._changed: set[tuple[str, str]] = set()
-        """What differs from the copies."""
-        self._copies: dict[tuple[str, str], dict[int, int]] = {}
-        """What was saved last. A copy is replaced and never changed, so that a thread may write it."""
         self.dirty: bool = False
         self.is_known: bool = True
         """False at a slave that has not yet got the offsets of its master: that a group has none here says nothing."""
@@ -71,7 +67,6 @@ class OffsetTable:
             queues = self._offsets[topic, group] = {}
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
-            self._changed.add((topic, group))
             self.dirty = True
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -122,7 +117,6 @@ class OffsetTable:
         for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if key[0] == topic]:
                 del table[key]
-                self._changed.add(key)
         self.dirty = True
 
     def delete_group(self, group: str) -> None:
@@ -130,7 +124,6 @@ class OffsetTable:
         for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if key[1] == group]:
                 del table[key]
-                self._changed.add(key)
         self.dirty = True
 
     def clamp(self, end_of: Callable[[str, int], int]) -> None:
@@ -138,11 +131,10 @@ class OffsetTable:
 
         end_of: the end of the queue with this topic and id.
         """
-        for (topic, group), queues in self._offsets.items():
+        for (topic, _), queues in self._offsets.items():
             for queue_id, offset in queues.items():
                 if offset > (end := end_of(topic, queue_id)):
                     queues[queue_id] = end
-                    self._changed.add((topic, group))
                     self.dirty = True
 
     def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
@@ -156,14 +148,7 @@ class OffsetTable:
         return self._begin()()
 
     def _begin(self) -> Callable[[], dict[str, Any]]:
-        for key in self._changed:
-            queues = self._offsets.get(key)
-            if queues is None:
-                self._copies.pop(key, None)
-            else:
-                self._copies[key] = dict(sorted(queues.items()))
-        self._changed.clear()
-        copies, version = dict(self._copies), self._version.to_json()
+        copies, version = {key: dict(queues) for key, queues in self._offsets.items()}, self._version.to_json()
         return lambda: _form(copies, version)
 
     def load(self, saved: Mapping[str, Any]) -> None:
@@ -177,7 +162,7 @@ class OffsetTable:
             if not separator or not isinstance(queues, Mapping):
                 raise ValueError(f"offsetTable: {key!r} is not topic@group")
             offsets[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
-        self._offsets, self._changed, self._copies = offsets, set(offsets), {}
+        self._offsets = offsets
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
         self.dirty, self.is_known = False, True
 
@@ -187,5 +172,5 @@ def _form(offsets: Mapping[tuple[str, str], dict[int, int]], version: dict[str, 
     table = {}
     for (topic, group), queues in sorted(offsets.items()):
         groups.setdefault(group, []).append(topic)
-        table[f"{topic}{_SEPARATOR}{group}"] = queues
+        table[f"{topic}{_SEPARATOR}{group}"] = dict(sorted(queues.items()))
     return {"dataVersion": version, "groupTopicMap": groups, "offsetTable": table}

@@ -64,7 +64,7 @@ class Retention:
         before_ms = self._before_ms()
         keep_from = self._first_waiting() if 0 < before_ms < math.inf else math.inf
         position = self._store.expired(before_ms, keep_from)
-        if position > self._store.min_position:
+        if position > self._store.begin_position:
             queues = self._store.queues_beginning_below(position)
             for first in range(0, len(queues), _SLICE):
                 for queue in queues[first : first + _SLICE]:

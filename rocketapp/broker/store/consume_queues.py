@@ -260,7 +260,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         """Open the queues as the hint describes them; False if the log or a queue disagrees with it."""
         if not log.min_position <= hint.position <= log.files_end:
             return False
-        last = last_stored(log, hint.last_record)
+        last = stored_at(log, hint.last_record)
         if last is not None and not _leads_to(log, last, hint.position):
             return False  # a damaged last record proves nothing: then the ends of the queues have to agree
         queues: Queues = {}
@@ -340,7 +340,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
                     yield topic, int(name)
 
 
-def last_stored(log: CommitLog, position: int) -> Stored | None:
+def stored_at(log: CommitLog, position: int) -> Stored | None:
     """The record at this position; None for -1, and if its head or its lengths are damaged."""
     if position < 0:
         return None
@@ -348,16 +348,19 @@ def last_stored(log: CommitLog, position: int) -> Stored | None:
     return parse(log.read(position, size), 0, position, check_body=False) if size else None
 
 
+def agreed(queue: ConsumeQueue, log: CommitLog, offset: int) -> Stored | None:
+    """The record of an entry; None if the two do not agree."""
+    physical, size, _ = queue.entry(offset)
+    stored = stored_at(log, physical) if size > 0 else None
+    place = queue.topic, queue.queue_id, offset, size
+    is_agreed = stored and (stored.topic, stored.queue_id, stored.queue_offset, stored.size) == place
+    return stored if is_agreed else None
+
+
 def _last_agreed(queue: ConsumeQueue, log: CommitLog) -> Stored | None:
     """The record of the last entry of a queue that agrees with it; None if none of the last ones does."""
-    for offset in range(queue.max_offset - 1, max(queue.min_offset, queue.max_offset - _MOST_DOUBTED) - 1, -1):
-        physical, size, _ = queue.entry(offset)
-        stored = last_stored(log, physical)
-        if stored is None or (stored.size, stored.queue_offset) != (size, offset):
-            continue
-        if (stored.topic, stored.queue_id) == (queue.topic, queue.queue_id):
-            return stored
-    return None
+    last = range(queue.max_offset - 1, max(queue.min_offset, queue.max_offset - _MOST_DOUBTED) - 1, -1)
+    return next(filter(None, (agreed(queue, log, offset) for offset in last)), None)
 
 
 def _leads_to(log: CommitLog, last: Stored, position: int) -> bool:

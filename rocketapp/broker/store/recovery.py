@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog
-from rocketapp.broker.store.consume_queues import ConsumeQueues, last_stored
+from rocketapp.broker.store.consume_queues import ConsumeQueues, stored_at
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, candidates, parse
-from rocketapp.model.event import LogCut, LoopFailed, Observe, RecordDamaged, StoreRecovered
+from rocketapp.model.event import LogCut, LoopFailed, Observe, RecordDamaged, StoreRecovered, unobserved
 
 _CHUNK_BYTES = 1 << 20
 
@@ -32,7 +32,7 @@ def recover(
     synced = _synced(log, flushed, has_unsynced_segment=flushed is not None and not is_clean)
     scan = Scan(log, synced, observe, ends_at_damage=flushed is not None and not is_clean)
     place = queues.open(log, checkpoint, is_clean=is_clean)
-    last = last_stored(log, place.last_record)
+    last = stored_at(log, place.last_record)
     records = 0
     for stored in scan.records(place.position):
         queues.follow((stored,))
@@ -69,6 +69,11 @@ def _begin(log: CommitLog, scan: Scan, *, synced: int, is_ours: bool, observe: O
         # A full disk does not keep a broker from starting: what was cut off is an unfinished write of a crash.
         observe(LoopFailed("cut", f"what lies behind {scan.end} cannot be put aside: {error}"))
         log.begin(scan.end, synced=synced, keeps_rest=False, is_ours=is_ours)
+
+
+def durable_records(log: CommitLog, position: int, limit: int) -> Iterator[Stored]:
+    """The records of this part of a log, which is durable. Damaged ones are left out."""
+    return Scan(log, limit, unobserved, ends_at_damage=False, limit=limit).records(position)
 
 
 class Scan:

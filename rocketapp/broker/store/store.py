@@ -23,7 +23,7 @@ from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
-from rocketapp.broker.store.recovery import Scan, recover
+from rocketapp.broker.store.recovery import durable_records, recover
 from rocketapp.broker.store.repair import Repair
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, is_queued, next_sound, parse
 from rocketapp.clock import Clock
@@ -496,7 +496,7 @@ class MessageStore:
 
     def records(self, position: int, limit: int) -> Iterator[Stored]:
         """The records of this part of the log, which is durable. Damaged ones are left out."""
-        return Scan(self._log, limit, unobserved, ends_at_damage=False, limit=limit).records(position)
+        return durable_records(self._log, position, limit)
 
     def segment_end(self, position: int) -> int:
         """The end of the file of the log that contains this position."""
@@ -516,11 +516,6 @@ class MessageStore:
     def disk_used(self) -> float:
         """The part of the disk that is used, 0 to 1."""
         return self._files.used()
-
-    @property
-    def min_position(self) -> int:
-        """Where the log begins."""
-        return self._log.min_position
 
     def expired(self, before_ms: float, keep_from: float = math.inf) -> int:
         """Where the log may begin: behind the segments whose messages were all stored before this time.

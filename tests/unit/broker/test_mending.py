@@ -110,3 +110,16 @@ def test_a_repair_at_a_slave_leaves_alone_a_topic_that_its_master_has_made_again
     for _ in steps:
         pass
     assert bodies(slave) == [b"first", b"second"]
+
+
+def test_what_was_not_found_for_a_deleted_topic_is_looked_for_when_a_new_one_of_that_name_lacks_it() -> None:
+    files = MemoryFiles()
+    store = open_store(files, segment_bytes=1 << 20)
+    for is_whole in (False, True):
+        stored = store.append_batch([record(b"%d" % number) for number in range(3)])
+        store.flush()
+        files.open("consumequeue/T/0/" + "0" * 20).write(bytes(20), 20)
+        if not is_whole:
+            files.open("commitlog/" + "0" * 20).write(bytes(stored[1].size), stored[1].physical)
+        assert bodies(store) == ([b"0", b"1", b"2"] if is_whole else [b"0", b"2"])
+        store.delete_topic("T")
