@@ -27,7 +27,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.names import group_problem, retry_topic, topic_problem
-from rocketapp.model.route import MASTER_ID, BrokerData
+from rocketapp.model.route import MASTER_ID, PERM_READ, BrokerData
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import ResponseCode
@@ -121,7 +121,7 @@ class Core:
     def done_to(self, group: str, topic: str, queue_id: int) -> int:
         """The group's committed offset; the queue's first offset where it has committed nothing."""
         done = self.offsets.committed(group, topic, queue_id)
-        return max(self.store.min_offset(topic, queue_id), 0) if done is None else done
+        return self.store.min_offset(topic, queue_id) if done is None else done
 
     def unused_topics(self) -> list[str]:
         """The topics that are stored and have no configuration any more."""
@@ -141,6 +141,15 @@ class Core:
                 f"topic[{topic}] not exist, apply first please! See https://rocketmq.apache.org/docs/bestPractice/06FAQ",
             )
         return config
+
+    def check_readable(self, name: str, queue_id: int, doing: str, *, least: float = -math.inf) -> None:
+        """Raises BrokerError unless consumers may read this queue, which has at least this id."""
+        topic = self.known_topic(name)
+        if not topic.perm & PERM_READ:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{name}] {doing} message is forbidden")
+        if not least <= queue_id < topic.read_queues:
+            problem = f"queueId[{queue_id}] is illegal, topic:[{name}] topicConfig.readQueueNums:[{topic.read_queues}]"
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
 
     def group(self, name: str) -> GroupConfig:
         """The group's configuration; a new group gets the defaults. Raises BrokerError 29 for an illegal name."""

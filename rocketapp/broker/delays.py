@@ -40,12 +40,13 @@ _CRC = struct.Struct(">I")
 def delayed(record: Record, level: int) -> Record:
     """The record that waits in the schedule topic for this one. Levels above the highest count as the highest."""
     level = min(level, _LEVELS[-1])
-    raw = record.raw_properties
-    if raw and not raw.endswith(b"\x02"):
-        raw += b"\x02"
-    # Of equal names the last one wins, so values that a user set before are ignored.
-    own = names.encode({names.DELAY: str(level), names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)})
-    return record._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, raw_properties=raw + own)
+    return held_back(record, SCHEDULE_TOPIC, level - 1, {names.DELAY: str(level)})
+
+
+def held_back(record: Record, topic: str, queue_id: int, own: Mapping[str, str]) -> Record:
+    """The record that waits elsewhere for this one, with properties of its own: `restored` leads back."""
+    own = {**own, names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)}
+    return record._replace(topic=topic, queue_id=queue_id, raw_properties=names.appended(record.raw_properties, own))
 
 
 def restored(record: Record) -> Record | None:

@@ -152,7 +152,7 @@ class BrokerFacts:
         """Those of a topic; none when there is no such topic."""
         store, config = self._core.store, self._core.topics.get(topic)
         for queue_id in range(max(config.read_queues, config.write_queues) if config is not None else 0):
-            first, end = max(store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id)
+            first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
             last_ms = store.stored_ms_at(topic, queue_id, end - 1) if end > first else None
             yield QueueState(queue_id, first, end, last_ms or 0)
 

@@ -41,6 +41,10 @@ _SYSTEM_GROUPS = (
 )
 
 
+_HONOURED_VERSION = 121
+"""MQVersion V3_4_9: from this version on a client's own maximum of retries counts."""
+
+
 class GroupConfig:
     """How one group may consume (Java: SubscriptionGroupConfig)."""
 
@@ -72,6 +76,10 @@ class GroupConfig:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def most_retries(self, of_client: int | None, version: int) -> int:
+        """Retries until a message is a dead letter: as many as a client says that may say so."""
+        return self.retry_max_times if of_client is None or version < _HONOURED_VERSION else of_client
 
     @classmethod
     def of_members(cls, members: object) -> GroupConfig:

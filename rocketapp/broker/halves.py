@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from rocketapp.broker.delays import restored
+from rocketapp.broker.delays import held_back, restored
 from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
@@ -103,16 +103,8 @@ class HalfMessages:
         """Store a half message. Its transaction id is its unique key. Raises BrokerError when too many are open."""
         if len(self._open) >= MOST_OPEN:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_OPEN} transactions are open already")
-        raw = record.raw_properties
-        own = {names.TRANSACTION_ID: unique_key, names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)}
-        # Of equal names the last one wins, so values that a user set before are ignored.
-        half = record._replace(
-            topic=HALF_TOPIC,
-            queue_id=0,
-            raw_properties=(raw if not raw or raw.endswith(b"\x02") else raw + b"\x02") + names.encode(own),
-            sys_flag=record.sys_flag & ~TRANSACTION_MASK,
-        )
-        return self._store.append(half)
+        half = held_back(record, HALF_TOPIC, 0, {names.TRANSACTION_ID: unique_key})
+        return self._store.append(half._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK))
 
     def end(self, request: EndTransaction) -> None:
         """Commit or roll back. Raises BrokerError for another decision, and for what is not an open half message."""

@@ -82,7 +82,7 @@ class _Found:
         at = self.start, answer.popped_ms, answer.invisible_ms, answer.revive_queue, kind, broker_name, queue_id
         for offset, data in zip(self.offsets, self.records, strict=True):
             record = decode_record(data)
-            raw = with_property(record.raw_properties, POP_CK, encode_handle(Handle(*at, offset)))
+            raw = names.appended(record.raw_properties, {POP_CK: encode_handle(Handle(*at, offset))})
             told.append(encode_record(record._replace(topic=topic, raw_properties=raw)))
         return b"".join(told)
 
@@ -348,7 +348,7 @@ class Pops:
             raw = record.raw_properties
             has_room = len(raw) <= names.LONGEST - _ROOM
             if has_room and (not record.reconsume_times or names.decode(raw).get(FIRST_POP_TIME) is None):
-                raw = with_property(raw, FIRST_POP_TIME, str(popped_ms))
+                raw = names.appended(raw, {FIRST_POP_TIME: str(popped_ms)})
             flags = record.sys_flag & ~(BORN_IPV6 | STORE_IPV6)
             again.append(
                 record._replace(
@@ -373,8 +373,3 @@ class Pops:
 
 def _in_order(request: PopRequest, queue: _Queue) -> InOrderKey:
     return queue.topic, request.group, queue.queue_id
-
-
-def with_property(raw: bytes, name: str, value: str) -> bytes:
-    """Encoded properties with one more: of equal names the last one wins."""
-    return (raw if not raw or raw.endswith(b"\x02") else raw + b"\x02") + names.encode({name: value})

@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
-from rocketapp.broker.delays import restored
+from rocketapp.broker.delays import held_back, restored
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
@@ -63,15 +63,7 @@ class Position(NamedTuple):
 
 def timed(record: Record, due_ms: int) -> Record:
     """The record that waits in the timers' topic for this one."""
-    raw = record.raw_properties
-    if raw and not raw.endswith(b"\x02"):
-        raw += b"\x02"
-    own = {
-        names.TIMER_OUT_MS: str(due_ms),
-        names.REAL_TOPIC: record.topic,
-        names.REAL_QID: str(record.queue_id),
-    }
-    return record._replace(topic=TIMER_TOPIC, queue_id=0, raw_properties=raw + names.encode(own))
+    return held_back(record, TIMER_TOPIC, 0, {names.TIMER_OUT_MS: str(due_ms)})
 
 
 def slot_ms(due_ms: int, now_ms: int) -> int:
@@ -285,7 +277,7 @@ class TimerService:
         return Position(first, read_to, done * 1000)
 
     def _load(self) -> Position:
-        first, end = max(self._store.min_offset(TIMER_TOPIC, 0), 0), self._store.max_offset(TIMER_TOPIC, 0)
+        first, end = self._store.min_offset(TIMER_TOPIC, 0), self._store.max_offset(TIMER_TOPIC, 0)
         data = read_whole(self._files, CHECKPOINT) or b""
         if len(data) < _THEIRS.size:
             return Position(first)

@@ -50,6 +50,11 @@ def encode(properties: Mapping[str, str | None]) -> bytes:
         raise ProtocolError(f"property text is not encodable as UTF-8: {error}") from None
 
 
+def appended(raw: bytes, properties: Mapping[str, str]) -> bytes:
+    """Encoded properties with some more. Of equal names the last one wins, so values that were there are ignored."""
+    return (raw if not raw or raw.endswith(b"\x02") else raw + b"\x02") + encode(properties)
+
+
 def _find_separator(properties: Mapping[str, str | None]) -> None:
     for name, value in properties.items():
         # 0x01 inside a value is legal: only the first one of an entry separates.

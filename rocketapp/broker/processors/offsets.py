@@ -106,7 +106,7 @@ class OffsetProcessor:
 
     def _reset_to(self, request: ResetOffsetRequest, queue_id: int) -> int:
         store = self._core.store
-        first, end = max(store.min_offset(request.topic, queue_id), 0), store.max_offset(request.topic, queue_id)
+        first, end = store.min_offset(request.topic, queue_id), store.max_offset(request.topic, queue_id)
         if request.queue_id >= 0 and request.offset >= 0:
             if not first <= request.offset <= end:
                 raise BrokerError(

@@ -22,7 +22,6 @@ from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
 from rocketapp.model.names import topic_problem
 from rocketapp.model.pulled import Acks
-from rocketapp.model.route import PERM_READ
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -222,15 +221,7 @@ class PopProcessor:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER, f"the broker pop message's num is greater than {MOST_MESSAGES}"
             )
-        topic = core.known_topic(request.topic)
-        if not topic.perm & PERM_READ:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{request.topic}] peeking message is forbidden")
-        if request.queue_id >= topic.read_queues:
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queues}]",
-            )
+        core.check_readable(request.topic, request.queue_id, "peeking")
         if not core.group(request.group).consume_enable:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {request.group}")
         problem = topic_problem(pop_retry_topic(request.group, request.topic, OF_RETRY))

@@ -18,7 +18,6 @@ from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.store.reading import ReadStatus
 from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
-from rocketapp.model.route import PERM_READ
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -107,21 +106,7 @@ class PullProcessor:
         group = core.group(request.group)
         if not group.consume_enable:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {request.group}")
-        topic = core.topics.get(request.topic)
-        if topic is None:
-            raise BrokerError(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic[{request.topic}] not exist, apply first please! "
-                "See https://rocketmq.apache.org/docs/bestPractice/06FAQ",
-            )
-        if not topic.perm & PERM_READ:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{request.topic}] pulling message is forbidden")
-        if not 0 <= request.queue_id < topic.read_queues:
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queues}]",
-            )
+        core.check_readable(request.topic, request.queue_id, "pulling", least=0)
         if request.sys_flag & FLAG_SUBSCRIPTION:
             return asked_filter(request.topic, request.expression, request.expression_type)
         return self._filter_of_group(request, broadcast_enable=group.consume_broadcast_enable)
@@ -184,12 +169,8 @@ class PullProcessor:
 
     def _moved(self, command: Command, request: PullRequest, offset: int) -> Command:
         """Tell the member where an operator has set its group."""
-        store = self._core.store
-        first, end = (
-            store.min_offset(request.topic, request.queue_id),
-            store.max_offset(request.topic, request.queue_id),
-        )
-        header = PullResponse(0, offset, max(first, 0), end).to_fields()
+        store, queue = self._core.store, (request.topic, request.queue_id)
+        header = PullResponse(0, offset, store.min_offset(*queue), store.max_offset(*queue)).to_fields()
         return Command.response(command, ResponseCode.PULL_OFFSET_MOVED, fields=header, remark="OFFSET_RESET")
 
     def _hold(self, connection: Connection, command: Command, request: PullRequest, wanted: Filter) -> None:

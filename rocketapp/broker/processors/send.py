@@ -22,8 +22,6 @@ from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.recall import RecallHandle
 from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse
 
-HONOURS_MAX_RECONSUME_TIMES = 121
-"""MQVersion V3_4_9: from this version on a client's own maximum of retries counts."""
 _OURS = BORN_IPV6 | STORE_IPV6 | 12
 """Bits of `sys_flag` that producers may not set: kinds of addresses and the transaction state."""
 
@@ -187,9 +185,7 @@ class SendProcessor:
         """The dead-letter topic for a message whose retries are used up or whose group consumes in order; else None."""
         core = self._core
         group = core.group(request.topic.removeprefix(RETRY_PREFIX))
-        most = group.retry_max_times
-        if request.max_reconsume_times is not None and command.version >= HONOURS_MAX_RECONSUME_TIMES:
-            most = request.max_reconsume_times
+        most = group.most_retries(request.max_reconsume_times, command.version)
         # Greater, not equal: a client has already counted the failed attempt.
         if request.reconsume_times > most or core.locks.holds_any(group.name, core.monotonic()):
             return core.ensure_topic(dlq_topic(group.name), 1).name

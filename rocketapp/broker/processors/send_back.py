@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.groups import GroupConfig
-from rocketapp.broker.processors.send import HONOURS_MAX_RECONSUME_TIMES
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.names import dlq_topic
@@ -70,9 +69,7 @@ class SendBackProcessor:
     @staticmethod
     def _level(command: Command, request: SendBackRequest, group: GroupConfig, message: Record) -> int:
         """The delay level of the next attempt; 0 means a dead letter."""
-        most = group.retry_max_times
-        if request.max_reconsume_times is not None and command.version >= HONOURS_MAX_RECONSUME_TIMES:
-            most = request.max_reconsume_times
+        most = group.most_retries(request.max_reconsume_times, command.version)
         if message.reconsume_times >= most or request.delay_level < 0:
             return 0
         return request.delay_level or _FIRST_LEVEL + message.reconsume_times

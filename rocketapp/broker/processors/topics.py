@@ -107,7 +107,7 @@ class TopicProcessor:
             first, end = core.store.min_offset(topic.name, queue_id), core.store.max_offset(topic.name, queue_id)
             stored_ms = core.store.stored_ms_at(topic.name, queue_id, end - 1) if end > first else None
             queue = MessageQueue(topic.name, core.config.name, queue_id)
-            offsets[queue] = TopicOffset(max(first, 0), end, stored_ms or 0)
+            offsets[queue] = TopicOffset(first, end, stored_ms or 0)
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_stats(offsets))
 
     def delete(self, connection: Connection, command: Command) -> None:

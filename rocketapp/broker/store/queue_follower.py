@@ -24,7 +24,7 @@ class QueueFollower:
 
     def __init__(self, store: MessageStore, topic: str, queue_id: int, position: int, take: Take) -> None:
         self._store, self._place, self._take = store, (topic, queue_id), take
-        self.position: int = min(max(position, store.min_offset(topic, queue_id), 0), store.max_offset(topic, queue_id))
+        self.position: int = min(max(position, store.min_offset(topic, queue_id)), store.max_offset(topic, queue_id))
         store.hand_over(topic, queue_id, self)
 
     def __repr__(self) -> str:
