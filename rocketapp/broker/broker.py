@@ -21,7 +21,7 @@ from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.indexing import Indexing
-from rocketapp.broker.lock_writer import LockWriter
+from rocketapp.broker.lock_file import LockFile
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.long_poll import HeldPulls
 from rocketapp.broker.offsets import OffsetTable
@@ -109,12 +109,12 @@ class Broker:
         files: Files,
         index: KeyIndex,
         saving: Saving,
-        lock_writer: LockWriter,
+        lock_file: LockFile,
         observe: Observe,
         in_thread: bool,
         pace: Pace,
     ) -> None:
-        self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
+        self._core, self._saving, self._lock_file, self._observe = core, saving, lock_file, observe
         self._pace, self._files = pace, files
         is_sync = core.config.flush == "sync" or core.config.role == "sync_master"
         self._flusher = Flusher(core.store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
@@ -181,7 +181,7 @@ class Broker:
         """
         store = MessageStore.open(files, config, clock, observe)
         try:
-            core, pops, saving, lock_writer = _recover(
+            core, pops, saving, lock_file = _recover(
                 store, files, config=config, clock=clock, random=random, observe=observe, in_thread=in_thread
             )
             index = KeyIndex(files, clock.now, slots=config.index_slots, items=config.index_items)
@@ -194,7 +194,7 @@ class Broker:
             files=files,
             index=index,
             saving=saving,
-            lock_writer=lock_writer,
+            lock_file=lock_file,
             observe=observe,
             in_thread=in_thread,
             pace=pace,
@@ -333,7 +333,7 @@ class Broker:
         self._core.store.mend_later = None
         if self._replies is not None:
             self._replies.close()
-        await self._lock_writer.close()
+        await self._lock_file.close()
         self._flusher.close()
         popped = self._write_popped()
         self._core.store.flush()
@@ -391,7 +391,7 @@ class Broker:
     async def _save_offsets(self) -> None:
         self._flusher.save_names_again()
         if self._core.locks.dirty:
-            self._lock_writer.save()
+            self._lock_file.save()
         if not self._core.store.is_copy:
             progress, popped = self._core.halves.progress(), self._pops.log.progress()
             if await self._flusher.log_first():
@@ -521,7 +521,7 @@ def _recover(
     random: Random,
     observe: Observe,
     in_thread: bool,
-) -> tuple[Core, Pops, Saving, LockWriter]:
+) -> tuple[Core, Pops, Saving, LockFile]:
     """The tables of an open store, loaded from their files."""
     now = clock.now()
     topics = TopicTable(
@@ -541,14 +541,12 @@ def _recover(
         topics=topics,
         groups=groups,
         offsets=offsets,
-        locks=locks,
         modes=RequestModes(),
         order=order,
-        monotonic=monotonic,
     )
     saving.load(store)
-    saving.load_locks(store)
-    lock_writer = LockWriter(saving, locks, in_thread=in_thread)
+    lock_file = LockFile(files, locks, clock=clock, monotonic=monotonic, observe=observe, in_thread=in_thread)
+    lock_file.load(store)
     core = Core(
         config=config,
         clock=clock,
@@ -564,9 +562,10 @@ def _recover(
         groups=groups,
         offsets=offsets,
         locks=locks,
-        save_locks=lock_writer.save,
+        save_locks=lock_file.save,
         unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
     )
     pops = Pops(core, ReviveLog(core, observe), order)
     saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
-    return core, pops, saving, lock_writer
+    lock_file.save_now()
+    return core, pops, saving, lock_file

@@ -1,21 +1,18 @@
-"""The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json, queueLocks.json,
+"""The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json,
 messageRequestMode.json, consumerOrderInfo.json.
 
 A change of topics or groups is written as soon as it comes, before anybody is answered who may have seen that; the
 whole file, which Apache RocketMQ reads, with the next offsets. Those and request modes are written periodically. While
 the broker serves, all of it is written beside the event loop. A file that exists but cannot be read stops the start:
-without it offsets would be lost unnoticed, and groups would begin anew. Queue locks are different: while their owners
-are unknown, the broker starts and grants no lock.
+without it offsets would be lost unnoticed, and groups would begin anew.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from rocketapp.broker.groups import GroupTable
-from rocketapp.broker.locks import LockSave, LockTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop_modes import RequestModes
 from rocketapp.broker.pop_order import PopOrder
@@ -23,17 +20,15 @@ from rocketapp.broker.store.config_files import (
     CONSUMER_OFFSETS,
     GROUPS,
     POP_ORDER,
-    QUEUE_LOCKS,
     REQUEST_MODES,
     TOPICS,
     ConfigFile,
-    decode,
 )
-from rocketapp.broker.store.files import Files, read_whole, replace_whole
+from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
-from rocketapp.errors import ConfigError, ProtocolError, StoreError
+from rocketapp.errors import ConfigError
 from rocketapp.model.event import LoopFailed, Observe
 
 
@@ -60,10 +55,8 @@ class Saving:
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
-        locks: LockTable,
         modes: RequestModes,
         order: PopOrder,
-        monotonic: Callable[[], float],
     ) -> None:
         self._files, self._clock, self._observe = files, clock, observe
         self._topics = (ConfigFile(files, TOPICS, observe), topics)
@@ -72,7 +65,6 @@ class Saving:
         self._modes = (ConfigFile(files, REQUEST_MODES, observe), modes)
         self._order = (ConfigFile(files, POP_ORDER, observe), order)
         self.modes: RequestModes = modes
-        self._locks, self._monotonic = locks, monotonic
 
     def load(self, store: MessageStore) -> None:
         """Fill the tables. ConfigError names the file that cannot be read, and how to repair it.
@@ -106,58 +98,6 @@ class Saving:
                 )
             )
         offsets.clamp(store.max_offset)
-
-    def load_locks(self, store: MessageStore) -> None:
-        """Load the queue locks of the last run.
-
-        When their file is missing or damaged, clients may hold locks that this broker does not know. It grants none
-        until those have expired. A slave has no file, because its master grants them: a start in its place knows none.
-        """
-        if store.is_copy:
-            self._files.remove(QUEUE_LOCKS)
-            return
-        locks, now, place = self._locks, self._monotonic(), self._files.place(QUEUE_LOCKS)
-        locks.dirty = True
-        try:
-            data = read_whole(self._files, QUEUE_LOCKS)
-            if data is not None:
-                locks.load(decode(data), now, self._clock.now())
-                return
-            problem = f"{place} is missing" if store.topics() else ""
-        except (ProtocolError, KeyError, ValueError, TypeError, OverflowError, AttributeError) as error:
-            problem = f"{place} cannot be used: {type(error).__name__} {error}"
-        if problem:
-            locks.close_until_expiry(now)
-            self._observe(LoopFailed("locks", f"{problem}. No lock is granted until all earlier locks have expired"))
-
-    def save_locks(self) -> None:
-        """Write the queue locks if they changed, and return when they are on disk. Raises StoreError."""
-        save = self.begin_locks()
-        if save is None:
-            return
-        try:
-            self.write_locks(save)
-        except StoreError:
-            self._locks.end_save(save, is_saved=False)
-            raise
-        self._locks.end_save(save, is_saved=True)
-
-    def begin_locks(self) -> LockSave | None:
-        """The queue locks to write; None if they have not changed. `LockTable.end_save` must follow."""
-        now = self._monotonic()
-        if not self._locks.dirty or self._locks.is_closed(now):
-            return None
-        return self._locks.begin_save(now, self._clock.now())
-
-    def write_locks(self, save: LockSave) -> None:
-        """Write queue locks, in any thread, one call at a time. Raises StoreError.
-
-        It has no `.bak`, which would lack the latest locks: they would be granted a second time.
-        """
-        try:
-            replace_whole(self._files, QUEUE_LOCKS, json.dumps(save.content).encode())
-        except OSError as error:
-            raise StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}") from error
 
     def names_to_save(self, *, whole: bool = False) -> Callable[[], None] | None:
         """A function that writes the present topics and groups, in any thread; None if they have not changed.
@@ -228,7 +168,3 @@ class Saving:
             except OSError as error:
                 self._observe(LoopFailed(f"saving {file.place}", str(error)))
         self.names_written()
-        try:
-            self.save_locks()
-        except StoreError as error:
-            self._observe(LoopFailed("saving locks", str(error)))

@@ -8,15 +8,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketapp.broker.data_version import DataVersion
-from rocketapp.broker.groups import GroupTable
+from rocketapp.broker.lock_file import LockFile
 from rocketapp.broker.locks import LockTable
-from rocketapp.broker.offsets import OffsetTable
-from rocketapp.broker.pop_modes import RequestModes
-from rocketapp.broker.pop_order import PopOrder
-from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.files import Files
-from rocketapp.broker.topics import TopicTable
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.broker.store.disk import Disk, Stopped
 from tests.unit.broker.store.stores import open_store, record
@@ -34,26 +28,14 @@ class Time:
         return 1e9 + self.seconds
 
 
-def opened(files: Files, time: Time) -> tuple[Saving, LockTable]:
+def opened(files: Files, time: Time) -> tuple[LockFile, LockTable]:
     """The locks of a broker that starts on these files."""
-    store = open_store(files)
+    store, locks = open_store(files), LockTable(60)
     store.append(record(b"", "A", 0))
-    version, locks = DataVersion(0.0), LockTable(60)
-    saving = Saving(
-        files,
-        clock=time,
-        observe=lambda _: None,
-        topics=TopicTable(version, cluster="C", broker="broker-a", auto_create=True, queues=4),
-        groups=GroupTable(version),
-        offsets=OffsetTable(version),
-        locks=locks,
-        modes=RequestModes(),
-        order=PopOrder(),
-        monotonic=lambda: time.seconds,
-    )
-    saving.load_locks(store)
-    saving.save_locks()
-    return saving, locks
+    file = LockFile(files, locks, clock=time, monotonic=lambda: time.seconds, observe=lambda _: None, in_thread=False)
+    file.load(store)
+    file.save_now()
+    return file, locks
 
 
 @given(st.integers(0, 2**32), st.integers(1, 150), st.booleans())
@@ -64,7 +46,7 @@ def test_no_crash_gives_a_lock_to_a_second_client(seed: int, stop_at: int, with_
             raise Stopped
 
     random, time, disk = Random(seed), Time(), Disk()
-    saving, locks = opened(disk, time)
+    file, locks = opened(disk, time)
     disk.calls, disk.on_call = 0, stop
     holders: dict[MessageQueue, tuple[str, float]] = {}
     """Who was told of a lock, and when."""
@@ -77,10 +59,10 @@ def test_no_crash_gives_a_lock_to_a_second_client(seed: int, stop_at: int, with_
                     if holders.get(queue, ("", 0.0))[0] == client:
                         del holders[queue]
                 locks.unlock("G", queues, client)
-                saving.save_locks()
+                file.save_now()
             else:
                 granted = locks.lock("G", queues, client, time.seconds)
-                saving.save_locks()
+                file.save_now()
                 holders.update(dict.fromkeys(granted, (client, time.seconds)))
     disk.on_call = None
     files = disk.killed() if with_power else disk.without_power(random)

@@ -13,17 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.broker.data_version import DataVersion
-from rocketapp.broker.groups import GroupTable
-from rocketapp.broker.lock_writer import LockWriter
+from rocketapp.broker.lock_file import LockFile
 from rocketapp.broker.locks import LockTable
-from rocketapp.broker.offsets import OffsetTable
-from rocketapp.broker.pop_modes import RequestModes
-from rocketapp.broker.pop_order import PopOrder
-from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.config_files import QUEUE_LOCKS
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles, read_whole, replace_whole
-from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import SystemClock
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
@@ -141,20 +134,8 @@ def test_renewals_are_saved_every_quarter_of_a_life_and_new_owners_at_once() -> 
     assert locks.dirty
 
 
-def new_saving(files: Files, locks: LockTable, monotonic: Callable[[], float]) -> Saving:
-    version = DataVersion(0.0)
-    return Saving(
-        files,
-        clock=SystemClock(),
-        observe=lambda _: None,
-        topics=TopicTable(version, cluster="C", broker="broker-a", auto_create=True, queues=4),
-        groups=GroupTable(version),
-        offsets=OffsetTable(version),
-        locks=locks,
-        modes=RequestModes(),
-        order=PopOrder(),
-        monotonic=monotonic,
-    )
+def file_of(files: Files, locks: LockTable, monotonic: Callable[[], float], *, in_thread: bool = False) -> LockFile:
+    return LockFile(files, locks, clock=SystemClock(), monotonic=monotonic, observe=lambda _: None, in_thread=in_thread)
 
 
 async def lock(client: Client, *queues: MessageQueue) -> set[MessageQueue]:
@@ -278,7 +259,7 @@ def test_locks_from_before_apache_rocketmq_had_the_directory_are_not_used(tmp_pa
 async def test_a_lone_surrogate_in_a_name_is_saved() -> None:
     files, locks, loop = MemoryFiles(), LockTable(60), asyncio.get_running_loop()
     locks.lock("\ud800", QUEUES[:1], "one", loop.time())
-    new_saving(files, locks, loop.time).save_locks()
+    file_of(files, locks, loop.time).save_now()
     assert locks.unsafe("\ud800", QUEUES[:1], "one", loop.time()) == []
 
 
@@ -326,7 +307,7 @@ def test_the_loop_does_not_wait_for_a_write_of_locks_which_later_requests_share_
     async def story() -> None:
         files, locks, told = SlowFiles(), LockTable(60), list[str]()
         loop = asyncio.get_running_loop()
-        writer = LockWriter(new_saving(files, locks, loop.time), locks, in_thread=True)
+        writer = file_of(files, locks, loop.time, in_thread=True)
         locks.lock("billing", QUEUES[:1], "one", loop.time())
         writer.save(lambda error: told.append(f"first {error}"))
         await asyncio.sleep(0.05)
