@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -64,13 +63,13 @@ class EmbeddedBroker:
         pace: Pace = USUAL_PACE,
     ) -> None:
         """`memory`: keep the store in memory. `files`: use these instead of the directory (tests with faults)."""
-        if memory:  # segments so small that old ones can leave, which is looked at each second
+        if memory:  # segments so small that old ones can leave, which is looked at each second; and it has no holes
             segment_bytes = min(config.segment_bytes, MOST_MEMORY_BYTES // 16)
-            config = dataclasses.replace(config, segment_bytes=segment_bytes, clean_interval=1.0)
+            config = replace(
+                config, segment_bytes=segment_bytes, clean_interval=1.0, index_slots=1009, index_items=8192
+            )
         self._config, self._clock, self._random, self._observe = config, clock, random, observe
         self._memory, self._files, self._pace = memory, files, pace
-        if memory:
-            self._config = replace(config, index_slots=1009, index_items=8192)  # memory has no holes
         self._broker: Broker | None = None
         self._listening: list[Listening] = []
         self._listener: Listener | None = None

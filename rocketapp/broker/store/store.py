@@ -561,15 +561,6 @@ class MessageStore:
 
     # Deleting topics
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete a topic's queues. A new topic of that name begins at offset 0. StoreError: it was not deleted."""
-        doomed = self.begin_delete({topic: math.inf})
-        self.distrust_hint()
-        self.flush()
-        for path in self.end_delete(doomed):
-            self._files.remove(path)
-        self.deleted(doomed)
-
     def begin_delete(self, below: Mapping[str, float]) -> Queues:
         """Forget what lies below a position of these topics.
 

@@ -14,7 +14,7 @@ from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import decode_records
 from tests.turns import Turns
 from tests.unit.broker.asking import running
-from tests.unit.broker.store.stores import SEGMENT, bodies, open_store, record
+from tests.unit.broker.store.stores import SEGMENT, bodies, delete_topic, open_store, record
 from tests.unit.broker.store.test_copying import copy, log_of
 
 COUNT = 100_000
@@ -87,7 +87,7 @@ def test_a_repair_leaves_alone_a_topic_that_was_deleted_and_created_again() -> N
     files = MemoryFiles()
     store = open_store(files, segment_bytes=1 << 20)
     steps = begun(store, files)
-    store.delete_topic("T")
+    delete_topic(store, "T", files)
     for body in (b"first", b"second"):
         store.append(record(body))
     store.flush()
@@ -103,7 +103,7 @@ def test_a_repair_at_a_slave_leaves_alone_a_topic_that_its_master_has_made_again
     copy(slave, log_of(master), 1 << 16)
     steps = begin_repair(slave, files)
     position = master.end_position
-    master.delete_topic("T")
+    delete_topic(master, "T")
     for body in (b"first", b"second"):
         master.append(record(body))
     copy(slave, log_of(master)[position:], 1 << 16, position)
@@ -122,4 +122,4 @@ def test_what_was_not_found_for_a_deleted_topic_is_looked_for_when_a_new_one_of_
         if not is_whole:
             files.open("commitlog/" + "0" * 20).write(bytes(stored[1].size), stored[1].physical)
         assert bodies(store) == ([b"0", b"1", b"2"] if is_whole else [b"0", b"2"])
-        store.delete_topic("T")
+        delete_topic(store, "T", files)

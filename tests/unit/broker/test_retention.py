@@ -22,7 +22,7 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.asking import Client, Running, running
 from tests.unit.broker.store.disk import Stopped, disk_of
-from tests.unit.broker.store.stores import Events, SetClock, bodies, config, open_store, record
+from tests.unit.broker.store.stores import Events, SetClock, bodies, config, delete_topic, open_store, record
 from tests.unit.broker.test_timers import send_timed
 from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import in_virtual_time
@@ -262,7 +262,7 @@ def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones_and_a
     with pytest.raises(OSError, match="busy"):
         asyncio.run(retention.clean())
     first = disk.names("commitlog")[0]
-    store.delete_topic("T")
+    delete_topic(store, "T", disk)
     if is_made_again:
         for number in range(3):
             store.append(record(b"%d" % number))

@@ -30,7 +30,7 @@ from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION
 from rocketapp.wire.requests.replication import decode_ha_status
 from tests.peers.clusters import free_port
 from tests.unit.broker.asking import Client
-from tests.unit.broker.store.stores import SEGMENT, Events, bodies, open_store, record
+from tests.unit.broker.store.stores import SEGMENT, Events, bodies, delete_topic, open_store, record
 from tests.unit.broker.store.test_copying import copy, full, log_of, slave_store
 from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import eventually
@@ -628,7 +628,7 @@ async def test_deleted_topics_that_were_stored_last_are_no_other_history() -> No
     for queue_id in range(16):
         theirs.append(record(b"gone", queue_id=queue_id))
     copy(slave, log_of(theirs), 1000)
-    theirs.delete_topic("T")
+    delete_topic(theirs, "T")
     theirs.append(record(b"after", topic="kept"))
     async with following_of(Scripted(theirs), slave, events):
         await eventually(lambda: slave.end_position == theirs.end_position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rocketapp.broker.store.files import File, Files, MemoryFiles
@@ -126,6 +127,17 @@ def messages(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[R
         found += taken
         offset = result.next_offset
     return found
+
+
+def delete_topic(store: MessageStore, topic: str, files: Files | None = None) -> None:
+    """Delete a topic's queues, and their files from these. Raises StoreError: it was not deleted."""
+    doomed = store.begin_delete({topic: math.inf})
+    store.distrust_hint()
+    store.flush()
+    for path in store.end_delete(doomed):
+        if files is not None:
+            files.remove(path)
+    store.deleted(doomed)
 
 
 def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:

@@ -10,7 +10,7 @@ from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
 from rocketapp.model.event import RecordDamaged
-from tests.unit.broker.store.stores import SEGMENT, Events, bodies, open_store, record
+from tests.unit.broker.store.stores import SEGMENT, Events, bodies, delete_topic, open_store, record
 
 
 def log_of(store: MessageStore, begin: int = 0) -> bytes:
@@ -128,7 +128,7 @@ def test_a_copy_has_the_messages_of_a_topic_that_was_deleted_and_made_again(new:
         master.append(record(b"old-%d" % number))
     slave = slave_store(files)
     copy(slave, log_of(master), 1000)
-    master.delete_topic("T")
+    delete_topic(master, "T")
     position = master.end_position
     for number in range(new):
         master.append(record(b"new-%d" % number))
@@ -162,7 +162,7 @@ def test_a_copy_takes_nothing_for_a_queue_whose_files_are_on_their_way_out_and_f
     position = master.end_position
     master.append(record(b"last", queue_id=1))
     master.append(record(b"unrelated", topic="U"))
-    master.delete_topic("T")
+    delete_topic(master, "T")
     master.append(record(b"new"))
     data = log_of(master)[position:]
     with pytest.raises(StoreError, match="topic T is being deleted"):

@@ -15,7 +15,7 @@ from rocketapp.model.names import SCHEDULE_TOPIC
 from rocketapp.wire.java import tags_code
 from rocketapp.wire.record import Record, decode_record
 from tests.unit.broker.store.disk import Disk
-from tests.unit.broker.store.stores import Events, SetClock, bodies, commit, messages, open_store, record
+from tests.unit.broker.store.stores import Events, SetClock, bodies, commit, delete_topic, messages, open_store, record
 
 
 def test_a_message_is_stored_with_its_offsets_and_time() -> None:
@@ -205,8 +205,8 @@ def test_a_deleted_topic_begins_anew_and_never_comes_back() -> None:
         for number in range(5):
             store.append(record(b"old %d" % number, topic=topic))
     store.flush()
-    store.delete_topic("T")
-    store.delete_topic("unknown")
+    delete_topic(store, "T", files)
+    delete_topic(store, "unknown", files)
     assert [path for path in files.paths() if path.startswith("consumequeue/T")] == []
     assert store.max_offset("T", 0) == 0
     assert bodies(open_store(files.clone())) == []
@@ -227,10 +227,10 @@ def test_a_topic_stays_if_the_disk_does_not_let_it_go() -> None:
 
     disk.on_call = full
     with pytest.raises(StoreError, match="not deleted"):
-        store.delete_topic("T")
+        delete_topic(store, "T", disk)
     assert bodies(store) == [b"here"]
     disk.on_call = None
-    store.delete_topic("T")
+    delete_topic(store, "T", disk)
     assert bodies(open_store(disk.killed())) == []
 
 
