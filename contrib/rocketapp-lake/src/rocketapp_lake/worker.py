@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
@@ -27,22 +28,13 @@ class Worker:
 
     async def run(self, call: Callable[[], T]) -> T:
         """Its result. When the caller is cancelled the call goes on, and its result is dropped."""
-        loop = asyncio.get_running_loop()
-        result: asyncio.Future[T] = loop.create_future()
-
-        def work() -> None:
-            try:
-                value = call()
-            except BaseException as error:
-                _tell(loop, result, result.set_exception, error)
-            else:
-                _tell(loop, result, result.set_result, value)
-
+        result: Future[T] = Future()
+        result.set_running_or_notify_cancel()
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
             self._thread.start()
-        self._calls.put(work)
-        return await result
+        self._calls.put((call, result))
+        return await asyncio.wrap_future(result)
 
     def stop(self) -> None:
         """End the thread behind the calls that it has."""
@@ -50,19 +42,10 @@ class Worker:
         self._thread = None
 
     def _loop(self) -> None:
-        while (call := self._calls.get()) is not None:
-            call()
-            del call  # it holds a batch
-
-
-def _tell(
-    loop: asyncio.AbstractEventLoop, result: asyncio.Future[Any], setter: Callable[[Any], None], value: Any
-) -> None:
-    def tell() -> None:
-        if not result.done():
-            setter(value)
-
-    try:
-        loop.call_soon_threadsafe(tell)
-    except RuntimeError:
-        return  # the loop is closed, and its app is gone
+        while (work := self._calls.get()) is not None:
+            call, result = work
+            try:
+                result.set_result(call())
+            except BaseException as error:
+                result.set_exception(error)
+            del work, call, result  # they hold a batch
