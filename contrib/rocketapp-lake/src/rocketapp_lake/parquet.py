@@ -84,8 +84,7 @@ class ParquetStore:
         return None if entry is None else str(entry["batch"])
 
     def sweep(self, older_than: float) -> int:
-        self.load()  # what is named by the newest commit is moved away
-        return self._staging.sweep(older_than, self._named())
+        return self._staging.sweep(older_than, self._named)
 
     @staticmethod
     def log_of(path: str | os.PathLike[str], sink: str) -> Iterator[Commit]:

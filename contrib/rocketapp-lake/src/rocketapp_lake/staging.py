@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Container
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from time import time_ns
@@ -59,18 +60,17 @@ class Staging:
         """Its files are in the table."""
         shutil.rmtree(self.path / batch, ignore_errors=True)
 
-    def sweep(self, older_than: float, kept: Container[str] = ()) -> int:
+    def sweep(self, older_than: float, kept: Callable[[], Container[str]]) -> int:
         """Remove what was staged more than this many seconds ago; how many batches that were. `kept`: names of some."""
-        limit, swept = time_ns() / 1e9 - older_than, 0
+        limit, old = time_ns() / 1e9 - older_than, []
         for directory in self.path.glob("*"):
-            try:
-                is_old = directory.stat().st_mtime <= limit
-            except FileNotFoundError:
-                continue  # another owner has published it meanwhile
-            if is_old and directory.name not in kept:
-                shutil.rmtree(directory, ignore_errors=True)
-                swept += 1
-        return swept
+            with suppress(FileNotFoundError):  # another owner has published it meanwhile
+                old += [directory] if directory.stat().st_mtime <= limit else []
+        names = kept() if old else ()
+        swept = [directory for directory in old if directory.name not in names]
+        for directory in swept:
+            shutil.rmtree(directory, ignore_errors=True)
+        return len(swept)
 
 
 def place_of(name: str, stem: str) -> str:

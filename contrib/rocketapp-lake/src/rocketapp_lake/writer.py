@@ -38,6 +38,8 @@ MOST_ATTEMPTS = 10
 """To commit one batch; then its queues are given up, and read again from where the table stands."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds from one attempt to the next one: they double each time."""
+SWEEP_AFTER = 86_400.0
+"""Seconds after which what was staged and never published is removed."""
 IDLE = 3600.0
 """Seconds after which queues that have no rows, but other messages, are moved on in the table."""
 
@@ -92,7 +94,6 @@ class Writer:
         """The batch that is being written has failed for a reason that does not pass by itself."""
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._sweeping = Sweeping(name, store, self._reader, counts) if isinstance(store, Sweeps) else None
 
     def __repr__(self) -> str:
         return f"<Writer {self.name}: {self._filling!r}, {'writing' if self._writing else 'idle'}>"
@@ -281,9 +282,19 @@ class Writer:
             self._changed.set()
             self._look()
             self._weigh()
-        del batch  # it is large, and a sweep takes a while
-        if self._sweeping is not None:
-            await self._sweeping.committed()
+        del batch  # it is large, and a sweep may take a while
+        if isinstance(self._store, Sweeps):
+            await self._sweep(self._store)
+
+    async def _sweep(self, store: Sweeps) -> None:
+        try:
+            swept = await self._reader.run(partial(store.sweep, SWEEP_AFTER))
+        except Exception as error:
+            log.warning("sink %s: what was never published cannot be removed: %s", self.name, error)
+            return
+        self.counts.swept += swept
+        if swept:
+            log.info("sink %s: removed %d batches that were never published", self.name, swept)
 
     async def _marks(self, batch: Batch[StoredRecords], sessions: Mapping[MessageQueue, SinkQueue]) -> Marks:
         """Of queues that have no row in the batch, what was read last is asked for: it was left out by a filter."""
@@ -410,32 +421,3 @@ class SinkQueue:
     def discard(self) -> None:
         self.is_over = True
         self._writer.forget(self)
-
-
-SWEEP_AFTER = 86_400.0
-"""Seconds after which it is removed."""
-SWEEP_EVERY = 86_400.0
-"""Seconds from one look for it to the next one."""
-
-
-class Sweeping:
-    """Of one sink."""
-
-    def __init__(self, name: str, store: Sweeps, worker: Worker, counts: Counts) -> None:
-        self._name, self._store, self._worker, self._counts = name, store, worker, counts
-        self._due_at = 0.0
-
-    async def committed(self) -> None:
-        """There is a new commit."""
-        now = asyncio.get_running_loop().time()
-        if now < self._due_at:
-            return
-        self._due_at = now + SWEEP_EVERY
-        try:
-            swept = await self._worker.run(partial(self._store.sweep, SWEEP_AFTER))
-        except Exception as error:
-            log.warning("sink %s: what was never published cannot be removed: %s", self._name, error)
-        else:
-            self._counts.swept += swept
-            if swept:
-                log.info("sink %s: removed %d batches that were never published", self._name, swept)

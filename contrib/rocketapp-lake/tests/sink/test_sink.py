@@ -278,10 +278,7 @@ async def test_queues_of_which_only_other_tags_come_are_moved_on_as_well(
     assert shop.ids() == [40]
 
 
-async def test_what_was_never_published_is_looked_for_again_and_again(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "SWEEP_EVERY", 0.0)
+async def test_what_was_never_published_is_looked_for_again_and_again(shop: Shop) -> None:
     async with shop.app() as app:
         for number in range(2):
             left_over = shop.table / STAGING / f"batch{number}"
