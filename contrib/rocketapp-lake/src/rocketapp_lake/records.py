@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from rocketapp import MessageQueue
@@ -13,6 +13,8 @@ from rocketapp_lake.positions import Marks, Span, Vector
 
 FORMAT = 1
 Kind = Literal["append", "rebase", "epoch"]
+BY_QUEUE: Mapping[str, Callable[..., Any]] = {"spans": Span._make, "vector": int, "marks": Landmark._make}
+"""The fields of a commit with a value for each queue, and what those are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,30 +58,13 @@ class Head:
     @classmethod
     def of(cls, commit: Commit) -> Head:
         """Where the sink stands with this one."""
-        return cls(
-            sequence=commit.sequence,
-            batch=commit.batch,
-            vector=commit.vector,
-            marks=commit.marks,
-            schema=commit.schema,
-        )
+        return cls(**{one.name: getattr(commit, one.name) for one in fields(cls)})
 
 
 def encode(commit: Commit) -> dict[str, Any]:
     """As plain values for JSON."""
-    return {
-        "format": FORMAT,
-        "sink": commit.sink,
-        "sequence": commit.sequence,
-        "batch": commit.batch,
-        "spans": _nested({queue: list(span) for queue, span in commit.spans.items()}),
-        "vector": _nested(commit.vector),
-        "marks": _nested({queue: list(mark) for queue, mark in commit.marks.items()}),
-        "schema": commit.schema,
-        "rows": commit.rows,
-        "made_at": commit.made_at,
-        "kind": commit.kind,
-    }
+    plain = {one.name: getattr(commit, one.name) for one in fields(commit)}
+    return {"format": FORMAT, **plain, **{name: _nested(plain[name]) for name in BY_QUEUE}}
 
 
 def decode(values: Mapping[str, Any]) -> Commit:
@@ -87,20 +72,11 @@ def decode(values: Mapping[str, Any]) -> Commit:
     if values.get("format") != FORMAT:
         raise ValueError(f"format {values.get('format')!r} of a commit is unknown: a newer version wrote it")
     try:
-        return Commit(
-            sink=values["sink"],
-            sequence=values["sequence"],
-            batch=values["batch"],
-            spans={queue: Span(*span) for queue, span in _flat(values["spans"]).items()},
-            vector=_flat(values["vector"]),
-            marks={queue: Landmark(*mark) for queue, mark in _flat(values["marks"]).items()},
-            schema=values["schema"],
-            rows=values["rows"],
-            made_at=values["made_at"],
-            kind=values.get("kind", "append"),
-        )
+        plain = {one.name: values[one.name] for one in fields(Commit)}
+        by_queue = {name: _flat(plain[name], kind) for name, kind in BY_QUEUE.items()}
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a commit: {error!r}") from None
+    return Commit(**{**plain, **by_queue})
 
 
 def to_json(values: Mapping[str, Any]) -> bytes:
@@ -115,9 +91,9 @@ def _nested(by_queue: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[st
     return found
 
 
-def _flat(nested: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[MessageQueue, Any]:
+def _flat(nested: Mapping[str, Mapping[str, Mapping[str, Any]]], kind: Callable[..., Any]) -> dict[MessageQueue, Any]:
     return {
-        MessageQueue(topic, broker, int(queue)): value
+        MessageQueue(topic, broker, int(queue)): kind(value)
         for topic, brokers in nested.items()
         for broker, queues in brokers.items()
         for queue, value in queues.items()
