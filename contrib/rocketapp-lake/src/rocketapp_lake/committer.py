@@ -17,7 +17,7 @@ from rocketapp_lake.batches import Batch, P
 from rocketapp_lake.errors import FencedError, GapError, RefusedRowsError, SinkError
 from rocketapp_lake.evolution import grown
 from rocketapp_lake.options import Evolution
-from rocketapp_lake.positions import Fit, advanced, fit
+from rocketapp_lake.positions import advanced, differing
 from rocketapp_lake.records import Commit, Head, Kind
 from rocketapp_lake.store import Growing, Store
 
@@ -92,7 +92,7 @@ class Attempt(Generic[P]):
         for lost in range(MOST_FENCES):
             if self._is_ours():
                 return self._done(self._store.load(), lost)
-            if is_old and fit(self.batch.spans, head.vector) != Fit():
+            if is_old and differing(self.batch.spans, head.vector):
                 head, is_old = self._store.load(), False
             self._trim(head)
             if not self.batch.spans:
@@ -123,7 +123,7 @@ class Attempt(Generic[P]):
         """Trim, and look at the rows as `run` would: raises what is wrong with them before anything is committed."""
         if self._committed is not None:
             return
-        if head is None or fit(self.batch.spans, head.vector) != Fit():
+        if head is None or differing(self.batch.spans, head.vector):
             head = self._store.load()
         self._trim(head)
         rows = self._rows()[1] if self.batch.spans else None
@@ -157,10 +157,11 @@ class Attempt(Generic[P]):
         return False
 
     def _trim(self, head: Head) -> None:
-        found = fit(self.batch.spans, head.vector)
-        for queue, has in found.gaps.items() if not self._is_sparse else ():
-            raise GapError(str(queue), has, self.batch.spans[queue].start)
-        if found.trims:
+        found = differing(self.batch.spans, head.vector)
+        for queue, has in found.items():
+            if has < self.batch.spans[queue].start and not self._is_sparse:
+                raise GapError(str(queue), has, self.batch.spans[queue].start)
+        if found:
             self.batch, self._made = self.batch.trimmed(head.vector), None
 
     def _rows(self) -> tuple[str, pa.Table | None]:

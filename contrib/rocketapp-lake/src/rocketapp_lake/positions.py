@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rocketapp import MessageQueue
@@ -31,26 +30,14 @@ def last_of(records: StoredRecords) -> Landmark:
     return Landmark(message.offset, message.stored_ms, message.message_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """How spans lie to what the table has."""
+def differing(spans: Mapping[MessageQueue, Span], vector: Vector) -> dict[MessageQueue, int]:
+    """The queues whose span does not begin where the table ends, and where that is.
 
-    trims: Mapping[MessageQueue, int] = field(default_factory=dict)
-    """Queues whose rows below this offset are in the table already."""
-    gaps: Mapping[MessageQueue, int] = field(default_factory=dict)
-    """Queues whose rows begin above this offset, where the table ends: what lies between would be lost."""
-
-
-def fit(spans: Mapping[MessageQueue, Span], vector: Vector) -> Fit:
-    """Compare. A queue that the table has never seen may begin anywhere."""
-    trims, gaps = {}, {}
-    for queue, span in spans.items():
-        has = vector.get(queue, span.start)
-        if has > span.start:
-            trims[queue] = has
-        elif has < span.start:
-            gaps[queue] = has
-    return Fit(trims, gaps)
+    Below it rows are in the table already; above it those between would be lost. A queue that the table has never seen
+    may begin anywhere.
+    """
+    ends = {queue: vector.get(queue, span.start) for queue, span in spans.items()}
+    return {queue: end for queue, end in ends.items() if end != spans[queue].start}
 
 
 def advanced(vector: Vector, spans: Mapping[MessageQueue, Span]) -> dict[MessageQueue, int]:

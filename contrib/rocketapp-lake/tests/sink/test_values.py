@@ -9,7 +9,7 @@ from pieces import Item, halves, items, one
 
 from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch, Filling, Limits
-from rocketapp_lake.positions import Span, advanced, fit
+from rocketapp_lake.positions import Span, advanced, differing
 from rocketapp_lake.records import Commit, decode, encode, to_json
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-b", 0)
@@ -67,11 +67,10 @@ def test_a_dropped_queue_leaves_the_others_as_they_are() -> None:
     assert filling.due_at(LIMITS) is None
 
 
-def test_what_the_table_has_is_trimmed_and_what_it_lacks_is_a_gap() -> None:
+def test_a_queue_that_does_not_begin_where_the_table_ends_is_named() -> None:
     spans = {A: Span(0, 5), B: Span(7, 9)}
-    assert fit(spans, {A: 0}).trims == fit(spans, {A: 0}).gaps == {}
-    found = fit(spans, {A: 3, B: 6})
-    assert (found.trims, found.gaps) == ({A: 3}, {B: 6})
+    assert differing(spans, {A: 0}) == {}
+    assert differing(spans, {A: 3, B: 6}) == {A: 3, B: 6}
 
 
 def test_a_queue_that_is_trimmed_to_nothing_is_gone() -> None:
@@ -95,7 +94,7 @@ def test_trimming_leaves_each_row_that_the_vector_does_not_cover_and_no_other(
     batch = filling.cut("age").trimmed(vector)
     left = {(queue, at) for queue, held in batch.pieces.items() for piece in held for at in piece.offsets}
     assert left == {(queue, at) for queue, numbers in rows.items() for at in numbers if at >= vector.get(queue, 0)}
-    assert fit(batch.spans, vector).trims == {}
+    assert all(end < batch.spans[queue].start for queue, end in differing(batch.spans, vector).items())
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
