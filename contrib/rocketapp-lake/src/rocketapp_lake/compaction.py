@@ -28,36 +28,31 @@ class Compaction:
         tasks: Tasks,
         counts: Counts,
     ) -> None:
-        """Needs a running loop. `every`: seconds from the first rows behind a compaction to the next one."""
-        self._name, self._tables, self._tasks, self._counts = name, tables, tasks, counts
+        """Needs a running loop. `every`: seconds from the first rows behind a compaction to the next one.
+
+        `tasks` end it. One that is under way is completed or undone by the next owner if the process ends.
+        """
+        self._name, self._tables, self._counts = name, tables, counts
         self._every, self._target = every, target_file_size
-        self._loop = asyncio.get_running_loop()
         self._worker = Worker(f"sink {name} compacts")
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_running = self._is_closed = False
+        self._rows_came = asyncio.Event()
+        tasks.start(self._run(), f"sink {name} compacts")
 
     def rows_came(self) -> None:
         """There is a new file. Those that come while a compaction runs wait for the next one."""
-        if self._timer is None and not self._is_closed:
-            self._timer = self._loop.call_later(self._every, self._begin)
-
-    def close(self) -> None:
-        """Begin no more. One that is under way is completed or undone by the next owner if the process ends."""
-        self._is_closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._worker.stop()
-
-    def _begin(self) -> None:
-        self._timer = None
-        if self._is_running:
-            self.rows_came()
-        else:
-            self._is_running = True
-            self._tasks.start(self._run(), f"sink {self._name} compacts")
+        self._rows_came.set()
 
     async def _run(self) -> None:
+        try:
+            while True:
+                await self._rows_came.wait()
+                await asyncio.sleep(self._every)
+                self._rows_came.clear()
+                await self._compact()
+        finally:
+            self._worker.stop()
+
+    async def _compact(self) -> None:
         try:
             for table in self._tables:
                 done = await self._worker.run(partial(table.compact, self._target))
@@ -73,5 +68,3 @@ class Compaction:
                     )
         except Exception as error:
             log.warning("sink %s: its files cannot be put together: %s: %s", self._name, type(error).__name__, error)
-        finally:
-            self._is_running = False

@@ -187,8 +187,6 @@ class Writer:
         if self._until_now:
             log.info("sink %s: ends with %d rows of %d commits", self.name, self.counts.rows, self.counts.commits)
         self._disarm()
-        if self._compaction is not None:
-            self._compaction.close()
         self._worker.stop()
         self._reader.stop()
 

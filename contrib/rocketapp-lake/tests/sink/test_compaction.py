@@ -33,7 +33,6 @@ async def test_the_schedule_begins_with_new_rows_and_waits_for_more(caplog: pyte
     schedule.rows_came()
     schedule.rows_came()
     assert await asyncio.to_thread(table.called.wait, 30)
-    schedule.close()
     schedule.rows_came()
     await tasks.close()
     assert table.targets == [7]
