@@ -8,12 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import AppSnapshot, Metric, StoredRecords
-from rocketapp_lake.batches import Batch, Buffer
+from rocketapp_lake.batches import Batch
 from rocketapp_lake.committer import Done
+
+if TYPE_CHECKING:
+    from rocketapp_lake.writer import Writer
 
 log = logging.getLogger("rocketapp.lake")
 
@@ -56,20 +59,7 @@ class Counts:
         _tell(name, batch, done, seconds)
 
 
-class Watched(Protocol):
-    """A sink, as its metrics see it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def counts(self) -> Counts: ...
-
-    @property
-    def buffer(self) -> Buffer: ...
-
-
-Read = Callable[[Watched], float]
+Read = Callable[["Writer"], float]
 _COUNTERS: Sequence[tuple[str, str, str, Read]] = (
     ("rows", "{row}", "Rows that were committed.", lambda sink: sink.counts.rows),
     ("written", "By", "Bytes of the rows that were committed, in memory.", lambda sink: sink.counts.bytes),
@@ -89,7 +79,7 @@ _GAUGES: Sequence[tuple[str, str, str, Read]] = (
 )
 
 
-def metrics_of(sinks: Sequence[Watched], now: AppSnapshot) -> list[Metric]:
+def metrics_of(sinks: Sequence[Writer], now: AppSnapshot) -> list[Metric]:
     """All of them, for all sinks of an app."""
     found = []
     kinds: Sequence[tuple[Kind, Sequence[tuple[str, str, str, Read]]]] = (("counter", _COUNTERS), ("gauge", _GAUGES))
@@ -110,7 +100,7 @@ def _metric(name: str, kind: Kind, unit: str, meaning: str, samples: Samples) ->
     return Metric(name=f"rocketapp.sink.{name}", kind=kind, unit=unit, meaning=meaning, samples=samples)
 
 
-def _lags(sink: Watched, now: AppSnapshot) -> Samples:
+def _lags(sink: Writer, now: AppSnapshot) -> Samples:
     ends = {one.queue: one.end for group in now.groups for one in group.queues}
     return tuple(
         (

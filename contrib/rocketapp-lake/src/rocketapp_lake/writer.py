@@ -71,8 +71,10 @@ class Writer:
         `aside`: makes what puts bad rows in another place, in this writer's worker.
         `compaction`: is told of new files. `bad_rows`: how many the batch had that was decoded last.
         """
-        self.name, self.drain_seconds = name, drain_seconds
-        self.buffer, self.counts = buffer, counts
+        self.name: str = name
+        self.buffer: Buffer = buffer
+        self.counts: Counts = counts
+        self.drain_seconds = drain_seconds
         self._limits, self._bad_rows = limits, bad_rows
         self._store, self._to_table, self._evolution = store, to_table, evolution
         self._on_offset_reset, self._until_now = on_offset_reset, until_now
