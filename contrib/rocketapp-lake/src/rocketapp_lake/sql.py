@@ -77,10 +77,10 @@ class SqlStore:
             beside = None if self._beside is None else _since(self._beside, commit)
             if beside:
                 loads.append(self._made(f"{self._name}_bad", beside, ()))
-            with self._database.transaction() as transaction:
-                self._fence(transaction.connection, commit)
+            with self._database.transaction() as connection:
+                self._fence(connection, commit)
                 for number, load in enumerate(loads):
-                    found = halved(transaction, load)
+                    found = halved(self._database, connection, load)
                     if found and rows is not None and number == 0:
                         raise _refused(rows, found)
                     if found:

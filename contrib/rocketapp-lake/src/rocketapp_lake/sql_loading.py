@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -95,16 +94,12 @@ class Database:
     def dialect(self) -> sa.Dialect:
         return self._engine.dialect
 
-    @contextmanager
-    def connected(self) -> Iterator[sa.Connection]:
-        with self._engine.connect() as connection:
-            yield connection
+    def connected(self) -> AbstractContextManager[sa.Connection]:
+        return self._engine.connect()
 
-    @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> AbstractContextManager[sa.Connection]:
         """Commits at the end, and rolls back when the block raises."""
-        with self._engine.connect() as connection, connection.begin():
-            yield Transaction(connection, self)
+        return self._engine.begin()
 
     def create(self, table: sa.Table) -> None:
         """Unless it is there."""
@@ -136,24 +131,6 @@ class Database:
         connection.commit()
 
 
-class Transaction:
-    """One that is open, and tries what may be refused."""
-
-    def __init__(self, connection: sa.Connection, database: Database) -> None:
-        self.connection, self._database = connection, database
-
-    def tries(self, load: Callable[[sa.Connection], None]) -> str | None:
-        """Load, or say why the database refuses a row; then nothing of it is loaded. Raises all other errors."""
-        try:
-            with self.connection.begin_nested():
-                load(self.connection)
-        except Exception as error:
-            if not refusal(error):
-                raise
-            return self._database.said(error)
-        return None
-
-
 def refusal(error: BaseException) -> bool:
     """Whether the database refuses a row, and not the statement or the connection."""
     original = getattr(error, "orig", None) or error
@@ -162,21 +139,27 @@ def refusal(error: BaseException) -> bool:
     return bool(kinds & _REFUSALS) or any(code in _CODES for code in codes if isinstance(code, str | int))
 
 
-def halved(transaction: Transaction, loading: Loading) -> dict[int, str]:
+def halved(database: Database, connection: sa.Connection, loading: Loading) -> dict[int, str]:
     """Load all rows; the numbers of those that are refused, with the reasons. The others are loaded.
 
-    Of many that are refused the first MOST_REFUSED are found, and what lies behind them is not loaded.
+    Of many that are refused the first MOST_REFUSED are found, and what lies behind them is not loaded. Raises errors of
+    other kinds.
     """
     refused: dict[int, str] = {}
-    parts = [(0, len(loading))]
+    parts = [(0, len(loading))] if len(loading) else []
     while parts and len(refused) < MOST_REFUSED:
         start, end = parts.pop()
-        reason = transaction.tries(partial(loading.into, start=start, end=end)) if end > start else None
-        if reason is not None and end - start == 1:
-            refused[loading.number(start)] = reason
-        elif reason is not None:
-            middle = (start + end) // 2
-            parts += [(middle, end), (start, middle)]
+        try:
+            with connection.begin_nested():
+                loading.into(connection, start, end)
+        except Exception as error:
+            if not refusal(error):
+                raise
+            if end - start == 1:
+                refused[loading.number(start)] = database.said(error)
+            else:
+                middle = (start + end) // 2
+                parts += [(middle, end), (start, middle)]
     return refused
 
 
