@@ -54,7 +54,8 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
     except (TypeError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
 
-    def aside(worker: Worker) -> Aside:
+    worker, aside = Worker(f"sink {sink.name}"), None
+    if sink.sets_aside:
         outlet: Outlet
         if options.bad_rows == "topic":
             outlet = BadTopic(surface.publish, sink.bad_topic, options.cluster, sink.name)
@@ -63,8 +64,7 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         else:
             assert bad_store is not None
             outlet = BadTable(bad_store, bad.name, worker, wall_clock)
-        return Aside(rows, worker, Guard(sink.most_bad), outlet)
-
+        aside = Aside(rows, worker, Guard(sink.most_bad), outlet)
     held, counts = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE, Counts()
     most = max(1, held // QUEUE_BATCHES)
     limits = replace(sink.limits, bytes=min(sink.limits.bytes, most))
@@ -72,7 +72,9 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         sink.name,
         store,
         to_table=rows.table,
-        aside=aside if sink.sets_aside else None,
+        worker=worker,
+        aside=aside,
+        bad_store=bad_store,
         evolution=options.evolution,
         compaction=_compaction(sink, [store] if bad_store is None else [store, bad_store], tasks, counts),
         limits=limits,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketapp import Message, MessageQueue, RocketAppError
 from rocketapp.plugin import RESERVED_PROPERTIES, StoredRecords
 from rocketapp_lake.batches import Batch
-from rocketapp_lake.committer import Attempt, rebase
+from rocketapp_lake.committer import Attempt
 from rocketapp_lake.errors import TooManyBadRowsError
 from rocketapp_lake.rows import BadRow, Rows, bad_table
 from rocketapp_lake.store import SetsAside, Store
@@ -83,10 +83,6 @@ class Outlet(Protocol):
         """The batch is in the table, or given up."""
         ...
 
-    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
-        """These queues are new ones, and are read from there. It blocks."""
-        ...
-
 
 class BadTable:
     """A table of their own, with positions of its own: a bad row is in it once."""
@@ -105,10 +101,6 @@ class BadTable:
     def forget(self) -> None:
         """The table knows where it stands."""
 
-    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
-        """It would take new rows for old ones."""
-        rebase(self._store, self._sink, to, made_at=self._now(), kind="epoch")
-
 
 class BadBeside:
     """A table of their own, in the commit of the other rows: a bad row is in it once, whatever the database refuses."""
@@ -121,9 +113,6 @@ class BadBeside:
 
     def forget(self) -> None:
         self._store.set_aside(None)
-
-    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
-        """The table has no positions."""
 
 
 class BadTopic:
@@ -150,9 +139,6 @@ class BadTopic:
 
     def forget(self) -> None:
         self._stored.clear()
-
-    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
-        """A topic has no positions."""
 
     async def _send(self, row: BadRow) -> None:
         message = row.message
@@ -189,10 +175,6 @@ class Aside:
         """The batch is in the table."""
         if self._last is not None:
             self._guard.published(*self._last)
-
-    def began_anew(self, to: Mapping[MessageQueue, int]) -> None:
-        """These queues are new ones, and are read from there. It blocks."""
-        self._outlet.began_anew(to)
 
     def forget(self) -> None:
         """The batch is in the table, or given up."""

@@ -53,7 +53,9 @@ class Writer:
         store: Store,
         *,
         to_table: Callable[[Batch[StoredRecords]], pa.Table | None],
-        aside: Callable[[Worker], Aside] | None = None,
+        worker: Worker,
+        aside: Aside | None = None,
+        bad_store: Store | None = None,
         evolution: Evolution = "fail",
         compaction: Compaction | None = None,
         limits: Limits,
@@ -68,8 +70,9 @@ class Writer:
     ) -> None:
         """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch.
 
-        `aside`: makes what puts bad rows in another place, in this writer's worker.
-        `compaction`: is told of new files. `bad_rows`: how many the batch had that was decoded last.
+        `worker`: its thread, which ends with it. `aside`: what puts bad rows in another place, in that thread.
+        `bad_store`: their table, if it has positions of its own. `compaction`: is told of new files. `bad_rows`: how
+        many the batch had that was decoded last.
         """
         self.name: str = name
         self.buffer: Buffer = buffer
@@ -82,8 +85,8 @@ class Writer:
         """Of a bounded sink: what is taken of a queue ends here, or a pull behind it."""
         self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
         self._loop = asyncio.get_running_loop()
-        self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
-        self._aside = None if aside is None else aside(self._worker)
+        self._worker, self._reader = worker, Worker(f"sink {name} reads")
+        self._aside, self._bad_store = aside, bad_store
         self._filling: Filling[StoredRecords] = Filling()
         self._sessions: dict[MessageQueue, SinkQueue] = {}
         self._starts: dict[MessageQueue, int] = {}
@@ -196,8 +199,8 @@ class Writer:
 
     def _new_epoch(self, to: Mapping[MessageQueue, int]) -> None:
         """In the reader thread. The table of bad rows first: it would take new ones for old ones."""
-        if self._aside is not None:
-            self._aside.began_anew(to)
+        if self._bad_store is not None:
+            rebase(self._bad_store, f"{self.name}/bad", to, made_at=self._wall_clock(), kind="epoch")
         rebase(self._store, self.name, to, made_at=self._wall_clock(), kind="epoch")
 
     def _weigh(self) -> None:

@@ -19,6 +19,7 @@ from rocketapp_lake.errors import SinkError
 from rocketapp_lake.options import OnOffsetReset
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.rows import Rows
+from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import Writer
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -52,11 +53,14 @@ async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterato
     store, bad = stores(tmp_path)
     put(store, "a", *range(10))
     put(bad, "a", *range(5), sink="one/bad")
+    worker = Worker("one")
     made = Writer(
         "one",
         store,
         to_table=lambda batch: None,
-        aside=lambda worker: Aside(ROWS, worker, Guard(1.0), BadTable(bad, "one/bad", worker, lambda: 1.0)),
+        worker=worker,
+        aside=Aside(ROWS, worker, Guard(1.0), BadTable(bad, "one/bad", worker, lambda: 1.0)),
+        bad_store=bad,
         limits=Limits(),
         buffer=Buffer(1000, lambda: 0.0),
         counts=Counts(),

@@ -21,6 +21,7 @@ from rocketapp_lake.batches import Buffer, Limits
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.rows import Rows
+from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import SinkQueue, Writer
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
@@ -79,6 +80,7 @@ class Bench:
             "one",
             self.store,
             to_table=Rows(None, None, "fail", lambda: None).table,
+            worker=Worker("one"),
             limits=limits,
             buffer=Buffer(1_000_000, lambda: 0.0),
             counts=Counts(),
