@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -86,26 +88,9 @@ _KINDS: list[tuple[Any, Any]] = [
 ]
 
 
-def _plain(about: pa.DataType) -> Any:
+_BUILT_IN = (bytes, datetime.datetime, datetime.date, decimal.Decimal)
+
+
+def _plain(about: pa.DataType) -> Callable[[Any], Any] | None:
     """What makes of a decoded value one that Arrow takes; None where it takes all of them."""
-    if pa.types.is_struct(about):
-        inside = [(about.field(number).name, _plain(about.field(number).type)) for number in range(about.num_fields)]
-        return lambda value: (
-            None
-            if value is None
-            else {
-                name: getattr(value, f"f{number}") if plain is None else plain(getattr(value, f"f{number}"))
-                for number, (name, plain) in enumerate(inside)
-            }
-        )
-    if pa.types.is_list(about) or pa.types.is_large_list(about):
-        item = _plain(about.value_type)
-        return None if item is None else lambda value: None if value is None else [item(one) for one in value]
-    if pa.types.is_map(about):
-        item = _plain(about.item_type) or _same
-        return lambda value: None if value is None else [(key, item(one)) for key, one in value.items()]
-    return None
-
-
-def _same(value: Any) -> Any:
-    return value
+    return partial(msgspec.to_builtins, builtin_types=_BUILT_IN) if pa.types.is_nested(about) else None
