@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketapp import Message, MessageQueue, RocketAppError
-from rocketapp.plugin import RESERVED_PROPERTIES, StoredRecords
+from rocketapp.plugin import RESERVED_PROPERTIES
 from rocketapp_lake.batches import Batch
 from rocketapp_lake.committer import Attempt
 from rocketapp_lake.errors import TooManyBadRowsError
@@ -39,7 +39,7 @@ class Guard:
         self._seen: dict[MessageQueue, deque[tuple[int, int]]] = {}
         """Rows and bad rows of the newest batches that are in the table."""
 
-    def check(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
+    def check(self, batch: Batch, bad: Sequence[BadRow]) -> None:
         """Raises TooManyBadRowsError with each queue of the batch whose last LEAST_ROWS rows, or more, are too bad."""
         stopped = {}
         for queue, *own in _counted(batch, bad):
@@ -50,7 +50,7 @@ class Guard:
         if stopped:
             raise TooManyBadRowsError(stopped)
 
-    def published(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
+    def published(self, batch: Batch, bad: Sequence[BadRow]) -> None:
         """The batch is in the table."""
         for queue, rows, count in _counted(batch, bad):
             seen = self._seen.setdefault(queue, deque())
@@ -58,9 +58,7 @@ class Guard:
             while sum(before for before, _ in seen) - seen[0][0] >= LEAST_ROWS:
                 seen.popleft()
 
-    def _said(
-        self, queue: MessageQueue, batch: Batch[StoredRecords], rows: int, count: int, first: BadRow | None
-    ) -> str:
+    def _said(self, queue: MessageQueue, batch: Batch, rows: int, count: int, first: BadRow | None) -> str:
         what = "" if first is None else f"; #{first.message.offset}: {first.problem}"
         return (
             f"{queue} stops at #{batch.spans[queue].start}: {count} of its last {rows} rows are bad, more than "
@@ -75,7 +73,7 @@ Publish = Callable[..., Awaitable[Any]]
 class Outlet(Protocol):
     """Where bad rows go."""
 
-    async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
+    async def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
         """Returns when they are there for certain. Called again with the batch, or a part of it, after a failure."""
         ...
 
@@ -90,8 +88,8 @@ class BadTable:
     def __init__(self, store: Store, sink: str, worker: Worker, now: Callable[[], float]) -> None:
         self._store, self._sink, self._worker, self._now = store, sink, worker, now
 
-    async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
-        def to_table(part: Batch[StoredRecords]) -> pa.Table | None:
+    async def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
+        def to_table(part: Batch) -> pa.Table | None:
             held = [one for one in bad if one.queue in part.spans and one.message.offset >= part.spans[one.queue].start]
             return bad_table(held) if held else None
 
@@ -108,7 +106,7 @@ class BadBeside:
     def __init__(self, store: SetsAside) -> None:
         self._store = store
 
-    async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
+    async def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
         self._store.set_aside(bad_table(bad))
 
     def forget(self) -> None:
@@ -123,7 +121,7 @@ class BadTopic:
         self._stored: set[tuple[MessageQueue, int]] = set()
         """Of the batch that is on its way: it is not sent again when the table fails."""
 
-    async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
+    async def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
         left = [one for one in bad if (one.queue, one.message.offset) not in self._stored]
         for start in range(0, len(left), AT_ONCE):
             some = left[start : start + AT_ONCE]
@@ -157,9 +155,9 @@ class Aside:
 
     def __init__(self, rows: Rows, worker: Worker, guard: Guard, outlet: Outlet) -> None:
         self._rows, self._worker, self._guard, self._outlet = rows, worker, guard, outlet
-        self._last: tuple[Batch[StoredRecords], Sequence[BadRow]] | None = None
+        self._last: tuple[Batch, Sequence[BadRow]] | None = None
 
-    async def put(self, batch: Batch[StoredRecords]) -> None:
+    async def put(self, batch: Batch) -> None:
         """To be awaited before the batch is published: then a row that the table has passed over is in its place.
 
         Raises TooManyBadRowsError, before anything is put anywhere, and what the outlet raises.
@@ -218,7 +216,7 @@ def _tag(message: Message) -> str | None:
     return tag if tag and "||" not in tag and tag == tag.strip() else None
 
 
-def _counted(batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> list[tuple[MessageQueue, int, int]]:
+def _counted(batch: Batch, bad: Sequence[BadRow]) -> list[tuple[MessageQueue, int, int]]:
     """Rows and bad rows by queue."""
     of_queue = Counter(one.queue for one in bad)
     return [(queue, batch.count(queue), of_queue[queue]) for queue, held in batch.pieces.items() if held]

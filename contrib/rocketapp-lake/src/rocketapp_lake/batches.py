@@ -8,30 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Generic, Literal, Protocol, Self, TypeVar
+from typing import Literal
 
 from rocketapp import MessageQueue
+from rocketapp.plugin import StoredRecords
 from rocketapp_lake.positions import Marks, Span, Vector
 
-
-class Piece(Protocol):
-    """What messages that came together have that matters here: see rocketapp.plugin.StoredRecords."""
-
-    @property
-    def offset(self) -> int: ...
-
-    @property
-    def end(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    def __len__(self) -> int: ...
-
-    def since(self, offset: int) -> Self | None: ...
-
-
-P = TypeVar("P", bound=Piece)
 Reason = Literal["rows", "bytes", "age", "drain", "idle"]
 _size = attrgetter("size")
 
@@ -51,10 +33,10 @@ DEFAULTS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(Generic[P]):
+class Batch:
     """Messages that go into the table together."""
 
-    pieces: Mapping[MessageQueue, Sequence[P]]
+    pieces: Mapping[MessageQueue, Sequence[StoredRecords]]
     """In offset order. A queue may have none: its span is an answer without rows."""
     spans: Mapping[MessageQueue, Span]
     reason: Reason = "rows"
@@ -74,7 +56,7 @@ class Batch(Generic[P]):
     def size(self) -> int:
         return sum(piece.size for held in self.pieces.values() for piece in held)
 
-    def trimmed(self, vector: Vector) -> Batch[P]:
+    def trimmed(self, vector: Vector) -> Batch:
         """Without what lies below the vector. Queues of which nothing is left are gone."""
         pieces, spans = {}, {}
         for queue, span in self.spans.items():
@@ -85,11 +67,11 @@ class Batch(Generic[P]):
         marks = {queue: mark for queue, mark in self.marks.items() if queue in spans}
         return replace(self, pieces=pieces, spans=spans, marks=marks)
 
-    def beside(self, spans: Mapping[MessageQueue, Span]) -> Batch[P]:
+    def beside(self, spans: Mapping[MessageQueue, Span]) -> Batch:
         """The same with spans without rows, of queues that it does not have."""
         return replace(self, pieces={**self.pieces, **dict.fromkeys(spans, ())}, spans={**self.spans, **spans})
 
-    def without(self, queues: Iterable[MessageQueue]) -> Batch[P]:
+    def without(self, queues: Iterable[MessageQueue]) -> Batch:
         """The same without these queues."""
         gone = set(queues)
         return replace(
@@ -101,17 +83,17 @@ class Batch(Generic[P]):
 
 
 @dataclass(slots=True)
-class _Held(Generic[P]):
+class _Held:
     start: int
     end: int
-    pieces: list[P] = field(default_factory=list)
+    pieces: list[StoredRecords] = field(default_factory=list)
 
 
-class Filling(Generic[P]):
+class Filling:
     """The batch that is being gathered."""
 
     def __init__(self) -> None:
-        self._queues: dict[MessageQueue, _Held[P]] = {}
+        self._queues: dict[MessageQueue, _Held] = {}
         self.rows, self.bytes = 0, 0
         self._since: float | None = None
 
@@ -121,7 +103,7 @@ class Filling(Generic[P]):
     def __contains__(self, queue: MessageQueue) -> bool:
         return queue in self._queues
 
-    def add(self, queue: MessageQueue, start: int, pieces: Sequence[P], now: float) -> None:
+    def add(self, queue: MessageQueue, start: int, pieces: Sequence[StoredRecords], now: float) -> None:
         """Pieces of a queue in offset order. `start`: where its span begins, if it has none yet.
 
         Raises ValueError for pieces that do not lie behind those before.
@@ -163,7 +145,7 @@ class Filling(Generic[P]):
             return "bytes"
         return "age" if now >= self._since + limits.seconds else None
 
-    def cut(self, reason: Reason) -> Batch[P]:
+    def cut(self, reason: Reason) -> Batch:
         """Everything that was gathered; it is empty then."""
         queues = {queue: held for queue, held in self._queues.items() if held.end > held.start}
         batch = Batch(

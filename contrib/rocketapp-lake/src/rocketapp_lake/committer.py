@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING
 
 from rocketapp import MessageQueue
-from rocketapp_lake.batches import Batch, P
+from rocketapp_lake.batches import Batch
 from rocketapp_lake.errors import FencedError, GapError, RefusedRowsError, SinkError
 from rocketapp_lake.evolution import grown
 from rocketapp_lake.options import Evolution
@@ -47,16 +47,16 @@ class Done:
     """That its rows took to make, and the commit to be written and read back."""
 
 
-class Attempt(Generic[P]):
+class Attempt:
     """One batch on its way. `run` is called again after a failure."""
 
     def __init__(
         self,
         store: Store,
         sink: str,
-        batch: Batch[P],
+        batch: Batch,
         *,
-        to_table: Callable[[Batch[P]], pa.Table | None],
+        to_table: Callable[[Batch], pa.Table | None],
         now: Callable[[], float],
         is_sparse: bool = False,
         evolution: Evolution = "fail",
@@ -131,7 +131,7 @@ class Attempt(Generic[P]):
             self._grow(head, rows.schema)
             self._store.check(rows)
 
-    def drop(self, batch: Batch[P]) -> None:
+    def drop(self, batch: Batch) -> None:
         """Go on with this part of it."""
         if batch.spans.keys() != self.batch.spans.keys():
             self.batch, self._made = batch, None

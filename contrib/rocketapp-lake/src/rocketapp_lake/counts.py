@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from rocketapp import MessageQueue
-from rocketapp.plugin import AppSnapshot, Metric, StoredRecords
+from rocketapp.plugin import AppSnapshot, Metric
 from rocketapp_lake.batches import Batch
 from rocketapp_lake.committer import Done
 
@@ -44,7 +44,7 @@ class Counts:
     positions: dict[MessageQueue, int] = field(default_factory=dict)
     """Where the table stands in the queues that this process has."""
 
-    def committed(self, name: str, batch: Batch[StoredRecords], done: Done, seconds: float, bad: int) -> None:
+    def committed(self, name: str, batch: Batch, done: Done, seconds: float, bad: int) -> None:
         """A batch is in the table."""
         if done.batch:
             self.commits += 1
@@ -116,7 +116,7 @@ def _lags(sink: Writer, now: AppSnapshot) -> Samples:
     )
 
 
-def _tell(name: str, batch: Batch[StoredRecords], done: Done, seconds: float) -> None:
+def _tell(name: str, batch: Batch, done: Done, seconds: float) -> None:
     made, committed = done.seconds
     log.info(
         "sink %s: commit %d of %d rows, %d bytes, %.2f s (rows %.2f, commit %.2f), cut by %s, batch %s%s",

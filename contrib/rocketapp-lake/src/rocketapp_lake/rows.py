@@ -73,11 +73,11 @@ class Rows:
         self._own = own
         self.schema = pa.schema([*own, *problem, *COORDINATES])
         """Before the user's function."""
-        self._last: tuple[Batch[StoredRecords], Decoded] | None = None
+        self._last: tuple[Batch, Decoded] | None = None
         self.bad_count = 0
         """Bad rows of the batch that was decoded last."""
 
-    def table(self, batch: Batch[StoredRecords]) -> pa.Table | None:
+    def table(self, batch: Batch) -> pa.Table | None:
         """The rows, after the user's function; None when it wants none of them.
 
         Raises SinkError for a body that cannot be decoded, if bad rows fail.
@@ -88,7 +88,7 @@ class Rows:
         transform = self._transform()
         return decoded.table if transform is None else transformed(transform, decoded.table)
 
-    def decoded(self, batch: Batch[StoredRecords]) -> Decoded:
+    def decoded(self, batch: Batch) -> Decoded:
         """The rows of a batch. The last batch is kept until `forget`: where bad rows are set aside two ask for it."""
         if self._last is None or self._last[0] is not batch:
             self._last = batch, self._decode(batch)
@@ -98,7 +98,7 @@ class Rows:
         """Let the last batch go."""
         self._last = None
 
-    def _decode(self, batch: Batch[StoredRecords]) -> Decoded:
+    def _decode(self, batch: Batch) -> Decoded:
         refused = {} if self._bad_rows == "fail" else batch.refused
         table = None if refused else self._bodies(batch)
         if table is not None:
@@ -135,7 +135,7 @@ class Rows:
             return table, bad
         return table.filter(pa.array(number not in problems for number in range(len(messages)))), bad
 
-    def _bodies(self, batch: Batch[StoredRecords]) -> pa.Table | None:
+    def _bodies(self, batch: Batch) -> pa.Table | None:
         """Bodies as they are, column by column; None where they are decoded, or a record or text is not a usual one."""
         if self._columns is not None or any(piece.are_decoded for held in batch.pieces.values() for piece in held):
             return None

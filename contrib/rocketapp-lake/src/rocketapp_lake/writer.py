@@ -52,7 +52,7 @@ class Writer:
         name: str,
         store: Store,
         *,
-        to_table: Callable[[Batch[StoredRecords]], pa.Table | None],
+        to_table: Callable[[Batch], pa.Table | None],
         worker: Worker,
         aside: Aside | None = None,
         bad_store: Store | None = None,
@@ -87,7 +87,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = worker, Worker(f"sink {name} reads")
         self._aside, self._bad_store = aside, bad_store
-        self._filling: Filling[StoredRecords] = Filling()
+        self._filling: Filling = Filling()
         self._sessions: dict[MessageQueue, SinkQueue] = {}
         self._starts: dict[MessageQueue, int] = {}
         self._draining: set[MessageQueue] = set()
@@ -262,7 +262,7 @@ class Writer:
             self._timer.cancel()
             self._timer = None
 
-    async def _write(self, batch: Batch[StoredRecords], sessions: Mapping[MessageQueue, SinkQueue]) -> None:
+    async def _write(self, batch: Batch, sessions: Mapping[MessageQueue, SinkQueue]) -> None:
         try:
             batch = replace(batch, marks=await self._marks(batch, sessions))
             found = await self._until_published(batch, sessions)
@@ -299,7 +299,7 @@ class Writer:
         if swept:
             log.info("sink %s: removed %d batches that were never published", self.name, swept)
 
-    async def _marks(self, batch: Batch[StoredRecords], sessions: Mapping[MessageQueue, SinkQueue]) -> Marks:
+    async def _marks(self, batch: Batch, sessions: Mapping[MessageQueue, SinkQueue]) -> Marks:
         """Of queues that have no row in the batch, what was read last is asked for: it was left out by a filter."""
         found = {}
         for queue, pieces in batch.pieces.items():
@@ -316,7 +316,7 @@ class Writer:
         return found
 
     async def _until_published(
-        self, batch: Batch[StoredRecords], sessions: Mapping[MessageQueue, SinkQueue]
+        self, batch: Batch, sessions: Mapping[MessageQueue, SinkQueue]
     ) -> tuple[Done, float] | None:
         """Try until the table has it, and how long that attempt took; None when its queues were given up before."""
         attempt = Attempt(

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rocketapp.plugin import StoredRecords
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Messages with these offsets, which came together (rocketapp_lake.batches.Piece)."""
+class Item(StoredRecords):
+    """Messages with these offsets, which came together. Two with the same ones are equal."""
 
-    offsets: tuple[int, ...]
-    each: int = 1
-    """Bytes of each."""
+    __slots__ = ("offsets",)
 
-    @property
-    def offset(self) -> int:
-        return self.offsets[0]
+    def __init__(self, offsets: tuple[int, ...], each: int = 1) -> None:
+        """`each`: bytes of each."""
+        self.offsets = offsets
+        self.offset, self.end, self.size = offsets[0], offsets[-1] + 1, each * len(offsets)
 
-    @property
-    def end(self) -> int:
-        return self.offsets[-1] + 1
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Item) and self.offsets == other.offsets
 
-    @property
-    def size(self) -> int:
-        return self.each * len(self.offsets)
+    def __hash__(self) -> int:
+        return hash(self.offsets)
 
     def __len__(self) -> int:
         return len(self.offsets)
 
     def since(self, offset: int) -> Item | None:
         left = tuple(at for at in self.offsets if at >= offset)
-        return Item(left, self.each) if left else None
+        return Item(left, self.size // len(self)) if left else None
 
 
 def one(offset: int, size: int = 1) -> Item:

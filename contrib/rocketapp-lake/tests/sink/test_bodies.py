@@ -43,7 +43,7 @@ def pull(queue: MessageQueue, first: int, count: int) -> bytes:
     )
 
 
-def batch(decoded: bool) -> Batch[StoredRecords]:
+def batch(decoded: bool) -> Batch:
     pieces = {}
     for queue, first in zip(QUEUES, (0, 700), strict=True):
         pulls = [pull(queue, first + 32 * number, 32) for number in range(20)]

@@ -59,12 +59,18 @@ class MemoryTable:
         return [(row["queue"], row["at"]) for _, rows in self.commits if rows is not None for row in rows.to_pylist()]
 
 
-def to_table(batch: Batch[Item]) -> pa.Table:
-    rows = [(queue.queue_id, at) for queue, held in batch.pieces.items() for item in held for at in item.offsets]
+def to_table(batch: Batch) -> pa.Table:
+    rows = [
+        (queue.queue_id, at)
+        for queue, held in batch.pieces.items()
+        for item in held
+        if isinstance(item, Item)
+        for at in item.offsets
+    ]
     return pa.table({"queue": [queue for queue, _ in rows], "at": [at for _, at in rows]})
 
 
-def batch_of(queue: MessageQueue, start: int, end: int) -> Batch[Item]:
+def batch_of(queue: MessageQueue, start: int, end: int) -> Batch:
     return Batch({queue: halves(*range(start, end))}, {queue: Span(start, end)})
 
 
@@ -89,14 +95,14 @@ class PickyTable(GrowingTable):
 
 def attempt(
     table: MemoryTable,
-    batch: Batch[Item],
-    as_table: Callable[[Batch[Item]], pa.Table | None] = to_table,
+    batch: Batch,
+    as_table: Callable[[Batch], pa.Table | None] = to_table,
     evolution: Evolution = "fail",
-) -> Attempt[Item]:
+) -> Attempt:
     return Attempt(table, "one", batch, to_table=as_table, now=lambda: 1.0, evolution=evolution)
 
 
-def through(table: MemoryTable, batch: Batch[Item], tries: int = 5) -> Done:
+def through(table: MemoryTable, batch: Batch, tries: int = 5) -> Done:
     one = attempt(table, batch)
     for _ in range(tries):
         try:
@@ -167,7 +173,7 @@ def test_other_columns_than_those_of_the_table_are_refused_before_anything_is_pu
     assert len(table.commits) == 1
 
 
-def with_note(batch: Batch[Item]) -> pa.Table:
+def with_note(batch: Batch) -> pa.Table:
     """As a newer version of the app writes them."""
     rows = to_table(batch)
     return rows.append_column("note", pa.array([f"note {at}" for at in rows["at"].to_pylist()]))
@@ -197,12 +203,12 @@ def test_a_race_with_a_newer_version_ends_with_the_columns_of_both() -> None:
     assert list(json.loads(table.load().schema)) == ["queue", "at", "note"]
 
 
-def as_text(batch: Batch[Item]) -> pa.Table:
+def as_text(batch: Batch) -> pa.Table:
     rows = to_table(batch)
     return rows.set_column(1, "at", rows["at"].cast(pa.string()))
 
 
-def required(batch: Batch[Item]) -> pa.Table:
+def required(batch: Batch) -> pa.Table:
     rows = to_table(batch)
     return rows.append_column(pa.field("note", pa.string(), nullable=False), pa.array(["x"] * len(rows)))
 
@@ -218,7 +224,7 @@ def required(batch: Batch[Item]) -> pa.Table:
     ],
 )
 def test_rows_that_the_table_cannot_take_stop_the_sink_before_anything_is_published(
-    rows: Callable[[Batch[Item]], pa.Table], evolution: Evolution, problem: str
+    rows: Callable[[Batch], pa.Table], evolution: Evolution, problem: str
 ) -> None:
     table = GrowingTable()
     through(table, batch_of(A, 0, 1))
@@ -251,7 +257,7 @@ class Owner:
         """Death, or a queue that comes back: everything but the table is forgotten."""
         self.head = self.table.load()
         self.next = {queue: self.head.vector.get(queue, 0) for queue in (A, B)}
-        self.attempt: Attempt[Item] | None = None
+        self.attempt: Attempt | None = None
 
     def step(self, random: Random) -> None:
         if random.random() < 0.2:

@@ -67,7 +67,7 @@ def test_a_race_that_is_lost_is_run_again(table: Path, monkeypatch: pytest.Monke
 
 
 def attempt(table: Path, start: int, end: int) -> Attempt[Item]:
-    def to_table(batch: Batch[Item]) -> pa.Table:
+    def to_table(batch: Batch) -> pa.Table:
         return pa.table({"id": pa.array(range(*batch.spans[QUEUE]), pa.int64()), "text": ["x"] * (end - start)})
 
     batch = Batch({QUEUE: halves(*range(start, end))}, {QUEUE: Span(start, end)})
