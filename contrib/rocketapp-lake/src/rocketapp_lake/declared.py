@@ -6,7 +6,7 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import FrameType
@@ -157,88 +157,74 @@ class Sink:
         return name
 
 
-def problem_of(sink: Sink) -> str | None:
-    """Why it cannot work, as far as the options themselves tell; None when it can."""
+def problems_of(sink: Sink) -> Iterator[str]:
+    """Why it cannot work, as far as the options themselves tell. Those behind the first one need not be right."""
     options = sink.options
-    return (
-        _choice_problem(options)
-        or _place_problem(options)
-        or _number_problem(options)
-        or _bad_rows_problem(sink)
-        or codec_problem(options.codec, options.schema)
-        or _name_problem(options.name)
-    )
-
-
-def _choice_problem(options: SinkOptions) -> str | None:
-    for name, known in (
-        ("bad_rows", get_args(BadRows)),
-        ("evolution", get_args(Evolution)),
-        ("on_offset_reset", get_args(OnOffsetReset)),
-        ("written_by", (None, *get_args(WrittenBy))),
-        ("until", (None, *get_args(Until))),
-    ):
+    for name, known in CHOICES.items():
         value = getattr(options, name)
         if value not in known:
-            return f"{name}={value!r} is unknown: give {' or '.join(map(repr, known))}"
+            yield f"{name}={value!r} is unknown: give {' or '.join(map(repr, known))}"
     for name in ("partition_by", "sort_by", "merge_on"):
         columns: object = getattr(options, name)
         if not isinstance(columns, tuple) or not all(isinstance(column, str) and column for column in columns):
-            return f"{name}={columns!r}: give names of columns"
+            yield f"{name}={columns!r}: give names of columns"
     url: object = options.url
-    if url is not None and (not isinstance(url, str) or "://" not in url):
-        return "url= is a text as postgresql+psycopg://user@127.0.0.1/shop"
-    return None
-
-
-def _place_problem(options: SinkOptions) -> str | None:
     table: object = options.table
+    if url is not None and (not isinstance(url, str) or "://" not in url):
+        yield "url= is a text as postgresql+psycopg://user@127.0.0.1/shop"
     if not isinstance(table, str | os.PathLike) or not os.fspath(table):
-        return f"table={table!r}: give the place of the table"
-    return f"table={table!r} has a sign that no path has" if "\0" in str(table) else None
+        yield f"table={table!r}: give the place of the table"
+    if "\0" in str(table):
+        yield f"table={table!r} has a sign that no path has"
+    yield from _number_problems(options)
+    yield from _bad_rows_problems(sink)
+    yield from _codec_problems(options.codec, options.schema)
+    called: object = options.name
+    if not isinstance(called, str) or not called:
+        yield f"name={called!r}: give a text"
+    elif not called.isprintable():
+        yield f"name={called!r} has a sign that cannot be shown"
+    elif len(quote(called, safe="")) > LONGEST_NAME:
+        yield f"name={called[:40]!r}... is too long: give {LONGEST_NAME} signs at most"
 
 
-def _number_problem(options: SinkOptions) -> str | None:
+CHOICES: Mapping[str, Sequence[str | None]] = {
+    "bad_rows": get_args(BadRows),
+    "evolution": get_args(Evolution),
+    "on_offset_reset": get_args(OnOffsetReset),
+    "written_by": (None, *get_args(WrittenBy)),
+    "until": (None, *get_args(Until)),
+}
+"""What some options may be."""
+
+
+def _number_problems(options: SinkOptions) -> Iterator[str]:
     for name in ("flush_rows", "flush_bytes", "target_file_size"):
         count: object = getattr(options, name)
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            return f"{name}={count!r}: give a whole number, 1 or more"
+            yield f"{name}={count!r}: give a whole number, 1 or more"
     for name, optional in (("flush_seconds", ""), ("compact_every", ", or None")):
         value: Any = getattr(options, name)
         if value is None and optional:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST_SECONDS:
             shown = repr(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
-            return f"{name}={shown}: give seconds, more than 0 and less than a billion{optional}"
+            yield f"{name}={shown}: give seconds, more than 0 and less than a billion{optional}"
     if options.compact_every is None and options.target_file_size != TARGET_FILE_SIZE:
-        return f"target_file_size={options.target_file_size} does nothing without compact_every="
-    return None
+        yield f"target_file_size={options.target_file_size} does nothing without compact_every="
 
 
-def _bad_rows_problem(sink: Sink) -> str | None:
+def _bad_rows_problems(sink: Sink) -> Iterator[str]:
     options = sink.options
     if options.bad_rows_topic is not None and options.bad_rows != "topic":
-        return f'bad_rows_topic={options.bad_rows_topic!r} needs bad_rows="topic"'
+        yield f'bad_rows_topic={options.bad_rows_topic!r} needs bad_rows="topic"'
     if options.bad_rows == "topic" and sink.bad_topic == sink.topic:
-        return f"bad_rows_topic={sink.bad_topic!r} is the topic of the sink: bad rows would come again for ever"
+        yield f"bad_rows_topic={sink.bad_topic!r} is the topic of the sink: bad rows would come again for ever"
     most: object = options.bad_rows_max_ratio
-    if most is None:
-        return None
-    if not sink.sets_aside:
-        return f'bad_rows_max_ratio={most!r} needs bad_rows="table" or bad_rows="topic"'
-    if isinstance(most, bool) or not isinstance(most, int | float) or not 0 <= most <= 1:
-        return f"bad_rows_max_ratio={most!r}: give a share from 0 to 1"
-    return None
-
-
-def _name_problem(name: object) -> str | None:
-    if not isinstance(name, str) or not name:
-        return f"name={name!r}: give a text"
-    if not name.isprintable():
-        return f"name={name!r} has a sign that cannot be shown"
-    if len(quote(name, safe="")) > LONGEST_NAME:
-        return f"name={name[:40]!r}... is too long: give {LONGEST_NAME} signs at most"
-    return None
+    if most is not None and not sink.sets_aside:
+        yield f'bad_rows_max_ratio={most!r} needs bad_rows="table" or bad_rows="topic"'
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int | float) or not 0 <= most <= 1):
+        yield f"bad_rows_max_ratio={most!r}: give a share from 0 to 1"
 
 
 def transform_problem(function: object) -> str | None:
@@ -292,13 +278,11 @@ def content_type_of(codec: str | None) -> str | None:
     return None if codec is None else CODECS.get(codec, codec)
 
 
-def codec_problem(codec: object, schema: object) -> str | None:
-    """Why this cannot be; None when it can."""
-    if codec is None:
-        return None
-    if not isinstance(codec, str) or (codec not in CODECS and "/" not in codec):
-        return f"codec={codec!r} is unknown: give {', '.join(map(repr, CODECS))}, or a content type"
-    return f"codec={codec!r} needs a schema=" if schema is None else None
+def _codec_problems(codec: object, schema: object) -> Iterator[str]:
+    if codec is not None and (not isinstance(codec, str) or (codec not in CODECS and "/" not in codec)):
+        yield f"codec={codec!r} is unknown: give {', '.join(map(repr, CODECS))}, or a content type"
+    if codec is not None and schema is None:
+        yield f"codec={codec!r} needs a schema="
 
 
 def handler_of(name: str, caller: FrameType) -> Callable[..., Any]:

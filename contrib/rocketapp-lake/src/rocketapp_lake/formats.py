@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
@@ -28,8 +28,8 @@ class Format:
     """One kind of table."""
 
     new_store: NewStore
-    problem: Callable[[Sink], str | None] = lambda sink: None
-    """Why a sink cannot have its table; None when it can. Asked where the sink is declared."""
+    problems: Callable[[Sink], Iterable[str]] = lambda sink: ()
+    """Why a sink cannot have its table. Asked where the sink is declared."""
     compaction: str = "the format has none"
     """For a store without compaction: what does it instead."""
     library: str | None = None
@@ -76,64 +76,63 @@ def sql(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
     return SqlStore(sink.table, sink.name, Database(url), merge_on=sink.options.merge_on or ())
 
 
-def path_problem(sink: Sink) -> str | None:
+def path_problems(sink: Sink) -> Iterator[str]:
     if "://" in sink.table:
-        return f"table={sink.table!r}: give a path on a local or network file system, or format='delta'"
+        yield f"table={sink.table!r}: give a path on a local or network file system, or format='delta'"
     by = sink.options.partition_by or ()
     if by and (len(by) > 1 or by[0] not in TIMES):
-        return f"partition_by={by[0]!r}: format='parquet' has 'day' or 'hour', format='delta' columns as well"
-    return None
+        yield f"partition_by={by[0]!r}: format='parquet' has 'day' or 'hour', format='delta' columns as well"
 
 
 OBJECT_STORES = ("s3", "s3a", "abfs", "abfss", "az", "gs")
 """Where deltalake reaches Delta tables, beside directories."""
 
 
-def url_problem(sink: Sink) -> str | None:
+def url_problems(sink: Sink) -> Iterator[str]:
     scheme, found, rest = sink.table.partition("://")
     if found and (scheme not in OBJECT_STORES or not rest.strip("/")):
-        return f"table={sink.table!r}: give a path, or the URL of one of {', '.join(OBJECT_STORES)}"
-    transform = next((one for one in sink.options.partition_by or () if "(" in one), None)
-    return None if transform is None else f"partition_by={transform!r}: format='delta' has columns, 'day' and 'hour'"
+        yield f"table={sink.table!r}: give a path, or the URL of one of {', '.join(OBJECT_STORES)}"
+    for transform in (one for one in sink.options.partition_by or () if "(" in one):
+        yield f"partition_by={transform!r}: format='delta' has columns, 'day' and 'hour'"
 
 
-def name_problem(sink: Sink) -> str | None:
+def name_problems(sink: Sink) -> Iterator[str]:
     if sink.table.count(".") < 2 or not all(sink.table.split(".")):
-        return f"table={sink.table!r}: give catalog.namespace.table, with a catalog that pyiceberg knows"
+        yield f"table={sink.table!r}: give catalog.namespace.table, with a catalog that pyiceberg knows"
     from rocketapp_lake.iceberg import partition_of
 
     try:
         for one in sink.options.partition_by or ():
             partition_of(one)
     except ValueError as error:
-        return str(error)
-    return None
+        yield str(error)
 
 
-def sql_problem(sink: Sink) -> str | None:
+def sql_problems(sink: Sink) -> Iterator[str]:
     parts = sink.table.split(".")
     if len(parts) > 2 or not all(parts):
-        return f"table={sink.table!r}: give the name of a table, with or without its schema: shop.orders"
-    longest = ((parts[-1], 128), (sink.name, LONGEST_NAME))
-    return next((f"{part!r} is too long" for part, most in longest if len(part) > most), None)
+        yield f"table={sink.table!r}: give the name of a table, with or without its schema: shop.orders"
+    for part, most in ((parts[-1], 128), (sink.name, LONGEST_NAME)):
+        if len(part) > most:
+            yield f"{part!r} is too long"
 
 
 BUILT_IN: dict[str, Format] = {
     "parquet": Format(
         new_store=parquet,
-        problem=path_problem,
+        problems=path_problems,
         compaction="larger batches make larger files, and format='delta' puts small ones together",
     ),
-    "delta": Format(new_store=delta, problem=url_problem),
+    "delta": Format(new_store=delta, problems=url_problems),
     "iceberg": Format(
         new_store=iceberg,
-        problem=name_problem,
+        problems=name_problems,
         compaction="pyiceberg has none: Spark's procedure rewrite_data_files puts files together, beside running apps",
         library="pyiceberg",
     ),
     "sql": Format(
         new_store=sql,
-        problem=sql_problem,
+        problems=sql_problems,
         compaction="a database sees to its files itself, as PostgreSQL by VACUUM",
         library="sqlalchemy",
     ),
@@ -153,17 +152,21 @@ def known() -> dict[str, Format]:
     return {**BUILT_IN, **_registered}
 
 
-def format_problem(sink: Sink) -> str | None:
-    """Why its format cannot be, or cannot have what the options say; None when it can."""
+def format_problems(sink: Sink) -> Iterator[str]:
+    """Why its format cannot be, or cannot have what the options say, and what is wrong with the schema."""
     name, options = sink.options.format, sink.options
     if name not in known():
-        return f"format={name!r} is unknown: give {' or '.join(map(repr, sorted(known())))}"
+        yield f"format={name!r} is unknown: give {' or '.join(map(repr, sorted(known())))}"
     format = known()[name]
     if format.library is not None and find_spec(format.library) is None:
-        return f"format={name!r} needs {format.library}: pip install 'rocketapp[lake]'"
+        yield f"format={name!r} needs {format.library}: pip install 'rocketapp[lake]'"
     for option, formats in ONLY.items():
         if getattr(options, option) not in (None, ()) and name not in formats:
-            return f"{option}= is for {' or '.join(f'format={one!r}' for one in formats)}"
+            yield f"{option}= is for {' or '.join(f'format={one!r}' for one in formats)}"
     if options.options and name in BUILT_IN:
-        return "options= is for a format of your own"
-    return format.problem(sink)
+        yield "options= is for a format of your own"
+    yield from format.problems(sink)
+    try:
+        sink.columns()
+    except TypeError as error:
+        yield f"schema={options.schema!r}: {error}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +128,8 @@ class LakePlugin:
     def _add(self, app: RocketApp, sink: Sink, caller: FrameType) -> None:
         from rocketapp_lake.declared import handler_of, held
 
-        self._check(app, sink)
+        for problem in self._problems(app, sink):
+            raise SetupError(sink.place, problem)
         try:
             subscribe = app.subscribe(
                 held(sink.topic, sink.options.schema),
@@ -142,27 +143,19 @@ class LakePlugin:
             raise SetupError(sink.place, error.problem) from None
         self._sinks[sink.key] = sink
 
-    def _check(self, app: RocketApp, sink: Sink) -> None:
-        from rocketapp_lake.declared import problem_of
-        from rocketapp_lake.formats import format_problem
+    def _problems(self, app: RocketApp, sink: Sink) -> Iterator[str]:
+        from rocketapp_lake.declared import problems_of
+        from rocketapp_lake.formats import format_problems
 
-        problem = problem_of(sink) or format_problem(sink)
-        if problem is None:
-            try:
-                sink.columns()
-            except TypeError as error:
-                problem = f"schema={sink.options.schema!r}: {error}"
-        if problem is None and sink.options.bad_rows == "topic":
+        yield from problems_of(sink)
+        yield from format_problems(sink)
+        if sink.options.bad_rows == "topic":
             try:
                 app.publisher(sink.bad_topic, bytes)
             except SetupError as error:
-                problem = f"bad_rows_topic={sink.bad_topic!r}: {error.problem}"
+                yield f"bad_rows_topic={sink.bad_topic!r}: {error.problem}"
         for other in self._sinks.values():
-            if problem is not None:
-                break
             if (other.name, other.directory) == (sink.name, sink.directory):
-                problem = f"the sink at {other.place} has the same name and table: give one of them another name="
-            elif other.key == sink.key:
-                problem = f"the sink at {other.place} has the same topic and group: give one of them another group="
-        if problem is not None:
-            raise SetupError(sink.place, problem)
+                yield f"the sink at {other.place} has the same name and table: give one of them another name="
+            if other.key == sink.key:
+                yield f"the sink at {other.place} has the same topic and group: give one of them another group="
