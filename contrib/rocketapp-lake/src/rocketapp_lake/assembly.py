@@ -64,7 +64,7 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         else:
             assert bad_store is not None
             outlet = BadTable(bad_store, bad.name, worker, wall_clock)
-        aside = Aside(rows, worker, Guard(sink.most_bad), outlet)
+        aside = Aside(rows, Guard(sink.most_bad), outlet)
     held, counts = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE, Counts()
     most = max(1, held // QUEUE_BATCHES)
     limits = replace(sink.limits, bytes=min(sink.limits.bytes, most))

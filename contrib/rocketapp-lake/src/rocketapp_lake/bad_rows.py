@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rocketapp import Message, MessageQueue, RocketAppError
@@ -153,21 +152,21 @@ class BadTopic:
 class Aside:
     """What becomes of the bad rows of one sink."""
 
-    def __init__(self, rows: Rows, worker: Worker, guard: Guard, outlet: Outlet) -> None:
-        self._rows, self._worker, self._guard, self._outlet = rows, worker, guard, outlet
+    def __init__(self, rows: Rows, guard: Guard, outlet: Outlet) -> None:
+        self._rows, self._guard, self._outlet = rows, guard, outlet
         self._last: tuple[Batch, Sequence[BadRow]] | None = None
 
     async def put(self, batch: Batch) -> None:
-        """To be awaited before the batch is published: then a row that the table has passed over is in its place.
+        """To be awaited between making the rows of the batch and publishing it.
 
-        Raises TooManyBadRowsError, before anything is put anywhere, and what the outlet raises.
+        So a row that the table has passed over is in its place. Raises TooManyBadRowsError, before anything is put
+        anywhere, and what the outlet raises.
         """
-        bad = (await self._worker.run(partial(self._rows.decoded, batch))).aside
+        bad = [one for one in self._rows.aside if one.queue in batch.spans]
         self._guard.check(batch, bad)
         self._last = batch, bad
         if bad:
             await self._outlet.put(batch, bad)
-        self._rows.forget()
 
     def published(self) -> None:
         """The batch is in the table."""
@@ -176,8 +175,7 @@ class Aside:
 
     def forget(self) -> None:
         """The batch is in the table, or given up."""
-        self._last = None
-        self._rows.forget()
+        self._last, self._rows.aside = None, ()
         self._outlet.forget()
 
 

@@ -144,6 +144,7 @@ class Attempt:
         if error.places.keys() <= self.batch.refused.keys():
             return False
         self.batch, self._made = replace(self.batch, refused={**self.batch.refused, **error.places}), None
+        self._committed = None  # nothing of it is in the table
         return True
 
     def _is_ours(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, NamedTuple
@@ -43,16 +42,6 @@ class BadRow(NamedTuple):
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """What a batch holds."""
-
-    table: pa.Table
-    """The rows of the table, before the user's function."""
-    aside: Sequence[BadRow]
-    """The bad rows that are not in it, in offset order by queue."""
-
-
 class Rows:
     """Makes the rows of one sink."""
 
@@ -73,45 +62,33 @@ class Rows:
         self._own = own
         self.schema = pa.schema([*own, *problem, *COORDINATES])
         """Before the user's function."""
-        self._last: tuple[Batch, Decoded] | None = None
         self.bad_count = 0
         """Bad rows of the batch that was decoded last."""
+        self.aside: Sequence[BadRow] = ()
+        """Those of them that are not in its table, in offset order by queue."""
 
     def table(self, batch: Batch) -> pa.Table | None:
         """The rows, after the user's function; None when it wants none of them.
 
         Raises SinkError for a body that cannot be decoded, if bad rows fail.
         """
-        decoded = self.decoded(batch)
-        if self._bad_rows not in SET_ASIDE:
-            self.forget()
-        transform = self._transform()
-        return decoded.table if transform is None else transformed(transform, decoded.table)
-
-    def decoded(self, batch: Batch) -> Decoded:
-        """The rows of a batch. The last batch is kept until `forget`: where bad rows are set aside two ask for it."""
-        if self._last is None or self._last[0] is not batch:
-            self._last = batch, self._decode(batch)
-        return self._last[1]
-
-    def forget(self) -> None:
-        """Let the last batch go."""
-        self._last = None
-
-    def _decode(self, batch: Batch) -> Decoded:
+        self.bad_count, self.aside = 0, ()
         refused = {} if self._bad_rows == "fail" else batch.refused
         table = None if refused else self._bodies(batch)
-        if table is not None:
-            self.bad_count = 0
-            return Decoded(table, ())
+        if table is None:
+            table = self._decoded(batch, refused)
+        transform = self._transform()
+        return table if transform is None else transformed(transform, table)
+
+    def _decoded(self, batch: Batch, refused: Mapping[tuple[MessageQueue, int], str]) -> pa.Table:
         parts = [
             self._few(queue, messages, refused)
             for queue, held in batch.pieces.items()
             for messages in _portions_of_messages(held)
         ]
         self.bad_count = sum(len(bad) for _, bad in parts)
-        table = pa.concat_tables([part for part, _ in parts]) if parts else self.schema.empty_table()
-        return Decoded(table, [] if self._bad_rows == "column" else [one for _, bad in parts for one in bad])
+        self.aside = () if self._bad_rows == "column" else [one for _, bad in parts for one in bad]
+        return pa.concat_tables([part for part, _ in parts]) if parts else self.schema.empty_table()
 
     def _few(
         self, queue: MessageQueue, messages: Sequence[Message], refused: Mapping[tuple[MessageQueue, int], str]

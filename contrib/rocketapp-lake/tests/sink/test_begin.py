@@ -59,7 +59,7 @@ async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterato
         store,
         to_table=lambda batch: None,
         worker=worker,
-        aside=Aside(ROWS, worker, Guard(1.0), BadTable(bad, "one/bad", worker, lambda: 1.0)),
+        aside=Aside(ROWS, Guard(1.0), BadTable(bad, "one/bad", worker, lambda: 1.0)),
         bad_store=bad,
         limits=Limits(),
         buffer=Buffer(1000, lambda: 0.0),

@@ -82,13 +82,14 @@ def test_bad_rows_are_the_same_however_many_are_made_at_once(portion: int, monke
     columns = typed_columns(Size)
     refused = {(QUEUES[1], 1000): "refused"}
     rows = Rows(columns, read, "table", lambda: None)
-    decoded = rows.decoded(replace(batch(False), refused=refused))
-    bad = [(one.queue, one.message.offset, one.problem) for one in decoded.aside]
+    table = rows.table(replace(batch(False), refused=refused))
+    bad = [(one.queue, one.message.offset, one.problem) for one in rows.aside]
     first = [(QUEUES[0], at, f"bad {at}") for at in range(7, 640, 100)]
     second = [(QUEUES[1], at, f"bad {at}") for at in range(707, 1340, 100)]
     assert bad == sorted([*first, *second, (QUEUES[1], 1000, "refused")])
     assert rows.bad_count == len(bad)
-    assert decoded.table["_rmq_offset"].to_pylist() == [
+    assert table is not None
+    assert table["_rmq_offset"].to_pylist() == [
         at
         for queue, start in zip(QUEUES, (0, 700), strict=True)
         for at in range(start, start + 640)

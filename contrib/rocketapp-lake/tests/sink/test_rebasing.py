@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from pieces import Item, halves
+from pieces import halves
 
 from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch
@@ -66,7 +66,7 @@ def test_a_race_that_is_lost_is_run_again(table: Path, monkeypatch: pytest.Monke
     assert (head.sequence, dict(head.vector)) == (4, {QUEUE: 1, OTHER: 9})
 
 
-def attempt(table: Path, start: int, end: int) -> Attempt[Item]:
+def attempt(table: Path, start: int, end: int) -> Attempt:
     def to_table(batch: Batch) -> pa.Table:
         return pa.table({"id": pa.array(range(*batch.spans[QUEUE]), pa.int64()), "text": ["x"] * (end - start)})
 
