@@ -6,13 +6,12 @@ import datetime
 import decimal
 from collections.abc import Callable
 from functools import partial
-from operator import attrgetter
 from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
 
-from rocketapp_lake.columns import Columns
+from rocketapp_lake.columns import Columns, of_object
 
 _INTEGERS = {
     pa.int8(): (-(2**7), 2**7 - 1),
@@ -32,11 +31,10 @@ def arrow_columns(schema: pa.Schema) -> Columns:
     lack what is new.
     """
     names = [f"f{number}" for number in range(len(schema))]
-    get = attrgetter(*names) if names else tuple
     return Columns(
         kind=_struct("Row", list(schema)),
         schema=pa.schema([pa.field(column.name, column.type) for column in schema]),
-        values=get if len(names) != 1 else lambda value: (get(value),),
+        values=of_object(names),
         plain=[_plain(column.type) for column in schema],
     )
 

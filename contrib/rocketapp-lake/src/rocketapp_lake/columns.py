@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -37,3 +38,9 @@ class Columns:
     """A payload → the values of its row."""
     plain: Sequence[Callable[[Any], Any] | None]
     """By column: what makes of a value one that Arrow takes; None where Arrow takes all of them."""
+
+
+def of_object(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
+    """What takes the values of these attributes out of an object."""
+    get = attrgetter(*names) if names else lambda value: ()
+    return get if len(names) != 1 else lambda value: (get(value),)

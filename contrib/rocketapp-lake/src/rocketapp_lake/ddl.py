@@ -9,7 +9,7 @@ import re
 
 import pyarrow as pa
 
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\w+|[<>(),:])")
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|'(?:[^'\\]|\\.)*'|\w+|\S)")
 _SCALARS = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -44,7 +44,8 @@ class _Parser:
     """One text, from left to right."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+        self._text, self._index = text, 0
+        self._tokens = [(token.group(1), token.end()) for token in _TOKEN.finditer(text)]
 
     def fields(self, end: str) -> list[pa.Field]:
         """Columns with commas between them, up to `end`."""
@@ -102,16 +103,13 @@ class _Parser:
         return [*found, *usual[len(found) :]]
 
     def _next(self) -> str:
-        """The next token, in small letters; empty at the end."""
-        match = _TOKEN.match(self._text, self._at)
-        return match.group(1).lower() if match else self._text[self._at :].strip()
+        """The next token; empty at the end."""
+        return self._tokens[self._index][0] if self._index < len(self._tokens) else ""
 
     def _take(self, token: str) -> bool:
-        if self._next() != token:
+        if self._next().lower() != token:
             return False
-        match = _TOKEN.match(self._text, self._at)
-        assert match is not None
-        self._at = match.end()
+        self._index += 1
         return True
 
     def _expect(self, token: str) -> None:
@@ -119,12 +117,12 @@ class _Parser:
             raise self._wrong(token)
 
     def _word(self, what: str) -> str:
-        match = _TOKEN.match(self._text, self._at)
-        if match is None or match.group(1) in "<>(),:":
+        word = self._next()
+        if not re.match(r"[\w`']", word):
             raise self._wrong(what)
-        self._at = match.end()
-        word = match.group(1)
+        self._index += 1
         return word[1:-1].replace("``", "`") if word[0] in "`'" else word
 
     def _wrong(self, wanted: str) -> TypeError:
-        return TypeError(f"{self._text!r}: {wanted} is expected at character {self._at}")
+        at = self._tokens[self._index - 1][1] if self._index else 0
+        return TypeError(f"{self._text!r}: {wanted} is expected at character {at}")

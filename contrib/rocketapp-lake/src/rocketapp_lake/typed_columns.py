@@ -9,13 +9,12 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC
-from operator import attrgetter
 from typing import Any, get_type_hints
 
 import pyarrow as pa
 from msgspec import inspect as kinds
 
-from rocketapp_lake.columns import TIMESTAMP, Columns
+from rocketapp_lake.columns import TIMESTAMP, Columns, of_object
 
 _SCALARS: list[tuple[type[kinds.Type], pa.DataType]] = [
     (kinds.BoolType, pa.bool_()),
@@ -51,7 +50,7 @@ def typed_columns(kind: Any) -> Columns:
     return Columns(
         kind=kind,
         schema=pa.schema(columns),
-        values=_of_mapping(names) if isinstance(about, kinds.TypedDictType) else _of_object(names),
+        values=_of_mapping(names) if isinstance(about, kinds.TypedDictType) else of_object(names),
         plain=[None if _is_plain(one) else _plain for _, one in fields],
     )
 
@@ -82,11 +81,6 @@ def _of_union(kind: Any, about: kinds.UnionType) -> Columns:
 
 def _of_mapping(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
     return lambda value: [value.get(name) for name in names]
-
-
-def _of_object(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    get = attrgetter(*names) if names else lambda value: ()
-    return get if len(names) != 1 else lambda value: (get(value),)
 
 
 def _is_plain(about: kinds.Type) -> bool:
@@ -121,7 +115,7 @@ def _fields_of(about: kinds.Type) -> list[tuple[str, kinds.Type]] | None:
     return None
 
 
-def _type(about: kinds.Type, name: str) -> pa.DataType:  # noqa: PLR0911 - one line per kind of type
+def _type(about: kinds.Type, name: str) -> pa.DataType:
     if isinstance(about, kinds.UnionType):
         rest = [one for one in about.types if not isinstance(one, kinds.NoneType)]
         if len(rest) == 1:
@@ -129,10 +123,9 @@ def _type(about: kinds.Type, name: str) -> pa.DataType:  # noqa: PLR0911 - one l
     for kind, found in _SCALARS:
         if isinstance(about, kind):
             return found
-    if isinstance(about, kinds.EnumType):
-        return pa.int64() if all(isinstance(one.value, int) for one in about.cls) else pa.string()
-    if isinstance(about, kinds.LiteralType):
-        return pa.int64() if all(isinstance(value, int) for value in about.values) else pa.string()
+    if isinstance(about, kinds.EnumType | kinds.LiteralType):
+        values = about.values if isinstance(about, kinds.LiteralType) else [one.value for one in about.cls]
+        return pa.int64() if all(isinstance(value, int) for value in values) else pa.string()
     if isinstance(about, kinds.ListType | kinds.VarTupleType | kinds.SetType | kinds.FrozenSetType):
         return pa.list_(_type(about.item_type, name))
     if isinstance(about, kinds.DictType):
