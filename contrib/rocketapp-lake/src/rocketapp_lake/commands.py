@@ -68,9 +68,8 @@ def show(*, table: str, name: str | None, commits: int, url: str | None) -> None
     """
     for one in shown(table, stores_of(table, url), name):
         _show(one, commits)
-    staged = left_over(table) if is_of_database(table, url) is None else None
-    if staged is not None:
-        click.echo(f"staged and not published: {staged} batches")
+    if is_of_database(table, url) is None and Path(table).is_dir():
+        click.echo(f"staged and not published: {len(list(Path(table, STAGING).glob('*')))} batches")
 
 
 KINDS = {
@@ -260,11 +259,3 @@ def shown(table: str, open_store: OpenStore, name: str | None) -> list[Shown]:
         known = f": it has {', '.join(names)}" if names else ", or has no commit yet"
         raise click.UsageError(f"{table} is not the table of {wanted}{known}")
     return found
-
-
-def left_over(table: str) -> int | None:
-    """Batches that were staged and not published; None when that cannot be told."""
-    path = Path(table)
-    if not path.is_dir():
-        return None
-    return len(list((path / STAGING).iterdir())) if (path / STAGING).is_dir() else 0

@@ -17,7 +17,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.parquet_log import LOG, ParquetLog, read
@@ -84,20 +83,14 @@ class ParquetStore:
         return None if entry is None else str(entry["batch"])
 
     def sweep(self, older_than: float) -> int:
-        return self._staging.sweep(older_than, self._named)
-
-    @staticmethod
-    def log_of(path: str | os.PathLike[str], sink: str) -> Iterator[Commit]:
-        """Every commit of a sink, oldest first. It reads alone, and completes nothing."""
-        for file in sorted(ParquetLog(Path(path), sink).path.glob("*.json")):
-            entry = read(file)
-            if entry is not None:
-                yield decode(entry)
+        # Files of the newest batch of each sink may still have to be moved.
+        return self._staging.sweep(older_than, lambda: {entry["batch"] for entry in self._newest_of_all()})
 
     def commits(self) -> Iterator[Commit]:
-        """Of all sinks of the directory, those of each with the newest first. It reads alone."""
-        for directory in sorted((self.path / LOG).iterdir()) if (self.path / LOG).is_dir() else ():
-            yield from reversed(list(self.log_of(self.path, unquote(directory.name))))
+        """Of all sinks of the directory, those of each with the newest first. It reads alone, and completes nothing."""
+        for log in sorted((self.path / LOG).glob("*")):
+            entries = (read(file) for file in sorted(log.glob("*.json"), reverse=True))
+            yield from (decode(entry) for entry in entries if entry is not None)
 
     # Inside.
 
@@ -147,13 +140,9 @@ class ParquetStore:
         for folder in folders:
             sync(folder)
 
-    def _named(self) -> set[str]:
-        """The newest batch of each sink of the directory: its files may still have to be moved."""
-        return {str(entry["batch"]) for entry in self._newest_of_all()}
-
     def _newest_of_all(self) -> Iterator[dict[str, Any]]:
         """The newest commit of each sink of the directory."""
-        for log in (self.path / LOG).iterdir() if (self.path / LOG).is_dir() else ():
+        for log in (self.path / LOG).glob("*"):
             newest = max(log.glob("*.json"), default=None)
             entry = None if newest is None else read(newest)
             if entry is not None:

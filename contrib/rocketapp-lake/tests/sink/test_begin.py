@@ -116,7 +116,7 @@ async def test_a_queue_that_began_anew_is_read_from_its_first_message_where_that
     assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset, nothing_at)) == min_offset
     for store in stores(tmp_path):
         assert dict(store.load().vector) == {QUEUE: min_offset}
-    newest = list(ParquetStore.log_of(tmp_path / "one", "one"))[-1]
+    newest = next(ParquetStore(tmp_path / "one", "").commits())
     assert (newest.sequence, newest.kind, newest.rows) == (2, "epoch", 0)
     # It is one epoch until the table has rows of it.
     assert await writer.begin(QueueStart(QUEUE, 25, min_offset, max_offset, nothing_at)) == min_offset

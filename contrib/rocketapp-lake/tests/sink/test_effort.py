@@ -55,7 +55,7 @@ async def test_metrics_tell_what_the_sink_has_done_and_where_it_stands(shop: Sho
         await until(lambda: len(shop.rows()) == 10)
         await until(lambda: shop.watch.held(shop.topic) == 0)
         found = figures(shop)
-    commits = list(ParquetStore.log_of(shop.table, f"shop/{shop.topic}"))
+    commits = list(ParquetStore(shop.table, "").commits())
     assert (found["rows_total"], found["bad_rows_total"], found["commits_total"]) == (10, 1, len(commits))
     assert 10 * 8 < found["written_bytes_total"] < 10_000
     assert 0 < found["commit_time_seconds_total"] < 200

@@ -116,11 +116,10 @@ def test_a_file_that_was_removed_from_the_table_later_does_not_stop_its_sink(tab
 def test_the_log_says_what_each_commit_added(table: Directory) -> None:
     put(table.store("one"), "a", 0, 1)
     put(table.store("one"), "b", 2)
-    assert [
-        (commit.sequence, commit.rows, dict(commit.spans)) for commit in ParquetStore.log_of(table.path, "one")
-    ] == [
-        (1, 2, {QUEUE: Span(0, 2)}),
+    commits = table.store("one").commits()
+    assert [(commit.sequence, commit.rows, dict(commit.spans)) for commit in commits] == [
         (2, 1, {QUEUE: Span(2, 3)}),
+        (1, 2, {QUEUE: Span(0, 2)}),
     ]
 
 
