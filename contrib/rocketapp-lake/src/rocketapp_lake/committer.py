@@ -176,10 +176,10 @@ class Attempt:
     def _grow(self, head: Head, schema: pa.Schema) -> str:
         """Give the table the columns that it lacks, if it may have them; all columns of it."""
         if self._grown is None or self._grown[:2] != (head.schema, schema):
-            found = grown(self._sink, head.schema, schema, self._evolution)
-            if found.added is not None and self._evolution == "add" and isinstance(self._store, Growing):
-                self._store.add_columns(found.added)
-            self._grown = head.schema, schema, found.schema
+            now, added = grown(self._sink, head.schema, schema, self._evolution)
+            if added is not None and self._evolution == "add" and isinstance(self._store, Growing):
+                self._store.add_columns(added)
+            self._grown = head.schema, schema, now
         return self._grown[2]
 
     def _done(self, head: Head, fenced: int, seconds: float = 0.0) -> Done:

@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.options import Evolution
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """A table with a batch of rows in it."""
-
-    schema: str
-    """All columns of the table, in the form of `fingerprint`."""
-    added: pa.Schema | None = None
-    """The columns that it lacks so far; None without any."""
 
 
 def fingerprint(schema: pa.Schema) -> str:
@@ -28,14 +15,16 @@ def fingerprint(schema: pa.Schema) -> str:
     return json.dumps({column.name: str(column.type) for column in schema})
 
 
-def grown(sink: str, has: str, rows: pa.Schema, evolution: Evolution) -> Grown:
-    """The table with these rows. `has`: the fingerprint of its columns; empty before the first rows.
+def grown(sink: str, has: str, rows: pa.Schema, evolution: Evolution) -> tuple[str, pa.Schema | None]:
+    """The fingerprint of the table with these rows, and the columns that it lacks so far; None without any.
+
+    `has`: the fingerprint of its columns; empty before the first rows.
 
     Rows may lack columns of the table with "add": they are empty there. That is how an app that does not know a new
     column yet goes on beside one that does. Raises SinkError for rows that the table cannot take.
     """
     if not has:
-        return Grown(fingerprint(rows), rows)
+        return fingerprint(rows), rows
     known: dict[str, str] = json.loads(has)
     own = {column.name: str(column.type) for column in rows}
     for name, kind in own.items():
@@ -49,15 +38,15 @@ def grown(sink: str, has: str, rows: pa.Schema, evolution: Evolution) -> Grown:
         if new or len(own) < len(known):
             mend = 'evolution="add" lets a table grow by columns'
             raise SinkError(f"sink {sink}: its rows are ({_shown(own)}), and the table has ({_shown(known)}): {mend}")
-        return Grown(has)
+        return has, None
     for column in new:
         if not column.nullable:
             raise SinkError(
                 f"sink {sink}: column {column.name} is new, and may not be empty: the rows of the table do not have it"
             )
     if not new:
-        return Grown(has)
-    return Grown(json.dumps({**known, **own}), rows.empty_table().select([column.name for column in new]).schema)
+        return has, None
+    return json.dumps({**known, **own}), pa.schema(new)
 
 
 def _shown(columns: dict[str, str]) -> str:
