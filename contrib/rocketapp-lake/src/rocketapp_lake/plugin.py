@@ -38,7 +38,6 @@ class LakePlugin:
         self._sinks: dict[tuple[str, str, str], Sink] = {}
         """By cluster, topic and group."""
         self._writers: list[Writer] = []
-        self._watched: list[Writer] = []
         """All of this run, those that are closed too."""
         self._surface: Surface | None = None
         self._batch_writers: dict[str, BatchWriter] = {}
@@ -56,7 +55,7 @@ class LakePlugin:
     @hookimpl
     def app_setup(self, app: Surface) -> None:
         """The start of a run: what the hooks after it need."""
-        self._surface, self._writers, self._watched = app, [], []
+        self._surface, self._writers = app, []
 
     @hookimpl
     def metrics(self) -> ReadMetrics | None:
@@ -66,7 +65,7 @@ class LakePlugin:
     def _metrics(self, now: AppSnapshot) -> Sequence[Metric]:
         from rocketapp_lake.counts import metrics_of
 
-        return metrics_of(self._watched, now)
+        return metrics_of(self._writers, now)
 
     @hookimpl
     def sink(self, subscription: Subscription) -> SinkMode | None:
@@ -84,7 +83,6 @@ class LakePlugin:
             self._tasks = Tasks(surface.observe)
         writer, mode = assembled(declared, surface, self._batch_writers.get(name), self._tasks)
         self._writers.append(writer)
-        self._watched.append(writer)
         return mode
 
     @hookimpl
@@ -94,9 +92,9 @@ class LakePlugin:
 
     @hookimpl
     async def app_shutdown(self) -> None:
-        tasks, writers, batch_writers = self._tasks, self._writers, self._batch_writers
-        self._tasks, self._writers, self._batch_writers = None, [], {}
-        for writer in writers:
+        tasks, batch_writers = self._tasks, self._batch_writers
+        self._tasks, self._batch_writers = None, {}
+        for writer in self._writers:
             writer.close()
         if tasks is not None:
             await tasks.close()
