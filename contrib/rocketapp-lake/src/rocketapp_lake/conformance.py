@@ -79,11 +79,11 @@ class StoreSuite:
         assert table.store("one").who_committed(1) is None
 
     def test_rows_and_positions_are_there_together(self, table: Table) -> None:
-        commit = put(table.store("one"), "a", 0, 1)
+        store, marks = table.store("one"), {QUEUE: Landmark(1, 1_700_000_000_000, "0A")}
+        commit = replace(commit_of(store.load(), "a", {QUEUE: Span(0, 2)}, rows=2), marks=marks)
+        store.commit(commit, rows_of(0, 1))
         assert self.seen(table) == [0, 1]
-        head = table.store("one").load()
-        assert (head.sequence, head.batch, dict(head.vector)) == (1, "a", {QUEUE: 2})
-        assert head.schema == commit.schema
+        assert table.store("one").load() == Head.of(commit)
         assert table.store("one").who_committed(1) == "a"
 
     def test_looking_at_rows_writes_nothing(self, table: Table) -> None:
@@ -98,16 +98,6 @@ class StoreSuite:
         put(table.store("one"), "c", 2)
         assert self.seen(table) == [0, 1, 2, 5]
         assert dict(table.store("one").load().vector) == {QUEUE: 3, OTHER: 6}
-
-    def test_the_last_records_that_were_read_are_kept_with_the_positions(self, table: Table) -> None:
-        store, marks = table.store("one"), {QUEUE: Landmark(1, 1_700_000_000_000, "0A")}
-        store.commit(replace(commit_of(store.load(), "a", {QUEUE: Span(0, 2)}, rows=2), marks=marks), rows_of(0, 1))
-        assert dict(table.store("one").load().marks) == marks
-
-    def test_a_commit_without_rows_moves_the_positions(self, table: Table) -> None:
-        put(table.store("one"), "a")
-        assert self.seen(table) == []
-        assert dict(table.store("one").load().vector) == {QUEUE: 1}
 
     @pytest.mark.parametrize("has_rows", [True, False])
     @pytest.mark.parametrize("first_has_rows", [True, False])
@@ -176,6 +166,8 @@ class StoreSuite:
 
     def test_rows_behind_a_commit_without_any_that_was_the_first(self, table: Table) -> None:
         put(table.store("one"), "a")
+        assert self.seen(table) == []
+        assert dict(table.store("one").load().vector) == {QUEUE: 1}
         put(table.store("one"), "b", 1)
         assert self.seen(table) == [1]
 
