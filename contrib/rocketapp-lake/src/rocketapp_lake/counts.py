@@ -118,29 +118,26 @@ def _lags(sink: Writer, now: AppSnapshot) -> Samples:
 
 def _tell(name: str, batch: Batch, done: Done, seconds: float) -> None:
     made, committed = done.seconds
-    log.info(
-        "sink %s: commit %d of %d rows, %d bytes, %.2f s (rows %.2f, commit %.2f), cut by %s, batch %s%s",
-        name,
-        done.head.sequence,
-        done.rows,
-        done.bytes,
-        seconds,
-        *done.seconds,
-        batch.reason,
-        done.batch or "(none)",
-        f"; {done.trimmed} messages were there before, {done.fenced} races lost" if done.trimmed or done.fenced else "",
-        extra={
-            "sink": name,
-            "sequence": done.head.sequence,
-            "batch": done.batch,
-            "rows": done.rows,
-            "bytes": done.bytes,
-            "seconds": seconds,
-            "rows_seconds": made,
-            "commit_seconds": committed,
-            "reason": batch.reason,
-            "trimmed": done.trimmed,
-            "fenced": done.fenced,
-            "spans": {str(queue): list(span) for queue, span in batch.spans.items()},
-        },
+    facts = {
+        "sink": name,
+        "sequence": done.head.sequence,
+        "batch": done.batch,
+        "rows": done.rows,
+        "bytes": done.bytes,
+        "seconds": seconds,
+        "rows_seconds": made,
+        "commit_seconds": committed,
+        "reason": batch.reason,
+        "trimmed": done.trimmed,
+        "fenced": done.fenced,
+        "spans": {str(queue): list(span) for queue, span in batch.spans.items()},
+    }
+    text = (
+        "sink %(sink)s: commit %(sequence)d of %(rows)d rows, %(bytes)d bytes, %(seconds).2f s (rows "
+        "%(rows_seconds).2f, commit %(commit_seconds).2f), cut by %(reason)s"
     )
+    if done.batch:
+        text += ", batch %(batch)s"
+    if done.trimmed or done.fenced:
+        text += "; %(trimmed)d messages were there before, %(fenced)d races lost"
+    log.info(text, facts, extra=facts)
