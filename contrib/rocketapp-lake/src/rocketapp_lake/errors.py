@@ -20,12 +20,12 @@ class RefusedRowsError(SinkError):
 
     def __init__(self, places: Mapping[tuple[MessageQueue, int], str]) -> None:
         """`places`: the queue and the offset of each, with the reason."""
-        (queue, offset), reason = next(iter(places.items()))
-        super().__init__(f"{queue} #{offset} is refused by the table: {reason}")
+        super().__init__(places)
         self.places = places
 
-    def __reduce__(self) -> tuple[type[RefusedRowsError], tuple[Mapping[tuple[MessageQueue, int], str]]]:
-        return RefusedRowsError, (self.places,)
+    def __str__(self) -> str:
+        (queue, offset), reason = next(iter(self.places.items()))
+        return f"{queue} #{offset} is refused by the table: {reason}"
 
 
 class GapError(SinkError):
