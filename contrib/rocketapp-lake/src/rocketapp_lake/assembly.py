@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from rocketapp import SetupError
 from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
 from rocketapp.plugin import Sink as SinkMode
 from rocketapp_lake.bad_rows import Aside, BadBeside, BadTable, BadTopic, Guard, Outlet
-from rocketapp_lake.batches import Buffer
+from rocketapp_lake.batches import Buffer, Limits
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.declared import Sink
@@ -29,6 +28,8 @@ BUFFER_SHARE = 2
 """A sink holds at most this part of `consumer.cache_max_bytes`, as one topic does."""
 QUEUE_BATCHES = 2
 """Batches that one queue may pull ahead: one is written while the next one is gathered."""
+MOST_BAD = 0.05
+"""The share of bad rows that a queue may have unless the sink says otherwise."""
 SLOW = 4
 """Times its limits that a batch may grow to while the one before takes longer than it: no batch waits for another."""
 
@@ -64,10 +65,12 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         else:
             assert bad_store is not None
             outlet = BadTable(bad_store, bad.name, worker, wall_clock)
-        aside = Aside(rows, Guard(sink.most_bad), outlet)
+        aside = Aside(
+            rows, Guard(MOST_BAD if options.bad_rows_max_ratio is None else options.bad_rows_max_ratio), outlet
+        )
     held, counts = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE, Counts()
     most = max(1, held // QUEUE_BATCHES)
-    limits = replace(sink.limits, bytes=min(sink.limits.bytes, most))
+    limits = Limits(rows=options.flush_rows, bytes=min(options.flush_bytes, most), seconds=options.flush_seconds)
     writer = Writer(
         sink.name,
         store,

@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from rocketapp import DeadLetter, Message, SetupError, Topic
 from rocketapp_lake.arrow_columns import arrow_columns
-from rocketapp_lake.batches import Limits
 from rocketapp_lake.columns import Columns
 from rocketapp_lake.ddl import schema_of_ddl
 from rocketapp_lake.options import (
@@ -35,8 +34,6 @@ from rocketapp_lake.rows import SET_ASIDE, Read, Rows
 from rocketapp_lake.typed_columns import is_generated, protobuf_columns, typed_columns
 from rocketapp_lake.writing import is_known
 
-MOST_BAD = 0.05
-"""The share of bad rows that a queue may have unless the sink says otherwise."""
 MOST_SECONDS = 10**9
 """Some 30 years: what a clock can be set to."""
 LONGEST_NAME = 200
@@ -97,12 +94,6 @@ class Sink:
         bad = replace(self.options, table=table, name=f"{self.name}/bad", partition_by=(), sort_by=())
         return Sink(self.topic, bad, self.place, self.folder)
 
-    @property
-    def limits(self) -> Limits:
-        """When a batch is cut."""
-        options = self.options
-        return Limits(rows=options.flush_rows, bytes=options.flush_bytes, seconds=options.flush_seconds)
-
     def decorate(self, function: Transform) -> Transform:
         """Take the user's function. Raises SetupError, with the place of the sink."""
         problem = transform_problem(function)
@@ -126,12 +117,6 @@ class Sink:
         name = re.split(r"[/\\]", self.table.rstrip("/\\"))[-1]
         return f"{re.sub('[^A-Za-z0-9_-]', '-', name)}-bad"
 
-    @property
-    def most_bad(self) -> float:
-        """The share of bad rows above which a queue stops."""
-        most = self.options.bad_rows_max_ratio
-        return MOST_BAD if most is None else most
-
     def columns(self) -> Columns | None:
         """None where bodies are stored as they are. Raises TypeError for a type without columns."""
         return None if self.options.schema is None else columns_of(self.options.schema)
@@ -139,7 +124,9 @@ class Sink:
     def rows(self, reader: Callable[[Any, str | None], Read]) -> Rows:
         """`reader`: what makes payloads of a type, and of the content type of bodies that do not say theirs."""
         columns = self.columns()
-        read = None if columns is None else reader(columns.kind, content_type_of(self.options.codec))
+        read = (
+            None if columns is None else reader(columns.kind, CODECS.get(self.options.codec or "", self.options.codec))
+        )
         return Rows(columns, read, self.options.bad_rows, lambda: self.transform)
 
     @property
@@ -247,7 +234,7 @@ CODECS = {
     "protobuf": "application/protobuf",
     "avro": "application/avro",
 }
-"""Short names of content types."""
+"""Short names of content types: of bodies that do not say theirs."""
 
 
 def columns_of(kind: Any) -> Columns:
@@ -271,11 +258,6 @@ def columns_of(kind: Any) -> Columns:
         if name.startswith(RESERVED):
             raise TypeError(f"field {name!r}: names that begin with {RESERVED} are those of the sink")
     return found
-
-
-def content_type_of(codec: str | None) -> str | None:
-    """The content type of bodies that do not say theirs; None leaves that to the type."""
-    return None if codec is None else CODECS.get(codec, codec)
 
 
 def _codec_problems(codec: object, schema: object) -> Iterator[str]:

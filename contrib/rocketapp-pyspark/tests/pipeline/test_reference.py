@@ -18,8 +18,8 @@ from pyspark_rocketmq.option_table import OPTIONS, Option
 from rocketapp import RocketApp
 from rocketapp.cli.main import cli
 from rocketapp_lake import LakeConfig, SinkOptions
+from rocketapp_lake.assembly import MOST_BAD
 from rocketapp_lake.commands import command as sink_command
-from rocketapp_lake.declared import MOST_BAD
 from rocketapp_pyspark import SparkConfig
 
 Table = list[list[str]]
