@@ -156,6 +156,11 @@ class Aside:
         self._rows, self._guard, self._outlet = rows, guard, outlet
         self._last: tuple[Batch, Sequence[BadRow]] | None = None
 
+    @property
+    def has_rows(self) -> bool:
+        """Whether the batch whose rows were made last has bad ones."""
+        return bool(self._rows.aside)
+
     async def put(self, batch: Batch) -> None:
         """To be awaited between making the rows of the batch and publishing it.
 

@@ -120,8 +120,11 @@ class Attempt:
         raise SinkError(f"sink {self._sink}: {MOST_FENCES} races lost in a row: too many publish to it")
 
     def prepare(self, head: Head | None = None) -> None:
-        """Trim, and look at the rows as `run` would: raises what is wrong with them before anything is committed."""
-        if self._committed is not None:
+        """Trim, and look at the rows as `run` would: raises what is wrong with them before anything is committed.
+
+        Without `head` the table is asked where the sink stands now.
+        """
+        if self._is_ours():
             return
         if head is None or differing(self.batch.spans, head.vector):
             head = self._store.load()

@@ -333,6 +333,8 @@ class Writer:
                 if self._aside is not None:
                     # What is wrong with the rows has to be known before any of them is put aside.
                     await self._worker.run(partial(attempt.prepare, self._head))
+                    if self._aside.has_rows:  # behind a queue that was set back, those that come again would seem old
+                        await self._worker.run(attempt.prepare)
                     await self._aside.put(attempt.batch)
                 done = await self._worker.run(partial(attempt.run, self._head))
             except TooManyBadRowsError as error:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from sink_shop import Order, Shop, all_rows, commits_fail, until
 
-from rocketapp import Message, SetupError
+from rocketapp import Message, MessageQueue, SetupError
 from rocketapp_lake.bad_rows import LEAST_ROWS
+from rocketapp_lake.commands import command
 from rocketapp_lake.errors import SinkError
 
 Place = tuple[str, str, int, int]
@@ -146,6 +148,20 @@ async def test_a_run_that_ends_between_the_two_publishes_again_and_repeats_have_
         await shop.has(1)
         await until(lambda: len(received.messages) == 2)
     assert len(set(received.places())) == 1
+
+
+async def test_a_bad_row_that_comes_when_positions_were_set_back_waits_for_those_below(shop: Shop) -> None:
+    bad = Shop(shop.topic, shop.table.with_name("table_bad"))
+    async with shop.app(bad_rows="table", bad_rows_max_ratio=1.0) as app:
+        await app.publish_many(shop.topic, [b"{0", Order(1, "x")], order_key="a")
+        await shop.has(1)
+        (row,) = bad.rows()
+        queue = MessageQueue(row["_rmq_topic"], row["_rmq_broker"], row["_rmq_queue"])
+        done = CliRunner().invoke(command, ["rebase", str(shop.table), "--to", f"{queue}=0"])
+        assert done.exit_code == 0, done.output
+        await app.publish_many(shop.topic, [b"{2", Order(3, "x")], order_key="a")
+        await shop.has(1, 1, 3)
+    assert sorted(row["_rmq_body"] for row in bad.rows()) == [b"{0", b"{0", b"{2"]
 
 
 @pytest.mark.parametrize("bad_rows", ["fail", "column", "table"])
