@@ -73,13 +73,7 @@ class Batch:
 
     def without(self, queues: Iterable[MessageQueue]) -> Batch:
         """The same without these queues."""
-        gone = set(queues)
-        return replace(
-            self,
-            pieces={queue: held for queue, held in self.pieces.items() if queue not in gone},
-            spans={queue: span for queue, span in self.spans.items() if queue not in gone},
-            marks={queue: mark for queue, mark in self.marks.items() if queue not in gone},
-        )
+        return self.trimmed({queue: self.spans[queue].end for queue in queues if queue in self.spans})
 
 
 @dataclass(slots=True)
