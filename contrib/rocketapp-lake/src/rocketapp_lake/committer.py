@@ -164,7 +164,7 @@ class Attempt:
         found = differing(self.batch.spans, head.vector)
         for queue, has in found.items():
             if has < self.batch.spans[queue].start and not self._is_sparse:
-                raise GapError(str(queue), has, self.batch.spans[queue].start)
+                raise GapError(queue, has, self.batch.spans[queue].start)
         if found:
             self.batch, self._made = self.batch.trimmed(head.vector), None
 

@@ -31,7 +31,7 @@ class RefusedRowsError(SinkError):
 class GapError(SinkError):
     """The table lacks what lies below these rows: it was set back, and its queues have to be read again from there."""
 
-    def __init__(self, queue: str, has: int, start: int) -> None:
+    def __init__(self, queue: MessageQueue, has: int, start: int) -> None:
         super().__init__(
             f"{queue}: the table ends before #{has}, and these rows begin at #{start}: they are read again"
         )

@@ -327,7 +327,8 @@ class Writer:
             over = [queue for queue, session in sessions.items() if not session.is_alive]
             if len(over) == len(sessions):
                 return None
-            attempt.drop(attempt.batch.without(over))
+            if over:
+                attempt.drop(attempt.batch.without(over))
             began = self._loop.time()
             try:
                 if self._aside is not None:
@@ -342,7 +343,8 @@ class Writer:
                 continue
             except GapError as error:
                 self._head = None
-                self._break_off(sessions, error)
+                sessions[error.queue].is_over = True
+                sessions[error.queue].owner.broken(error)
                 continue
             except Exception as error:
                 self._head = None
@@ -382,12 +384,6 @@ class Writer:
             self._filling.drop(queue)
             log.error("sink %s: %s", self.name, reason)
         self._changed.set()
-
-    def _break_off(self, sessions: Mapping[MessageQueue, SinkQueue], error: GapError) -> None:
-        for queue, session in sessions.items():
-            if str(queue) == error.queue:
-                session.is_over = True
-                session.owner.broken(error)
 
 
 class SinkQueue:
