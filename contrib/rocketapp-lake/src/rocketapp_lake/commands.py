@@ -68,7 +68,7 @@ def show(*, table: str, name: str | None, commits: int, url: str | None) -> None
     """
     for one in shown(table, stores_of(table, url), name):
         _show(one, commits)
-    if is_of_database(table, url) is None and Path(table).is_dir():
+    if format_of(table, url) != "sql" and Path(table).is_dir():
         click.echo(f"staged and not published: {len(list(Path(table, STAGING).glob('*')))} batches")
 
 
@@ -111,14 +111,14 @@ def _time(commit: Commit) -> str:
 )
 def compact(table: str, name: str | None, target_file_size: int) -> None:
     """Put the small files of a Delta table together. Positions stay as they are."""
-    if not is_iceberg(table) and not is_delta(table) and not Path(table).is_dir():
+    format = format_of(table)
+    if format in ("parquet", "sql") and not Path(table).is_dir():
         of_database = BUILT_IN["sql"].compaction
         raise click.UsageError(f"{table} is not a directory; if it is a table of a database, {of_database}")
     open_store = stores_of(table)
     for one in (sink.name for sink in shown(table, open_store, name)):
         store = open_store(table, one)
         if not isinstance(store, Compacts):
-            format = "iceberg" if is_iceberg(table) else "parquet"
             raise click.UsageError(f"{table} has format={format!r}: {BUILT_IN[format].compaction}")
         done = store.compact(target_file_size * MIB)
         if done.before:
@@ -205,38 +205,34 @@ class Shown:
     """Oldest first, as far as the table knows them."""
 
 
-def is_delta(table: str) -> bool:
-    return "://" in table or (Path(table) / DELTA_LOG).is_dir()
-
-
-def is_iceberg(table: str) -> bool:
-    """Whether it is `catalog.namespace.table`, and not a directory."""
-    return table.count(".") >= 2 and "/" not in table and not Path(table).exists()
-
-
-def is_of_database(table: str, url: str | None) -> str | None:
-    """The url of its database; None for a table of files."""
-    if url is None and not is_iceberg(table) and "/" not in table and not Path(table).exists():
-        return os.environ.get(DATABASE)
-    return url
+def format_of(table: str, url: str | None = None) -> str:
+    """What kind of table it is. A name is `catalog.namespace.table` of Iceberg, or of a database that is known."""
+    if url is not None:
+        return "sql"
+    if "/" in table or Path(table).exists():
+        return "delta" if "://" in table or (Path(table) / DELTA_LOG).is_dir() else "parquet"
+    if table.count(".") >= 2:
+        return "iceberg"
+    return "sql" if os.environ.get(DATABASE) else "parquet"
 
 
 def stores_of(table: str, url: str | None = None) -> OpenStore:
     """Raises UsageError for a kind of table whose library is not installed, and for a url that cannot be used."""
+    format = format_of(table, url)
     try:
-        if (found := is_of_database(table, url)) is not None:
+        if format == "sql":
             from rocketapp_lake.sql import SqlStore
             from rocketapp_lake.sql_loading import Database
 
-            database = Database(found)
+            database = Database(os.environ[DATABASE] if url is None else url)
             return lambda place, sink: SqlStore(place, sink, database)
-        if is_iceberg(table):
+        if format == "iceberg":
             from rocketapp_lake.iceberg import IcebergStore, catalog_of
 
             return lambda place, sink: IcebergStore(*catalog_of(place), sink, is_set_back=True)
     except ImportError as error:
         raise click.UsageError(f"{table} needs {error.name}: pip install 'rocketapp[lake]'") from None
-    if not is_delta(table):
+    if format == "parquet":
         return ParquetStore
     from rocketapp_lake.delta import DeltaStore
 
