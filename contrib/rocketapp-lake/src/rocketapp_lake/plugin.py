@@ -42,7 +42,7 @@ class LakePlugin:
         self._surface: Surface | None = None
         self._batch_writers: dict[str, BatchWriter] = {}
         """By name, without Arrow."""
-        self._tasks: Tasks | None = None
+        self._tasks = Tasks()
 
     @hookimpl
     def options(self) -> tuple[str, type[LakeConfig]]:
@@ -55,7 +55,7 @@ class LakePlugin:
     @hookimpl
     def app_setup(self, app: Surface) -> None:
         """The start of a run: what the hooks after it need."""
-        self._surface, self._writers = app, []
+        self._surface, self._writers, self._tasks = app, [], Tasks(app.observe)
 
     @hookimpl
     def metrics(self) -> ReadMetrics | None:
@@ -79,8 +79,6 @@ class LakePlugin:
         name = declared.written_by(surface.options(LakeConfig).writer)
         if name != "arrow" and name not in self._batch_writers:
             self._batch_writers[name] = batch_writer(name, surface)
-        if self._tasks is None:
-            self._tasks = Tasks(surface.observe)
         writer, mode = assembled(declared, surface, self._batch_writers.get(name), self._tasks)
         self._writers.append(writer)
         return mode
@@ -92,12 +90,10 @@ class LakePlugin:
 
     @hookimpl
     async def app_shutdown(self) -> None:
-        tasks, batch_writers = self._tasks, self._batch_writers
-        self._tasks, self._batch_writers = None, {}
+        batch_writers, self._batch_writers = self._batch_writers, {}
         for writer in self._writers:
             writer.close()
-        if tasks is not None:
-            await tasks.close()
+        await self._tasks.close()
         for name, one in batch_writers.items():
             worker = Worker(f"{name} stop")
             await worker.run(one.stop)
