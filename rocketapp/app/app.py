@@ -19,9 +19,9 @@ from rocketapp.app.declare.options import InheritedOptions, read_inherited
 from rocketapp.app.declare.phases import Declared, TwoPhases
 from rocketapp.app.places import called_as, place_of_call
 from rocketapp.app.publishing import TopicPublisher, check_names
-from rocketapp.app.router import Router, Subscribing
+from rocketapp.app.router import Subscribing
 from rocketapp.app.user_code import LifecycleHook, read_hook
-from rocketapp.errors import RocketAppError, SendRefused, SetupError
+from rocketapp.errors import RocketAppError, SendRefused, SetupError, did_you_mean
 from rocketapp.model.outgoing import Outgoing, SendOptions
 from rocketapp.model.topic import Topic
 from rocketapp.producer.checks import problem_of
@@ -37,15 +37,12 @@ _OWN = frozenset({"clusters", "plugins", "container", "version", "settings", "op
 
 def _mend(name: str) -> str:
     """The end of a message about a method that is not there."""
-    from difflib import get_close_matches
-
     if name == "sink":
         return ": it comes with pip install 'rocketapp[lake]'"
-    close = get_close_matches(name, [known for known in dir(RocketApp) if not known.startswith("_")], n=1)
-    return f": did you mean {close[0]}?" if close else ""
+    return did_you_mean(name, [known for known in dir(RocketApp) if not known.startswith("_")])
 
 
-class RocketApp(Subscribing, TwoPhases):
+class RocketApp(TwoPhases, Subscribing):
     """An application of message handlers.
 
     name: names the consumer group and the producer group unless something else does.
@@ -175,7 +172,7 @@ class RocketApp(Subscribing, TwoPhases):
         What is published carries its version as the property `payload-version`; a message without one has version 1.
         An old payload goes through all upcasters from its version on. What one raises makes a dead letter.
         """
-        self._refuse_when_running("upcaster")
+        self._may_declare("upcaster")
         place = place_of_call()
 
         def decorate(function: Upcast) -> Upcast:
@@ -257,11 +254,11 @@ class RocketApp(Subscribing, TwoPhases):
             raise AttributeError(f"RocketApp has no attribute {name!r}, and no plugin adds it{_mend(name)}")
 
     def _take(self, declaration: Declaration) -> None:
-        self._refuse_when_running("subscribe")
+        self._may_declare("subscribe")
         self._declared.registry.add(declaration.within(self._inherited, self._around))
 
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
-        self._refuse_when_running("transaction")
+        self._may_declare("transaction")
         problem = self._declared.registry.cluster_problem(transaction.cluster)
         if problem is not None:
             raise SetupError(transaction.place, f"transaction: {problem}")
@@ -280,14 +277,8 @@ class RocketApp(Subscribing, TwoPhases):
         for transaction in self._declared.transactions:
             transaction.check_complete()
 
-    def _may_declare(self, what: str) -> None:
-        self._refuse_when_running(what)
-
-    def _may_include(self, router: Router) -> None:
-        self._refuse_when_running("include")
-
     def _add_hook(self, hook: LifecycleHook, function: Callable[..., Any]) -> None:
-        self._refuse_when_running(hook.value)
+        self._may_declare(hook.value)
         declared = self._declared
         found = read_hook(
             hook, function, type(self), place_of_call(), providers=declared.providers, payloads=declared.payloads

@@ -266,20 +266,23 @@ class Subscribing(Transacting):
         """Register what the router holds, and what is still added to it later."""
         if not isinstance(router, Router):
             raise SetupError(place_of_call(), f"include takes a Router, not {router!r}")
-        self._may_include(router)
-        router._homes.append(self)
+        self._may_declare("include")
+        if self._is_within(router):
+            raise SetupError(place_of_call(), "a router cannot include itself")
         self._publications.inside.append(router._publications)
-        router.feed(self._take)
+        for declaration in router._declarations:
+            self._take(declaration)
         for transaction, prefix in router._transactions:
             self._take_transaction(transaction, prefix)
+        router._homes.append(self)
 
     @abstractmethod
     def _may_declare(self, what: str) -> None:
         """Raise SetupError when it is too late."""
 
-    @abstractmethod
-    def _may_include(self, router: Router) -> None:
-        """Raise SetupError when this router cannot be included here, or not now."""
+    def _is_within(self, router: Router) -> bool:
+        """Whether this is the router, or included in it."""
+        return False
 
 
 class Router(Subscribing):
@@ -302,24 +305,16 @@ class Router(Subscribing):
         self._declarations: list[Declaration] = []
         self._transactions: list[tuple[Transaction[Any], str]] = []
         """Each with the prefix of its topic."""
-        self._fed: list[Callable[[Declaration], None]] = []
-        self._inside: list[Router] = []
         self._homes: list[Subscribing] = []
-        """The routers and apps that include it."""
-
-    def feed(self, take: Callable[[Declaration], None]) -> None:
-        """Hand over every declaration, those of today and those of later; `include` calls this."""
-        for declaration in self._declarations:
-            take(declaration)
-        self._fed.append(take)
+        """The routers and apps that include it, and hear of everything that is declared later."""
 
     def _take(self, declaration: Declaration) -> None:
         # Without the app's container and clusters only the declaration itself can be judged.
         within = declaration.within(self._inherited, self._around, prefix=self._prefix)
         within.check()
         self._declarations.append(within)
-        for take in self._fed:
-            take(within)
+        for home in self._homes:
+            home._take(within)
 
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
         self._may_declare("transaction")
@@ -332,13 +327,8 @@ class Router(Subscribing):
         for home in self._homes:
             home._may_declare(what)
 
-    def _may_include(self, router: Router) -> None:
-        if router is self or router._contains(self):
-            raise SetupError(place_of_call(), "a router cannot include itself")
-        self._inside.append(router)
-
-    def _contains(self, router: Router) -> bool:
-        return any(one is router or one._contains(router) for one in self._inside)
+    def _is_within(self, router: Router) -> bool:
+        return router is self or any(home._is_within(router) for home in self._homes)
 
     def __repr__(self) -> str:
         said = "".join(f" {name}={value!r}" for name, value in self._inherited.options.items())

@@ -338,7 +338,7 @@ class TwoPhases(Publisher):
         else:
             running.adjust(change)
 
-    def _refuse_when_running(self, what: str) -> None:
+    def _may_declare(self, what: str) -> None:
         if self._alive() is not None:
             raise SetupError(
                 place_of_call(), f"{what} came when app {self.name!r} had started: declare everything before it runs"

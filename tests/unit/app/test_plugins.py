@@ -170,9 +170,9 @@ def test_a_method_that_no_plugin_adds_is_an_ordinary_error() -> None:
 @pytest.mark.parametrize(
     ("name", "mend"),
     [
-        ("subcribe", ": did you mean subscribe[?]$"),
+        ("subcribe", ": did you mean 'subscribe'[?]$"),
         ("sink", r"pip install 'rocketapp\[lake\]'"),
-        ("gather", "adds it$"),
+        ("zigzag", "adds it$"),
     ],
 )
 def test_a_misspelt_method_is_refused_with_what_was_meant(
