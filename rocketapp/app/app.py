@@ -280,10 +280,7 @@ class RocketApp(TwoPhases, Subscribing):
     def _add_hook(self, hook: LifecycleHook, function: Callable[..., Any]) -> None:
         self._may_declare(hook.value)
         declared = self._declared
-        found = read_hook(
-            hook, function, type(self), place_of_call(), providers=declared.providers, payloads=declared.payloads
-        )
-        declared.lifecycle_hooks.append(found)
+        declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call(), declared.providers))
 
     def __repr__(self) -> str:
         state = "running" if self._alive() is not None else "not running"

@@ -18,9 +18,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from rocketapp.app.call.provided import Part, Providers, async_call, getter, refuse_circle, sync_call
+from rocketapp.app.call.provided import Part, Providers, async_call, getter, sync_call
 from rocketapp.app.call.signature import Argument, UnresolvedError, read_lifecycle_signature
-from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.manager import Hook, Plugins
@@ -45,9 +44,8 @@ class HookFunction:
     hook: LifecycleHook
     function: Callable[..., Any]
     place: str
-    arguments: tuple[Argument, ...] | None
-    """None: an annotation names what was not there at the declaration."""
     read: Callable[[], tuple[Argument, ...]]
+    """Its arguments; raises UnresolvedError where an annotation names what is not there yet."""
 
     async def run(self, app: object) -> None:
         """Call the function. Raises SetupError with its place and its error."""
@@ -93,7 +91,7 @@ class HookFunction:
     def _parts(self, *, runs_here: bool | None = None) -> tuple[Part, ...]:
         """What fills the arguments, for one call. Raises SetupError for what nothing can fill."""
         try:
-            arguments = self.read() if self.arguments is None else self.arguments
+            arguments = self.read()
         except UnresolvedError as error:
             raise SetupError(self.place, f"{error}: import or define it at the top of the module") from error
         runs_here = is_async(self.function) if runs_here is None else runs_here
@@ -103,20 +101,13 @@ class HookFunction:
         name = argument.name if argument.by_name else None
         if argument.provide is None:
             return Part(name, False, lambda app: app)  # which is a Publisher, too
-        refuse_circle(argument.name, argument.provide, self.place)
         loop = asyncio.get_running_loop()
         get = getter(argument.name, argument.provide, is_async=runs_here, place=self.place, loop=lambda: loop)
         return Part(name, True, get)
 
 
 def read_hook(
-    hook: LifecycleHook,
-    function: Callable[..., Any],
-    app_class: type[Any],
-    place: str,
-    *,
-    providers: Providers,
-    payloads: Payloads,
+    hook: LifecycleHook, function: Callable[..., Any], app_class: type[Any], place: str, providers: Providers
 ) -> HookFunction:
     """Raises SetupError unless something fills its arguments: the app, a Publisher, the container or a plugin."""
     if not callable(function):
@@ -125,20 +116,11 @@ def read_hook(
         )
     place = place_of_function(function, place)
     _check_kind(hook, plain_function(function), place)
-    read = partial(
-        read_lifecycle_signature,
-        function,
-        what=f"an {hook.value} function" if hook is not LifecycleHook.LIFESPAN else "a lifespan",
-        app_class=app_class,
-        place=place,
-        providers=providers,
-        payloads=payloads,
-    )
-    try:
-        arguments = read()
-    except UnresolvedError:
-        arguments = None
-    return HookFunction(hook, function, place, arguments, read)
+    what = f"an {hook.value} function" if hook is not LifecycleHook.LIFESPAN else "a lifespan"
+    read = partial(read_lifecycle_signature, function, what, app_class, place, providers)
+    with contextlib.suppress(UnresolvedError):  # it is read once more when everything is imported
+        read()
+    return HookFunction(hook, function, place, read)
 
 
 def _check_kind(hook: LifecycleHook, plain: Any, place: str) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from rocketapp.app.call.chain import Call, Layer, Sifted, beside_unread, raised_beside_unread, sifted
+from rocketapp.app.call.chain import Call, Layer, Sifted, beside_others, sifted
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, checked, getter, sync_call
 from rocketapp.app.call.returned import decided
@@ -45,7 +45,7 @@ def _sift(messages: list[Any], decode: Callable[[Any], Any]) -> Sifted:
         else:
             good.messages.append(message)
             good.payloads.append(payload)
-    return Sifted(good, good.messages, bad)
+    return Sifted(good, bad)
 
 
 Get = Callable[[Any], Any]
@@ -73,7 +73,7 @@ def inner_layers(
     layers = [Layer("arguments", ", ".join(argument.name for argument in arguments), bind)]
     if subscription.batch is not None and any(argument.kind is Kind.PAYLOAD for argument in arguments):
         # Outside of what maps exceptions and commits: an undecodable message hides nothing from it.
-        layers.append(Layer("answer", "undecodable bodies", partial(beside_unread, subscription=subscription)))
+        layers.append(Layer("answer", "undecodable bodies", partial(beside_others, subscription=subscription)))
     if subscription.timeout is not None:
         layers.append(Layer("timeout", f"{subscription.timeout:g} s", partial(timed, seconds=subscription.timeout)))
     return layers
@@ -124,7 +124,7 @@ def _bare_call(
     gets = [_of_decoded(argument, get) for argument in arguments]
     call = _call_of(function, arguments, gets, subscription.is_async)
     sift = partial(_sift, decode=_decoded(payload, subscription))
-    return sifted(call, sift, subscription, raised_beside_unread)
+    return sifted(call, sift, subscription)
 
 
 def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:

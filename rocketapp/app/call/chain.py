@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import PluginError, SetupError
@@ -363,11 +363,11 @@ def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Sub
                     others[message] = refused()
             except Exception as error:
                 others[message] = _failed_filter(error, predicates)
-        return Sifted(left, [*left], others)  # the list is the handler's own
+        return Sifted(left, others)
 
     if subscription.batch is None:
         return one_async if subscription.is_async else one
-    return sifted(call, sift, subscription)
+    return beside_others(sifted(call, sift, subscription), subscription)
 
 
 class Sifted(NamedTuple):
@@ -375,98 +375,63 @@ class Sifted(NamedTuple):
 
     given: Any
     """What the next callable is called with."""
-    messages: list[Any]
-    """Those that it is about."""
     others: Outcomes
 
 
-Failed = Callable[[Exception, Sifted], Any]
-"""What `sifted` does with an exception of the next callable: raises it, or returns what the messages come to."""
+_OTHERS: ContextVar[Outcomes] = ContextVar("rocketapp.others")
+"""What is known of messages of the batch that is handled now, and that its handler does not get."""
 
 
-def sifted(
-    call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscription, failed: Failed | None = None
-) -> Call:
+def sifted(call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscription) -> Call:
     """A callable for all messages of a batch, made of one for those that `sift` lets through.
 
-    `failed`: None takes the outcome that the exception comes to; raised, it would be that of the others as well.
+    It says of those alone. What is known of the others is noted for `beside_others`, which stands further outside: what
+    is between the two sees what the handler returns or raises, as if the others were not there.
     """
 
-    def in_place(error: Exception, _found: Sifted) -> Outcome:
-        return _in_place_of(error, subscription)
-
-    judge = failed or in_place
-
-    async def many_async(messages: list[Any]) -> Any:
-        found = sift(messages)
-        if not found.others:
-            return await call(found.given)
-        if not found.messages:
-            return found.others
-        try:
-            said = await call(found.given)
-        except Exception as error:
-            said = judge(error, found)
-        return _of_all(said, found, subscription)
+    async def nothing() -> None: ...
 
     def many(messages: list[Any]) -> Any:
-        found = sift(messages)
-        if not found.others:
-            return call(found.given)
-        if not found.messages:
-            return found.others
-        try:
-            said = call(found.given)
-        except Exception as error:
-            said = judge(error, found)
-        return _of_all(said, found, subscription)
+        given, others = sift(messages)
+        if others:
+            _OTHERS.get().update(others)
+        if len(others) < len(messages):
+            return call(given)
+        return nothing() if subscription.is_async else None
 
-    return many_async if subscription.is_async else many
+    return many
 
 
-_UNREAD: ContextVar[Outcomes] = ContextVar("rocketapp.unread")
-"""The undecodable messages of the batch that is handled now, once its handler has raised."""
-
-
-def beside_unread(call: Call, subscription: Subscription) -> Call:
-    """What `call` says of a batch, with the dead letters of `raised_beside_unread` in it."""
-
-    def of_all(said: Any, messages: list[Any], unread: Outcomes) -> Any:
-        return _of_all(said, Sifted(messages, messages, unread), subscription) if unread else said
+def beside_others(call: Call, subscription: Subscription) -> Call:
+    """What `call` says of a batch, with the outcomes in it that `sifted` has noted further inside."""
 
     async def many_async(messages: list[Any]) -> Any:
-        unread = Outcomes()
-        before = _UNREAD.set(unread)
+        others = Outcomes()
+        before = _OTHERS.set(others)
         try:
             said = await call(messages)
         except Exception as error:
-            if not unread:
+            if not others:
                 raise
             said = _in_place_of(error, subscription)
         finally:
-            _UNREAD.reset(before)
-        return of_all(said, messages, unread)
+            _OTHERS.reset(before)
+        return _of_all(said, messages, others, subscription) if others else said
 
     def many(messages: list[Any]) -> Any:
-        unread = Outcomes()
-        before = _UNREAD.set(unread)
+        others = Outcomes()
+        before = _OTHERS.set(others)
         try:
             said = call(messages)
         except Exception as error:
-            if not unread:
+            if not others:
                 raise
             said = _in_place_of(error, subscription)
         finally:
-            _UNREAD.reset(before)
-        return of_all(said, messages, unread)
+            _OTHERS.reset(before)
+        return _of_all(said, messages, others, subscription) if others else said
 
     return many_async if subscription.is_async else many
-
-
-def raised_beside_unread(error: Exception, found: Sifted) -> NoReturn:
-    """Let what stands around the handler see its exception, as without an undecodable message in the batch."""
-    _UNREAD.get().update(found.others)
-    raise error
 
 
 def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
@@ -478,18 +443,18 @@ def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
     return outcome
 
 
-def _of_all(said: Any, sifted: Sifted, subscription: Subscription) -> Any:
+def _of_all(said: Any, messages: list[Any], others: Outcomes, subscription: Subscription) -> Any:
     """The outcome of the whole batch. `said`: of those that went on."""
     if is_unawaited(said):
         return said
-    single = None
+    single, given = None, [message for message in messages if message not in others]
     try:
-        single = outcomes_by_message(said, sifted.messages)
+        single = outcomes_by_message(said, given)
     except TypeError as error:
         said = _in_place_of(error, subscription)
     if single is None:
-        single = dict.fromkeys(sifted.messages, said) if is_outcome(said) else {}
-    return Outcomes({**single, **sifted.others})
+        single = dict.fromkeys(given, said) if is_outcome(said) else {}
+    return Outcomes({**single, **others})
 
 
 def _all_of(predicates: Sequence[Predicate]) -> Predicate:

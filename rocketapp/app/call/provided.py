@@ -292,52 +292,6 @@ def instance_of(container: object, place: str) -> Any:
     return container
 
 
-def refuse_circle(name: str, provide: object, place: str) -> None:
-    """Raises SetupError, with `place`, for the argument `name` when its provider needs itself."""
-    from dependency_injector import providers
-
-    if isinstance(provide, providers.Provider) and (circle := circle_of(provide)):
-        raise SetupError(place, f"argument {name!r}: the container cannot provide it: {' -> '.join(circle)}")
-
-
-def circle_of(provider: Any) -> list[str]:
-    """The names of providers that need each other, the first one again at the end; empty without a circle."""
-    done: set[int] = set()
-    path: list[Any] = [provider]
-    waiting = [_needed_by(provider)]
-    while waiting:
-        needed = next(waiting[-1], None)
-        if needed is None:
-            waiting.pop()
-            done.add(id(path.pop()))
-        elif any(needed is one for one in path):
-            begin = next(at for at, one in enumerate(path) if one is needed)
-            return [_name_of(one) for one in (*path[begin:], needed)]
-        elif id(needed) not in done:
-            path.append(needed)
-            waiting.append(_needed_by(needed))
-    return []
-
-
-def _needed_by(provider: Any) -> Iterator[Any]:
-    """The providers that are asked whenever this one is."""
-    from dependency_injector import providers
-
-    if provider.last_overriding is not None:
-        return iter((provider.last_overriding,))
-    # What these hold is asked for later, chosen from, or no provider of objects: a circle through them may end.
-    later = (providers.Delegate, providers.Selector, providers.Configuration, providers.Aggregate)
-    if isinstance(provider, later):
-        return iter(())
-    replaced = provider.overridden
-    return (one for one in provider.related if one not in replaced and not providers.is_delegated(one))
-
-
-def _name_of(provider: Any) -> str:
-    name: str = getattr(getattr(provider, "provides", None), "__qualname__", type(provider).__name__)
-    return name
-
-
 @contextmanager
 def overridden(container: Any, overrides: Mapping[str, object], place: str) -> Iterator[None]:
     """Within: each named provider of the app's container gives this value, or what this provider gives.
@@ -345,22 +299,14 @@ def overridden(container: Any, overrides: Mapping[str, object], place: str) -> I
     container: None when the app has none. place: that of the app.
     Raises SetupError for a name that the container does not have.
     """
-    from dependency_injector import providers
-
-    with ExitStack() as undo:
-        for name, value in overrides.items():
-            provider = _provider(container, name, place)
-            provider.override(value if isinstance(value, providers.Provider) else providers.Object(value))
-            undo.callback(provider.reset_last_overriding)
+    if not overrides:
         yield
-
-
-def _provider(container: Any, name: str, place: str) -> Any:
+        return
     if container is None:
-        raise SetupError(place, f"overrides={name!r}: the app has no container: RocketApp(container=...)")
-    known = {one: provider for one, provider in container.providers.items() if not one.startswith("__")}
-    if name not in known:
-        raise SetupError(
-            place, f"overrides={name!r}: the container has no such provider: it has {', '.join(sorted(known))}"
-        )
-    return known[name]
+        raise SetupError(place, f"overrides={min(overrides)!r}: the app has no container: RocketApp(container=...)")
+    known = sorted(name for name in container.providers if not name.startswith("__"))
+    if missing := sorted(overrides.keys() - known):
+        problem = f"the container has no such provider: it has {', '.join(known)}"
+        raise SetupError(place, f"overrides={missing[0]!r}: {problem}")
+    with container.override_providers(**overrides):
+        yield

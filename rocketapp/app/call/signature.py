@@ -93,21 +93,13 @@ def read_signature(
 
 
 def read_lifecycle_signature(
-    function: Callable[..., Any],
-    *,
-    what: str,
-    app_class: type[Any],
-    place: str,
-    providers: Providers,
-    payloads: Payloads,
+    function: Callable[..., Any], what: str, app_class: type[Any], place: str, providers: Providers
 ) -> tuple[Argument, ...]:
     """The same for a function that runs at start or stop, where no message is: it may ask for the app, too.
 
-    what: such as `on_startup`.
+    what: such as `an on_startup function`.
     """
-    reader = _LifecycleReader(function, place, False, providers, payloads, {})
-    reader.what, reader.app_class = what, app_class
-    found = reader.arguments()
+    found = _LifecycleReader(function, place, False, providers, Payloads(), {}, what, app_class).arguments()
     return tuple(replace(one, kind=Kind.APP) if one.kind is Kind.MESSAGE else one for one in found)
 
 
@@ -308,6 +300,7 @@ class _Reader:
         raise SetupError(self._place, problem)
 
 
+@dataclass
 class _LifecycleReader(_Reader):
     """Reads that of a function that runs at start or stop."""
 

@@ -14,8 +14,6 @@ from random import Random
 from typing import Any
 
 from rocketapp.app.call.chain import fold
-from rocketapp.app.call.provided import refuse_circle
-from rocketapp.app.call.signature import Kind
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import TwoPhases, declared_of, handlers_of
 from rocketapp.app.declare.registry import ConsumedGroup, union_of
@@ -241,11 +239,8 @@ def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
 
 def handler_of(declaration: Declaration, plugins: Plugins, publishing: Publishing) -> Handler:
     """The function behind all that stands in front of it. Code without an owner is the user's."""
-    subscription, arguments = declaration.subscription, declaration.arguments or ()
+    subscription = declaration.subscription
     _check_idempotency(subscription, plugins)
-    for argument in arguments:
-        if argument.kind is Kind.PROVIDER:
-            refuse_circle(argument.name, argument.provide, subscription.place)
     decisions = Decisions() if subscription.commit == "manual" else None
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
     users = [declaration.function] + ([] if subscription.filter is None else [subscription.filter])
