@@ -198,6 +198,11 @@ class Providers:
         """
         self._container, self._options, self._values, self._plugins = container, options, values, plugins
 
+    @classmethod
+    def none(cls) -> Providers:
+        """Of a function that gets the message and nothing else."""
+        return cls(None, None, lambda kind: None, Plugins)
+
     @property
     def has_container(self) -> bool:
         return self._container is not None

@@ -3,7 +3,7 @@
 Every parameter without a default is filled by the framework or refused with the line
 of the function and the mend. One with a default is left alone, unless the default marks
 a provider of the user's container, or the annotation is `Message`, `Context` or
-`Publisher`, or the default is None and it is the only one that could take the payload.
+`Publisher`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import functools
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, NoReturn
@@ -34,9 +34,6 @@ _POSSIBLE = (
 _STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
-_OURS = (Message, Context, Publisher, Pull, SyncPull)
-
-
 class Kind(Enum):
     """What fills a parameter."""
 
@@ -50,6 +47,10 @@ class Kind(Enum):
 
 
 _OUR_KINDS = ((Context, Kind.CONTEXT), (Publisher, Kind.PUBLISHER), (Pull, Kind.PULL), (SyncPull, Kind.PULL))
+_OURS = (Message, *(kind for kind, _ in _OUR_KINDS))
+
+
+_Provide = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Argument:
     type_name: str = ""
     type: Any = None
     """Of the payload."""
-    provide: Callable[[], Any] | None = None
+    provide: _Provide | None = None
 
 
 class UnresolvedError(Exception):
@@ -76,7 +77,7 @@ def read_signature(
     *,
     batch: bool,
     place: str,
-    providers: Providers | None,
+    providers: Providers,
     payloads: Payloads,
     names: Mapping[str, Any],
 ) -> tuple[Argument, ...]:
@@ -86,8 +87,8 @@ def read_signature(
     SetupError, or UnresolvedError for an annotation that may be resolvable later.
     """
     reader = _Reader(function, place, batch, providers, payloads, names)
-    reader.refuse_stars_alone()
     arguments = reader.arguments()
+    reader.refuse_nothing_filled(arguments)
     reader.refuse_doubles(arguments)
     return arguments
 
@@ -99,8 +100,7 @@ def read_lifecycle_signature(
 
     what: such as `an on_startup function`.
     """
-    found = _LifecycleReader(function, place, False, providers, Payloads(), {}, what, app_class).arguments()
-    return tuple(replace(one, kind=Kind.APP) if one.kind is Kind.MESSAGE else one for one in found)
+    return _LifecycleReader(function, place, False, providers, Payloads(), {}, what, app_class).arguments()
 
 
 @dataclass
@@ -110,10 +110,12 @@ class _Reader:
     _function: Callable[..., Any]
     _place: str
     _batch: bool
-    _providers: Providers | None
+    _providers: Providers
     _payloads: Payloads
     _names: Mapping[str, Any]
     _possible: ClassVar[str] = _POSSIBLE
+    _sole: ClassVar[Kind] = Kind.MESSAGE
+    """What a sole parameter without an annotation gets."""
 
     def __post_init__(self) -> None:
         try:
@@ -129,13 +131,9 @@ class _Reader:
 
     def arguments(self) -> tuple[Argument, ...]:
         """What fills the parameters, in their order; those that are left alone are not among them."""
-        found = {one.name: self._argument(one) for one in self.parameters}
-        for parameter in self.parameters:
-            if found[parameter.name] is None and parameter.default is None:
-                found[parameter.name] = self._instead_of_none(parameter, [one for one in found.values() if one])
         arguments, left_one_alone = [], False
         for parameter in self.parameters:
-            argument = found[parameter.name]
+            argument = self._argument(parameter)
             if argument is None:
                 left_one_alone = True
                 continue
@@ -155,7 +153,7 @@ class _Reader:
             return self._in_spite_of_default(parameter)
         if marker is None and annotation is inspect.Parameter.empty:
             if self._is_sole:
-                return Argument(parameter.name, Kind.MESSAGE)
+                return Argument(parameter.name, self._sole)
             self._refuse(
                 f"argument {parameter.name!r} has no annotation: say what it is to be, one of {self._possible}"
             )
@@ -179,34 +177,13 @@ class _Reader:
             return self._annotated(parameter, kind)
         return None
 
-    def _instead_of_none(self, parameter: inspect.Parameter, found: Sequence[Argument]) -> Argument | None:
-        """The payload, for one whose default is None: its author expects it, unless another one gets it.
-
-        str, bytes and dict have many other uses: they stand for the body only where nothing else gets the message.
-        """
-        takers = {one.kind for one in found}
-        if Kind.PAYLOAD in takers:
-            return None
-        if parameter.annotation is inspect.Parameter.empty:
-            is_alone = len(self.parameters) == 1
-            return Argument(parameter.name, Kind.MESSAGE) if is_alone else None
-        try:
-            kind = _without_none(self._resolved(parameter.name, parameter.annotation))
-            one = typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind
-            one = self._resolved(parameter.name, getattr(one, "__forward_arg__", one))
-            is_payload = self._payloads.takes(one)
-        except (UnresolvedError, NameError, UnfitTypeError):
-            return None
-        has_other_uses = one in (str, bytes) or dict in (one, typing.get_origin(one))
-        if not is_payload or (has_other_uses and Kind.MESSAGE in takers):
-            return None
-        return self._annotated(parameter, kind)
-
-    def refuse_stars_alone(self) -> None:
-        """`*args` alone would be called with nothing, where its author surely expects the message."""
-        if self.parameters and all(one.kind in _STARS for one in self.parameters):
-            stars = " and ".join(f"{_STARS[one.kind]}{one.name}" for one in self.parameters)
-            self._refuse(f"nothing fills {stars}: add an argument for the message, such as `message: Message`")
+    def refuse_nothing_filled(self, arguments: tuple[Argument, ...]) -> None:
+        """Defaults and `*args` alone: it would be called with nothing, where its author surely expects the message."""
+        if self.parameters and not arguments:
+            names = " and ".join(f"{_STARS.get(one.kind, '')}{one.name}" for one in self.parameters)
+            self._refuse(
+                f"nothing fills {names}: add an argument for the message, such as `message: Message`, without a default"
+            )
 
     def refuse_doubles(self, arguments: tuple[Argument, ...]) -> None:
         for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT, Kind.PUBLISHER, Kind.PULL):
@@ -218,7 +195,7 @@ class _Reader:
                 )
 
     def _annotated(self, parameter: inspect.Parameter, annotation: Any) -> Argument:
-        provide = self._provider_of_type(annotation)
+        provide = self._provided(self._providers.of_type, annotation)
         if provide is not None:
             return Argument(parameter.name, Kind.PROVIDER, provide=provide)
         ours = next((kind for one, kind in _OUR_KINDS if annotation is one), None)
@@ -230,7 +207,7 @@ class _Reader:
             kind = self._resolved(parameter.name, getattr(inner, "__forward_arg__", inner))
         is_payload = kind is not Message and self._is_payload(parameter.name, kind)
         if kind is not Message and not is_payload:
-            provide = self._provider_of_plugin(annotation)
+            provide = self._provided(self._providers.of_plugin, annotation)
             if provide is not None:
                 return Argument(parameter.name, Kind.PROVIDER, provide=provide)
             self._refuse(
@@ -260,31 +237,20 @@ class _Reader:
             self._refuse(f"argument {name!r}: {described(kind)} cannot be a payload: {error}")
 
     def _marked(self, parameter: inspect.Parameter, marker: Any) -> Argument | None:
-        if self._providers is None or not self._providers.has_container:
+        if not self._providers.has_container:
             if hasattr(self._function, "__wrapped__"):
                 return None  # dependency_injector's @inject stands before the function and fills it
             self._refuse(
                 f"argument {parameter.name!r} asks for a provider: give the app a container, RocketApp(container=...)"
             )
-        try:
-            provide = self._providers.marked(marker)
-        except LookupError as error:
-            self._refuse(f"argument {parameter.name!r}: {error.args[0]}")
+        provide = self._provided(self._providers.marked, marker, f"argument {parameter.name!r}: ")
         return Argument(parameter.name, Kind.PROVIDER, provide=provide)
 
-    def _provider_of_type(self, annotation: Any) -> Callable[[], Any] | None:
-        if self._providers is None:
-            return None
+    def _provided(self, look: Callable[[Any], _Provide | None], kind: Any, where: str = "") -> _Provide | None:
         try:
-            return self._providers.of_type(annotation)
+            return look(kind)
         except LookupError as error:
-            self._refuse(str(error.args[0]))
-
-    def _provider_of_plugin(self, annotation: Any) -> Callable[[], Any] | None:
-        try:
-            return None if self._providers is None else self._providers.of_plugin(annotation)
-        except LookupError as error:
-            self._refuse(str(error.args[0]))
+            self._refuse(f"{where}{error.args[0]}")
 
     def _resolved(self, name: str, annotation: Any) -> Any:
         if not isinstance(annotation, str):
@@ -306,6 +272,7 @@ class _LifecycleReader(_Reader):
 
     what: str
     app_class: type[Any]
+    _sole = Kind.APP
     _possible = "the app, a Publisher, or a type that your container or a plugin provides"
 
     def _resolved(self, name: str, annotation: Any) -> Any:
@@ -319,7 +286,8 @@ class _LifecycleReader(_Reader):
             return Argument(parameter.name, Kind.APP)
         if annotation is Publisher:
             return Argument(parameter.name, Kind.PUBLISHER)
-        provide = self._provider_of_type(annotation) or self._provider_of_plugin(annotation)
+        provide = self._provided(self._providers.of_type, annotation)
+        provide = provide or self._provided(self._providers.of_plugin, annotation)
         if provide is None or isinstance(provide, CheckedArgument):
             self._refuse(
                 f"argument {parameter.name!r} of {self.what} is a {described(annotation)}, which nothing fills here: "
@@ -328,9 +296,6 @@ class _LifecycleReader(_Reader):
         return Argument(parameter.name, Kind.PROVIDER, provide=provide)
 
     def _in_spite_of_default(self, parameter: inspect.Parameter) -> None:
-        """A default is kept."""
-
-    def _instead_of_none(self, parameter: inspect.Parameter, found: Sequence[Argument]) -> None:
         """A default is kept."""
 
 

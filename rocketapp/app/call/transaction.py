@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 
+from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
 from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import called_as, is_async, name_of_function, place_of_call, place_of_function, takes
@@ -138,7 +139,9 @@ class Transaction(Generic[T]):
     def _argument(self, check: Callable[..., Any]) -> Argument:
         place, payloads = self._check_place, PLAIN if self._home is None else self._home[1]
         try:
-            arguments = read_signature(check, batch=False, place=place, providers=None, payloads=payloads, names={})
+            arguments = read_signature(
+                check, batch=False, place=place, providers=Providers.none(), payloads=payloads, names={}
+            )
         except UnresolvedError as error:
             raise SetupError(place, f"{error}: import or define it at the top of the module") from error
         if len(arguments) != 1 or arguments[0].kind not in (Kind.MESSAGE, Kind.PAYLOAD) or arguments[0].by_name:

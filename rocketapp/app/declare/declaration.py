@@ -102,7 +102,7 @@ class Declaration:
             publication=None if self.publication is None else self.publication.within(prefix),
         )
 
-    def read(self, providers: Providers | None, payloads: Payloads, *, at_start: bool = False) -> Declaration:
+    def read(self, providers: Providers, payloads: Payloads, *, at_start: bool = False) -> Declaration:
         """The same with what fills its arguments. Raises SetupError, with the function's line, for what nothing fills.
 
         An annotation that names something not defined yet is asked for again at the start, and refused then.
@@ -133,7 +133,7 @@ class Declaration:
         self._check_arguments(arguments)
         return replace(self, arguments=arguments)
 
-    def resolved(self, providers: Providers | None, payloads: Payloads) -> Declaration:
+    def resolved(self, providers: Providers, payloads: Payloads) -> Declaration:
         """The same with every argument known. Raises SetupError for what is still unknown."""
         return self if self.arguments is not None else self.read(providers, payloads, at_start=True)
 

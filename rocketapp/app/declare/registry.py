@@ -51,7 +51,7 @@ class ConsumedGroup:
 class Registry:
     """The declarations of one app."""
 
-    def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers | None, payloads: Payloads) -> None:
+    def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers, payloads: Payloads) -> None:
         self._app_name, self._clusters, self._providers = app_name, frozenset(clusters), providers
         self._payloads = payloads
         self._entries: list[Declaration] = []

@@ -155,10 +155,6 @@ def none_for_the_message(message: Message | None = None) -> object:
     return message
 
 
-def none_and_no_annotation(message=None) -> object:  # type: ignore[no-untyped-def]
-    return message
-
-
 def any_default_for_ours(message: Message = Broken()) -> object:  # type: ignore[assignment]  # noqa: B008
     return message
 
@@ -167,7 +163,7 @@ def as_text(message: Message = None) -> object:  # type: ignore[assignment]
     return message
 
 
-@pytest.mark.parametrize("handle", [none_for_the_message, none_and_no_annotation, any_default_for_ours, as_text])
+@pytest.mark.parametrize("handle", [none_for_the_message, any_default_for_ours, as_text])
 def test_a_message_with_a_default_is_filled(handle: Any) -> None:
     app, one = RocketApp("shop"), message()
     app.subscribe("orders")(handle)
@@ -184,26 +180,6 @@ def test_a_list_of_messages_and_a_context_with_defaults_are_filled() -> None:
     messages, context = call_of(app)([message()])
     assert len(messages) == 1
     assert context.attempt == 1
-
-
-def test_a_payload_with_none_as_default_is_filled_where_no_other_is() -> None:
-    app = RocketApp("shop")
-
-    @app.subscribe("orders")
-    def handle(message: Message, note: str | None = None, order: Order | None = None) -> object:
-        return note, order
-
-    assert call_of(app)(message(b'{"id": "1", "amount": 5}')) == (None, Order("1", 5))
-
-
-def test_text_with_none_as_default_is_the_body_where_the_message_is_not_asked_for() -> None:
-    app = RocketApp("shop")
-
-    @app.subscribe("orders")
-    def handle(body: bytes | None = None, more: int = 3) -> object:
-        return body
-
-    assert call_of(app)(message(b"text")) == b"text"
 
 
 def test_a_handler_may_take_nothing() -> None:
@@ -572,13 +548,16 @@ async def test_everything_callable_can_be_a_handler_and_shows_whether_it_is_asyn
     assert (await outcome if inspect.isawaitable(outcome) else outcome) == answer
 
 
-def test_a_handler_of_stars_alone_is_refused_because_nothing_fills_them() -> None:
+def test_a_handler_of_stars_or_defaults_alone_is_refused_because_nothing_fills_them() -> None:
     def positional(*args: Any) -> None: ...
 
     def both(*args: Any, **kw: Any) -> None: ...
 
+    def defaults(order: Order | None = None, more: int = 3) -> None: ...
+
     def beside(message: Message, *args: Any) -> None: ...
 
+    assert "nothing fills order and more: " in refused(RocketApp("shop"), defaults)
     assert "nothing fills *args" in refused(RocketApp("shop"), positional)
     assert "add an argument for the message" in refused(RocketApp("shop"), both)
     RocketApp("shop").subscribe("orders")(beside)
