@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any, NoReturn
@@ -36,6 +36,11 @@ _BROKERS_OWN = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_T
 """Topics of delayed messages and of open transactions: a consumer would take the messages too early."""
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
 _NOT_YET: Any = None
+_AGAINST_POP = {
+    "orderly": "messages that are popped have no order",
+    "order_by": "messages that are popped have no order",
+    "broadcast": "a message that is popped is handed to one member",
+}
 _OF_POLLED = frozenset({Kind.PULL, Kind.PUBLISHER, Kind.PROVIDER})
 """What fills the arguments of a polled handler."""
 
@@ -73,12 +78,18 @@ class Declaration:
             problem = option_problem(name, value, runs_on_loop=self.is_async)
             if problem is not None:
                 self.refuse(f"{problem}{self._from(name)}")
-        self._check_batch()
-        self._check_order()
-        self._check_filter()
-        self._check_broadcast()
-        self._check_pop()
-        self._check_timeout()
+        for problem in self._contradictions():
+            self.refuse(problem)
+        if self.publication is not None and self.options.get("batch") is not None:
+            mend = "a batch= handler returns outcomes: ask for a Publisher, or remove batch="
+            raise SetupError(self.publication.place, f"publishes: {mend}")
+        timeout = self.options.get("timeout")
+        if timeout is not None and not self.is_async:
+            mend = "give this handler timeout=None" if "timeout" in self.origins else "remove timeout="
+            self.refuse_function(
+                f"timeout={timeout!r}{self._from('timeout')} needs an async handler: nothing can stop a sync function "
+                f"in its thread; make it `async def`, or {mend}"
+            )
 
     def within(self, inherited: Inherited, around: Around, *, prefix: str = "") -> Declaration:
         """The same inside a Router or an app: what is absent here comes from there.
@@ -165,7 +176,8 @@ class Declaration:
             retries_from="broadcast" if drops else self.said_by("retries") or "consumer.retries",
             retry_from=self.said_by("retry"),
         )
-        _check_alone(subscription)
+        for problem in _problems(subscription):
+            self.refuse(problem)
         return replace(self, subscription=subscription)
 
     def layers(
@@ -236,67 +248,37 @@ class Declaration:
         origin = self.origins.get(name)
         return "" if origin is None else f" (from the {origin.what} at {origin.place})"
 
-    def _check_batch(self) -> None:
-        if self.publication is not None and self.options.get("batch") is not None:
-            raise SetupError(
-                self.publication.place,
-                "publishes: a batch= handler returns outcomes: ask for a Publisher, or remove batch=",
-            )
-        if self.options.get("batch") is None and "batch_wait" in self.options:
-            wait = self.options["batch_wait"]
-            self.refuse(f"batch_wait={wait!r} means nothing without batch=: add it, or remove batch_wait")
-
-    def _check_order(self) -> None:
-        if self.options.get("order_by") is None:
-            return
-        if self.options.get("orderly") and "orderly" not in self.origins:
-            self.refuse("order_by= keeps the order of each key, orderly=True that of the queue: remove one of them")
-        if self.options.get("batch") is not None:
-            self.refuse("order_by= handles the messages of a key one by one: remove batch=, or order_by=")
-
-    def _check_filter(self) -> None:
+    def _contradictions(self) -> Iterator[str]:
+        """Why options cannot stand beside each other. What is only inherited gives way to what the handler says."""
+        said, by_key = self.options.get, self.options.get("order_by") is not None
+        if "batch_wait" in self.options and said("batch") is None:
+            yield f"batch_wait={said('batch_wait')!r} means nothing without batch=: add it, or remove batch_wait"
+        if by_key and said("orderly") and "orderly" not in self.origins:
+            yield "order_by= keeps the order of each key, orderly=True that of the queue: remove one of them"
+        if by_key and said("batch") is not None:
+            yield "order_by= handles the messages of a key one by one: remove batch=, or order_by="
         if "sql" in self.options and "tags" in self.options:
-            self.refuse("sql= and tags= exclude each other: name the tag in the SQL as TAGS, or remove one of them")
+            yield "sql= and tags= exclude each other: name the tag in the SQL as TAGS, or remove one of them"
+        for why in self._against_broadcast() if said("broadcast") else ():
+            yield f"broadcast=True{self._from('broadcast')}: {why}"
+        for name, why in _AGAINST_POP.items() if said("mode") == "pop" else ():
+            if said(name):
+                mend = f'remove {name}={self._from(name)}, or write mode="push"'
+                yield f'mode="pop"{self._from("mode")}: {why}: {mend}'
 
-    def _check_broadcast(self) -> None:
-        if not self.options.get("broadcast"):
-            return
+    def _against_broadcast(self) -> Iterator[str]:
         if self.options.get("idempotent"):
             mend = "give this handler idempotent=False" if "idempotent" in self.origins else "remove one of them"
             why = "every member handles every message, and idempotent= lets one of them do it"
-            self.refuse(f"broadcast=True{self._from('broadcast')}: {why}{self._from('idempotent')}: {mend}")
-        is_in_order = self.options.get("orderly") or self.options.get("order_by") is not None
-        if "retries" in self.options and "retries" not in self.origins and self.options["retries"] and not is_in_order:
+            yield f"{why}{self._from('idempotent')}: {mend}"
+        if self.options.get("orderly") or self.options.get("order_by") is not None:
+            return  # what fails is tried again in place
+        own = {name: value for name, value in self.options.items() if name not in self.origins}
+        if own.get("retries"):
             why = "a message that fails is dropped, since a copy that is sent back would come to every member"
-            self.refuse(f"broadcast=True{self._from('broadcast')}: {why}: remove retries=, or add orderly=True")
-        policy = self.options.get("retry")
-        if policy is not None and policy.delays and "retry" not in self.origins and not is_in_order:
-            why = "a message that fails is dropped at once"
-            self.refuse(f"broadcast=True{self._from('broadcast')}: {why}: remove the delays of retry=")
-
-    def _check_pop(self) -> None:
-        if self.options.get("mode") != "pop":
-            return
-        reasons = {
-            "orderly": "messages that are popped have no order",
-            "order_by": "messages that are popped have no order",
-            "broadcast": "a message that is popped is handed to one member",
-        }
-        for name, why in reasons.items():
-            if self.options.get(name):
-                self.refuse(
-                    f'mode="pop"{self._from("mode")}: {why}: remove {name}={self._from(name)}, or write mode="push"'
-                )
-
-    def _check_timeout(self) -> None:
-        timeout = self.options.get("timeout")
-        if timeout is None or self.is_async:
-            return
-        mend = "give this handler timeout=None" if "timeout" in self.origins else "remove timeout="
-        self.refuse_function(
-            f"timeout={timeout!r}{self._from('timeout')} needs an async handler: nothing can stop a sync function "
-            f"in its thread; make it `async def`, or {mend}"
-        )
+            yield f"{why}: remove retries=, or add orderly=True"
+        if own.get("retry") is not None and own["retry"].delays:
+            yield "a message that fails is dropped at once: remove the delays of retry="
 
     def _check_arguments(self, arguments: tuple[Argument, ...]) -> None:
         """Its kind of handler can be given them: the type of its topic, a Context to commit with, a pull or none."""
@@ -309,42 +291,44 @@ class Declaration:
                 )
         if self.options.get("commit") == "manual" and all(one.kind is not Kind.CONTEXT for one in arguments):
             self.refuse_function('commit="manual": the handler would never commit; add an argument `context: Context`')
-        problem = self._pull_problem(arguments)
-        if problem is not None:
-            self.refuse_function(problem)
-
-    def _pull_problem(self, arguments: tuple[Argument, ...]) -> str | None:
-        """Why a polled handler (or another one) cannot have these arguments; or None."""
         pulls = [one for one in arguments if one.kind is Kind.PULL]
-        if not self.is_polled:
-            mend = "declare it with @app.poll(topic, every=...), or ask for the Message"
-            return f"argument {pulls[0].name!r} is a {pulls[0].type.__name__}: {mend}" if pulls else None
         wanted = Pull if self.is_async else SyncPull
-        if not pulls:
-            return f"a polled handler pulls its messages: add an argument `pull: {wanted.__name__}`"
-        if pulls[0].type is not wanted:
-            kind = "an async" if self.is_async else "a sync"
-            return f"argument {pulls[0].name!r}: {kind} handler pulls with a {wanted.__name__}: annotate it so"
         other = next((one for one in arguments if one.kind not in _OF_POLLED), None)
-        if other is None:
-            return None
-        return (
-            f"argument {other.name!r} is of one message, and a polled handler pulls many: remove it, and use the pull"
-        )
+        if pulls and not self.is_polled:
+            mend = "declare it with @app.poll(topic, every=...), or ask for the Message"
+            self.refuse_function(f"argument {pulls[0].name!r} is a {pulls[0].type.__name__}: {mend}")
+        if self.is_polled and not pulls:
+            mend = f"add an argument `pull: {wanted.__name__}`"
+            self.refuse_function(f"a polled handler pulls its messages: {mend}")
+        if pulls and pulls[0].type is not wanted:
+            kind = "an async" if self.is_async else "a sync"
+            mend = f"{kind} handler pulls with a {wanted.__name__}: annotate it so"
+            self.refuse_function(f"argument {pulls[0].name!r}: {mend}")
+        if pulls and other is not None:
+            why = "is of one message, and a polled handler pulls many: remove it, and use the pull"
+            self.refuse_function(f"argument {other.name!r} {why}")
 
 
-def _check_alone(one: Subscription) -> None:
-    """What depends on the completed group and retries."""
-    problem = group_problem(one.group) or _system_problem(one) or _tags_problem(one.expression)
-    if problem is None and one.topic == retry_topic(one.group):
-        problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
-    if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
-        problem = f"{one.topic}: unlimited retries make no sense for dead letters"
-    if problem is None and one.commit == "manual":
-        problem = _commit_problem(one)
-    problem = problem or retry_problem(one)
-    if problem is not None:
-        raise SetupError(one.place, problem)
+def _problems(one: Subscription) -> Iterator[str]:
+    """Why it cannot be, by its completed group and retries: some of it is the broker's own business."""
+    if (problem := group_problem(one.group)) is not None:
+        yield problem
+    if one.topic in _BROKERS_OWN:
+        yield f"{one.topic} holds what the broker still works on: subscribe the topic that its messages are sent to"
+    if one.group.startswith(_SYSTEM_GROUPS):
+        yield f"group {one.group!r}: names that begin with {_SYSTEM_GROUPS} are the broker's own: choose another"
+    if any(unicodedata.category(character) == "Cc" for character in one.expression):
+        yield f"tags={one.expression!r} has a control character in it, which no tag has: remove it"
+    if one.topic == retry_topic(one.group):
+        yield f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
+    if one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
+        yield f"{one.topic}: unlimited retries make no sense for dead letters"
+    if one.commit == "manual" and not one.orderly:
+        yield 'commit="manual" needs orderly=True: only in order "everything so far" has a meaning'
+    if one.commit == "manual" and one.idempotent:
+        yield 'commit="manual" handles a message again after a rollback, and idempotent= skips it then: remove one'
+    if (problem := retry_problem(one)) is not None:
+        yield problem
 
 
 def retry_problem(one: Subscription) -> str | None:
@@ -356,27 +340,3 @@ def retry_problem(one: Subscription) -> str | None:
             "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
         )
     return None if one.retry is None else unfit_for_concurrent(one.retry)
-
-
-def _commit_problem(one: Subscription) -> str | None:
-    if not one.orderly:
-        return 'commit="manual" needs orderly=True: only in order "everything so far" has a meaning'
-    if one.idempotent:
-        return 'commit="manual" handles a message again after a rollback, and idempotent= skips it then: remove one'
-    return None
-
-
-def _system_problem(one: Subscription) -> str | None:
-    """Why this is the broker's own business, or None."""
-    if one.topic in _BROKERS_OWN:
-        return f"{one.topic} holds what the broker still works on: subscribe the topic that its messages are sent to"
-    if one.group.startswith(_SYSTEM_GROUPS):
-        return f"group {one.group!r}: names that begin with {_SYSTEM_GROUPS} are the broker's own: choose another"
-    return None
-
-
-def _tags_problem(expression: str) -> str | None:
-    """Why these tags, legal to a broker, are not what was meant; or None."""
-    if any(unicodedata.category(character) == "Cc" for character in expression):
-        return f"tags={expression!r} has a control character in it, which no tag has: remove it"
-    return None
