@@ -12,33 +12,23 @@ import sys
 import types
 import typing
 from codecs import lookup
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 
 from rocketapp.model.topic import TypeByProperty, TypeByTag
 from rocketapp.wire.body import encode_body, has_fields, is_pydantic
 
-
-class Choice(NamedTuple):
-    """What decides which type a body has."""
-
-    property: str | None
-    """None: the tag."""
-    types: Mapping[str, Any]
+Choice = TypeByTag | TypeByProperty
+"""What decides which type a body has."""
 
 
 def choice_in(kind: Any) -> Choice | None:
     """What `Annotated[..., TypeByTag(...)]` says; None for every other annotation."""
     if typing.get_origin(kind) is not typing.Annotated:
         return None
-    for said in kind.__metadata__:
-        if isinstance(said, TypeByTag):
-            return Choice(None, said.types)
-        if isinstance(said, TypeByProperty):
-            return Choice(said.name, said.types)
-    return None
+    return next((said for said in kind.__metadata__ if isinstance(said, Choice)), None)
 
 
 def without_metadata(annotation: Any) -> Any:

@@ -30,7 +30,7 @@ from rocketapp.app.places import is_async, is_generator, name_of_function, takes
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.model.numbers import is_whole
-from rocketapp.model.topic import CONTENT_TYPE, PAYLOAD_VERSION
+from rocketapp.model.topic import CONTENT_TYPE, PAYLOAD_VERSION, TypeByTag
 from rocketapp.wire.body import encode_body
 from rocketapp.wire.record import Message
 
@@ -357,11 +357,13 @@ class Payloads:
 
 def _by_choice(choice: Choice, reads: Mapping[str, Read]) -> Read:
     def read(message: Encoded) -> Any:
-        said = message.tag if choice.property is None else message.properties.get(choice.property)
+        if isinstance(choice, TypeByTag):
+            said, what = message.tag, "tag "
+        else:
+            said, what = message.properties.get(choice.name), f"property {choice.name}="
         read_one = reads.get(said or "")
         if read_one is None:
-            what = f"tag {said!r}" if choice.property is None else f"property {choice.property}={said!r}"
-            raise ValueError(f"{what} stands for none of its types: known are {', '.join(sorted(reads))}")
+            raise ValueError(f"{what}{said!r} stands for none of its types: known are {', '.join(sorted(reads))}")
         return read_one(message)
 
     return read

@@ -155,10 +155,23 @@ _ANSWER_GRACE = 5.0
 class Call(NamedTuple, Generic[R]):
     """One call that publishes: checked and encoded, and not begun."""
 
+    by: Publishing
     start: Callable[[], Coroutine[Any, Any, R]]
     topic: str
     timeout: float | None
     """None is `producer.send_timeout`; infinite where each of several requests has that."""
+
+    def here(self) -> Coroutine[Any, Any, R]:
+        """Begin it. Raises SetupError in another event loop than the app's: what is awaited there would never come."""
+        if running_loop() is not self.by.loop():
+            raise SetupError(
+                place_of_call(), "the app runs in another event loop: publish there, or with publish_sync from a thread"
+            )
+        return self.start()
+
+    def blocking(self, name: str) -> R:
+        """What it gives, for a thread that waits. `name`: what to await on the app's event loop instead."""
+        return self.by.blocking(name, self)
 
 
 class Publishes(ABC):
@@ -187,20 +200,17 @@ class Publishes(ABC):
         Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
         before anything is sent, for an argument that it does not take.
         """
-        through = self._through()
-        return await through.here(through.sending(topic, body, options))
+        return await self._through().sending(topic, body, options).here()
 
     async def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
         """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        through = self._through()
-        return await through.here(through.sending_many(topic, items, options))
+        return await self._through().sending_many(topic, items, options).here()
 
     async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
         """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
-        through = self._through()
-        await through.here(through.sending_one_way(topic, body, options))
+        await self._through().sending_one_way(topic, body, options).here()
 
     async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
         """Send one message and wait for what its handler answers. `answer.json()` or `answer.text()` reads it.
@@ -211,8 +221,7 @@ class Publishes(ABC):
 
         Raises NoReply when no answer came in time: whether the message was handled is unknown. Else as `publish`.
         """
-        through = self._through()
-        return await through.here(through.asking(topic, body, options))
+        return await self._through().asking(topic, body, options).here()
 
     async def recall(
         self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
@@ -223,8 +232,7 @@ class Publishes(ABC):
         take messages back (its `recallMessageEnable`). May be repeated.
         timeout: seconds in total; None is `producer.send_timeout`.
         """
-        through = self._through()
-        await through.here(through.recalling(topic, handle, cluster, timeout))
+        await self._through().recalling(topic, handle, cluster, timeout).here()
 
 
 class PublishesSync(ABC):
@@ -238,33 +246,28 @@ class PublishesSync(ABC):
 
     def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored. Keywords and errors are those of `RocketApp.publish`."""
-        through = self._through()
-        return through.blocking("publish", through.sending(topic, body, options))
+        return self._through().sending(topic, body, options).blocking("publish")
 
     def publish_many_sync(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
         """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        through = self._through()
-        return through.blocking("publish_many", through.sending_many(topic, items, options))
+        return self._through().sending_many(topic, items, options).blocking("publish_many")
 
     def publish_one_way_sync(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
         """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
-        through = self._through()
-        through.blocking("publish_one_way", through.sending_one_way(topic, body, options))
+        self._through().sending_one_way(topic, body, options).blocking("publish_one_way")
 
     def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
         """Send one message and wait for what its handler answers. Raises NoReply: see `RocketApp.request`."""
-        through = self._through()
-        return through.blocking("request", through.asking(topic, body, options))
+        return self._through().asking(topic, body, options).blocking("request")
 
     def recall_sync(
         self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
     ) -> None:
         """Take a delayed message back before its time. Raises NotRecalled: see `RocketApp.recall`."""
-        through = self._through()
         try:
-            through.blocking("recall", through.recalling(topic, handle, cluster, timeout))
+            self._through().recalling(topic, handle, cluster, timeout).blocking("recall")
         except SendUnknown as error:
             raise NotRecalled(error.topic, error.reason, perhaps=True) from None
 
@@ -349,19 +352,15 @@ class Running(Protocol):
 
     def sender(self, cluster: str) -> Sender:
         """The producer of a cluster. Raises SetupError when there is none."""
-        ...
 
     def producer(self, cluster: str) -> Producer:
         """What asks a cluster, and ends transactions there. Raises SetupError for a cluster without a producer."""
-        ...
 
     def replying(self, cluster: str) -> Replying:
         """What answers requests of a cluster. Raises SetupError for a cluster without a producer."""
-        ...
 
     def options(self, kind: type[Any]) -> Any:
         """A table of the settings in use, by its class. Raises SetupError for an unknown one."""
-        ...
 
 
 class Publishing(Publisher):
@@ -419,7 +418,7 @@ class Publishing(Publisher):
         check_names("publish", options, PublishOptions)
         message, timeout = self.outgoing(topic, body, options), timeout_of(options)
         sender = self._sender(options)
-        return Call(lambda: sender.send(message, timeout=timeout), message.topic, timeout)
+        return Call(self, lambda: sender.send(message, timeout=timeout), message.topic, timeout)
 
     def sending_many(
         self, topic: str | Topic[Any], items: Iterable[Any], options: SendOptions
@@ -430,19 +429,19 @@ class Publishing(Publisher):
         messages = [self.outgoing(topic, body, options) for body in items]
         name = topic.name if isinstance(topic, Topic) else topic
         sender = self._sender(options)
-        return Call(lambda: sender.send_many(messages), name, math.inf)
+        return Call(self, lambda: sender.send_many(messages), name, math.inf)
 
     def sending_one_way(self, topic: str | Topic[Any], body: Any, options: SendOptions) -> Call[None]:
         check_names("publish_one_way", options, SendOptions)
         message = self.outgoing(topic, body, options)
         sender = self._sender(options)
-        return Call(lambda: sender.send_one_way(message), message.topic, None)
+        return Call(self, lambda: sender.send_one_way(message), message.topic, None)
 
     def asking(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[Message]:
         check_names("request", options, PublishOptions)
         message, timeout = self.outgoing(topic, body, options), timeout_of(options)
         sender = self._sender(options)
-        return Call(lambda: self._request(message, sender, options, timeout), message.topic, timeout)
+        return Call(self, lambda: self._request(message, sender, options, timeout), message.topic, timeout)
 
     def recalling(self, topic: str | Topic[Any], handle: str, cluster: str | None, timeout: float | None) -> Call[None]:
         if not isinstance(handle, str):
@@ -453,7 +452,7 @@ class Publishing(Publisher):
             running = self._running()
             await running.producer(cluster or "").recall(name, handle, limit or running.send_timeout)
 
-        return Call(recall, name, limit)
+        return Call(self, recall, name, limit)
 
     async def _request(
         self, message: Outgoing, sender: Sender, options: PublishOptions, timeout: float | None
@@ -474,14 +473,6 @@ class Publishing(Publisher):
         return options.get("cluster", self._cluster) or ""
 
     # How they are carried out.
-
-    def here(self, call: Call[R]) -> Coroutine[Any, Any, R]:
-        """Begin it. Raises SetupError in another event loop than the app's: what is awaited there would never come."""
-        if running_loop() is not self._running().loop:
-            raise SetupError(
-                place_of_call(), "the app runs in another event loop: publish there, or with publish_sync from a thread"
-            )
-        return call.start()
 
     def blocking(self, name: str, call: Call[R]) -> R:
         """What it gives, for a thread that waits.
@@ -513,7 +504,7 @@ class Publishing(Publisher):
 
     def reply_sync(self, request: Message, value: Any) -> None:
         """`reply` for sync handlers, in their threads."""
-        self.blocking("reply", Call(lambda: self.reply(request, value), request.topic, None))
+        Call(self, lambda: self.reply(request, value), request.topic, None).blocking("reply")
 
     async def begin(
         self, topic: str | Topic[Any], body: Any, options: TransactionOptions
@@ -523,7 +514,7 @@ class Publishing(Publisher):
         running = self._running()
         message, timeout = self.outgoing(topic, body, options), timeout_of(options) or running.send_timeout
         sender, one = self._sender({}), replace(message, half=True)
-        half = await self.here(Call(lambda: sender.send(one, timeout=timeout), message.topic, timeout))
+        half = await Call(self, lambda: sender.send(one, timeout=timeout), message.topic, timeout).here()
         transactions = running.producer(self._cluster).transactions
 
         def end(commit: bool) -> Awaitable[None]:

@@ -23,7 +23,7 @@ from rocketapp.app.payloads import Form, Payloads, described
 from rocketapp.app.places import plain_function
 from rocketapp.model.outcome import Outcome
 from rocketapp.model.subscription import Subscription
-from rocketapp.model.topic import CONTENT_TYPE, PAYLOAD_VERSION, Topic
+from rocketapp.model.topic import CONTENT_TYPE, PAYLOAD_VERSION, Topic, TypeByTag
 
 _OTHERS = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -155,18 +155,13 @@ def _contents(kind: Any) -> Iterator[Content]:
     if choice is None:
         yield Content(kind=without_metadata(kind))
         return
-    by_type: list[tuple[Any, list[str]]] = []
-    for said, one in choice.types.items():
-        same = next((texts for other, texts in by_type if other == one), None)
-        if same is None:
-            by_type.append((one, [said]))
+    kinds = [*choice.types.values()]
+    for one in (one for at, one in enumerate(kinds) if one not in kinds[:at]):
+        said_by = frozenset(said for said, other in choice.types.items() if other == one)
+        if isinstance(choice, TypeByTag):
+            yield Content(kind=one, tags=said_by)
         else:
-            same.append(said)
-    for one, said_by in by_type:
-        if choice.property is None:
-            yield Content(kind=one, tags=frozenset(said_by))
-        else:
-            yield Content(kind=one, property=choice.property, values=frozenset(said_by))
+            yield Content(kind=one, property=choice.name, values=said_by)
 
 
 def _may_come(content: Content, tags: frozenset[str]) -> bool:

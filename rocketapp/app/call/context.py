@@ -179,29 +179,17 @@ def context_of(
 
     `decisions`: of a handler that commits by hand.
     """
-    timeout = subscription.timeout
+    timeout, is_batch = subscription.timeout, subscription.batch is not None
 
-    def one(message: Message) -> Context:
+    def make(item: Any) -> Context:
+        first, attempt = (item[0], max(one.attempt for one in item)) if is_batch else (item, item.attempt)
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        return Context(message, message.attempt, subscription, deadline, publisher(message), options=options)
-
-    def many(messages: list[Message]) -> Context:
-        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        attempt = max(message.attempt for message in messages)
-        return Context(messages[0], attempt, subscription, deadline, publisher(messages), options=options)
-
-    make: Callable[[Any], Context] = one if subscription.batch is None else many
-    return make if decisions is None else _deciding(make, decisions)
-
-
-def _deciding(make: Callable[[Any], Context], decisions: Decisions) -> Callable[[Any], Context]:
-    def deciding(item: Any) -> Context:
-        context = make(item)
-        decisions.begin(context.queue)
-        context._decisions = decisions
+        context = Context(first, attempt, subscription, deadline, publisher(item), options=options, decisions=decisions)
+        if decisions is not None:
+            decisions.begin(context.queue)
         return context
 
-    return deciding
+    return make
 
 
 MAX_PULLED = 65_535

@@ -97,21 +97,27 @@ def published(call: Call, publication: Publication, publisher: Callable[[Any], P
     """Publish what `call` returns, of a list each item in turn. A failed send fails the attempt."""
     topic, options = publication.topic, publication.options
 
-    async def one_async(message: Any) -> Any:
-        value = await call(message)
-        if not is_plain(value):
-            return value
+    async def send(message: Any, value: Any) -> None:
         for body in publication.bodies(value):
             await publisher(message).publish(topic, body, **options)
-        return None
+
+    def send_sync(message: Any, value: Any) -> None:
+        for body in publication.bodies(value):
+            publisher(message).publish_sync(topic, body, **options)
+
+    return _followed(call, send if is_async else send_sync, is_async=is_async)
+
+
+def _followed(call: Call, follow: Callable[[Any, Any], Any], *, is_async: bool) -> Call:
+    """`call`; what it returns beside outcomes is followed by `follow(message, value)`, and is nobody else's then."""
+
+    async def one_async(message: Any) -> Any:
+        value = await call(message)
+        return await follow(message, value) if is_plain(value) else value
 
     def one(message: Any) -> Any:
         value = call(message)
-        if not is_plain(value):
-            return value
-        for body in publication.bodies(value):
-            publisher(message).publish_sync(topic, body, **options)
-        return None
+        return follow(message, value) if is_plain(value) else value
 
     return one_async if is_async else one
 
@@ -130,13 +136,19 @@ def _written(call: Call, publication: Publication, write: Write, subscription: S
             write(name, body, {"cluster": subscription.cluster, **options, "properties": following})
         return None
 
+    return _told(call, written, is_async=subscription.is_async)
+
+
+def _told(call: Call, tell: Callable[[Any, Any], Any], *, is_async: bool) -> Call:
+    """`call`, and in the place of what it returns what `tell(message, value)` makes of that."""
+
     async def one_async(message: Any) -> Any:
-        return written(message, await call(message))
+        return tell(message, await call(message))
 
     def one(message: Any) -> Any:
-        return written(message, call(message))
+        return tell(message, call(message))
 
-    return one_async if subscription.is_async else one
+    return one_async if is_async else one
 
 
 @dataclass(slots=True)
@@ -208,27 +220,21 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
     A reply that is lost is logged, and fails nothing: the effect is there, and the one that asked may be gone.
     """
 
-    async def one_async(message: Any) -> Any:
-        value = await call(message)
-        if value is None or _MARK not in message.raw_properties or not is_plain(value):
-            return value
-        try:
-            await publishing.reply(message, value)
-        except _LOST as error:
-            _tell(message, error)
-        return None
+    async def reply(message: Any, value: Any) -> None:
+        if _MARK in message.raw_properties:
+            try:
+                await publishing.reply(message, value)
+            except _LOST as error:
+                _tell(message, error)
 
-    def one(message: Any) -> Any:
-        value = call(message)
-        if value is None or _MARK not in message.raw_properties or not is_plain(value):
-            return value
-        try:
-            publishing.reply_sync(message, value)
-        except _LOST as error:
-            _tell(message, error)
-        return None
+    def reply_sync(message: Any, value: Any) -> None:
+        if _MARK in message.raw_properties:
+            try:
+                publishing.reply_sync(message, value)
+            except _LOST as error:
+                _tell(message, error)
 
-    return one_async if is_async else one
+    return _followed(call, reply if is_async else reply_sync, is_async=is_async)
 
 
 def _tell(request: Any, error: Exception) -> None:
@@ -244,10 +250,4 @@ def decided(call: Call, decisions: Decisions, subscription: Subscription) -> Cal
         decision = decisions.look((item[0] if is_batch else item).queue)
         return decision if isinstance(decision, Retry) and not is_outcome(result) else result
 
-    async def one_async(item: Any) -> Any:
-        return outcome(item, await call(item))
-
-    def one(item: Any) -> Any:
-        return outcome(item, call(item))
-
-    return one_async if subscription.is_async else one
+    return _told(call, outcome, is_async=subscription.is_async)

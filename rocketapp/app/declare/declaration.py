@@ -292,17 +292,17 @@ class Declaration:
         if self.options.get("commit") == "manual" and all(one.kind is not Kind.CONTEXT for one in arguments):
             self.refuse_function('commit="manual": the handler would never commit; add an argument `context: Context`')
         pulls = [one for one in arguments if one.kind is Kind.PULL]
-        wanted = Pull if self.is_async else SyncPull
+        pull = Pull if self.is_async else SyncPull
         other = next((one for one in arguments if one.kind not in _OF_POLLED), None)
         if pulls and not self.is_polled:
             mend = "declare it with @app.poll(topic, every=...), or ask for the Message"
             self.refuse_function(f"argument {pulls[0].name!r} is a {pulls[0].type.__name__}: {mend}")
         if self.is_polled and not pulls:
-            mend = f"add an argument `pull: {wanted.__name__}`"
+            mend = f"add an argument `pull: {pull.__name__}`"
             self.refuse_function(f"a polled handler pulls its messages: {mend}")
-        if pulls and pulls[0].type is not wanted:
+        if pulls and pulls[0].type is not pull:
             kind = "an async" if self.is_async else "a sync"
-            mend = f"{kind} handler pulls with a {wanted.__name__}: annotate it so"
+            mend = f"{kind} handler pulls with a {pull.__name__}: annotate it so"
             self.refuse_function(f"argument {pulls[0].name!r}: {mend}")
         if pulls and other is not None:
             why = "is of one message, and a polled handler pulls many: remove it, and use the pull"

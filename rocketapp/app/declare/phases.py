@@ -294,15 +294,12 @@ class RunningApp(Running, Protocol):
 
     def handles(self, subscription: Subscription) -> bool:
         """Whether this is a subscription of the app, and not of another one in this process."""
-        ...
 
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
-        ...
 
     def adjust(self, change: LimitChange) -> None:
         """Change limits. Raises SetupError for what cannot be changed. May be called from any thread."""
-        ...
 
 
 class TwoPhases(Publisher):
