@@ -124,8 +124,7 @@ class RocketApp(TwoPhases, Subscribing):
         """
         check_names("outgoing", options, SendOptions)
         message = self._through().outgoing(topic, body, options)
-        if (problem := self._declared.registry.cluster_problem(options.get("cluster"))) is not None:
-            raise SetupError(place_of_call(), f"outgoing: {problem}")
+        self._declared.registry.check_cluster(options.get("cluster"), place_of_call(), "outgoing: ")
         in_use = self._declared.settings_in_use
         if problem := problem_of(message, inf if in_use is None else in_use.producer.max_message_bytes):
             raise SendRefused(message.topic, problem, True)
@@ -259,9 +258,7 @@ class RocketApp(TwoPhases, Subscribing):
 
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
         self._may_declare("transaction")
-        problem = self._declared.registry.cluster_problem(transaction.cluster)
-        if problem is not None:
-            raise SetupError(transaction.place, f"transaction: {problem}")
+        self._declared.registry.check_cluster(transaction.cluster, transaction.place, "transaction: ")
         transaction.join(self._publishing, self._declared.payloads, prefix=prefix)
         refuse_twice(transaction, self._declared.transactions)
         self._declared.transactions.append(transaction)

@@ -147,8 +147,9 @@ def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
     """Plain tables first, then those of the environments: `[default]`, `[global]` and the chosen one."""
     for name, content in file.raw.items():
         if not isinstance(content, dict):
-            alone = f"key {name} stands outside of any table; {_where(name, known)}"
-            raise ConfigError(file.place, alone)
+            having = [table for table, kind in known.items() if name in fields_of(kind)]
+            mend = f"write it below {' or '.join(f'[{table}]' for table in having or known)}"
+            raise ConfigError(file.place, f"key {name} stands outside of any table: {mend}")
     plain, of_chosen, environments = _tables_of(file.raw, environment, known)
     if (problem := environment_problem(environment, environments)) is not None:
         raise ConfigError(file.place, problem)
@@ -164,15 +165,6 @@ def _of_tables(found: Mapping[str, Any], tables: Set[str], place: str) -> Iterat
         if not isinstance(found.get(table), dict):
             raise ConfigError(place, f"{table} is not a table: write [{table}] and the options below it")
     yield from _from_mapping({table: found[table] for table in sorted(tables)}, place)
-
-
-def _where(key: str, known: Tables) -> str:
-    having = [f"[{table}]" for table, kind in known.items() if key in fields_of(kind)]
-    return (
-        f"it belongs below {' or '.join(having)}"
-        if having
-        else f"tables are {', '.join(f'[{table}]' for table in known)}"
-    )
 
 
 def _dynaconf(text: str, environment: str | None) -> dict[str, Any]:
@@ -220,13 +212,14 @@ def _refuse_single_underscore(name: str, rest: str, known: Tables) -> None:
     """Other variables with our prefix are not settings, but this one was meant to be."""
     if rest in known:
         raise ConfigError(name, f"is a table and no option: write {name}__ and one of its options")
-    having = [f"{PREFIX}{table}__{rest}".upper() for table, kind in known.items() if rest in fields_of(kind)]
-    if having:
-        raise ConfigError(name, f"means nothing without its table: write {' or '.join(having)}")
-    for table, kind in known.items():
-        key = rest.removeprefix(f"{table}_")
-        if key != rest and key in fields_of(kind):
-            raise ConfigError(name, f"means nothing with one underscore: write {PREFIX}{table.upper()}__{key.upper()}")
+    meant = [
+        f"{PREFIX}{table}__{key}".upper()
+        for table, kind in known.items()
+        for key in fields_of(kind)
+        if rest in (key, f"{table}_{key}")
+    ]
+    if meant:
+        raise ConfigError(name, f"sets nothing: write {' or '.join(meant)}, with two underscores behind the table")
 
 
 def _interpreted(text: str) -> Any:

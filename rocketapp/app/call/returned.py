@@ -109,7 +109,7 @@ def published(call: Call, publication: Publication, publisher: Callable[[Any], P
 
 
 def _followed(call: Call, follow: Callable[[Any, Any], Any], *, is_async: bool) -> Call:
-    """`call`; what it returns beside outcomes is followed by `follow(message, value)`, and is nobody else's then."""
+    """`call`; a value that it returns, and that is no outcome, is what `follow(message, value)` makes of it."""
 
     async def one_async(message: Any) -> Any:
         value = await call(message)
@@ -220,19 +220,23 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
     A reply that is lost is logged, and fails nothing: the effect is there, and the one that asked may be gone.
     """
 
-    async def reply(message: Any, value: Any) -> None:
-        if _MARK in message.raw_properties:
-            try:
-                await publishing.reply(message, value)
-            except _LOST as error:
-                _tell(message, error)
+    async def reply(message: Any, value: Any) -> Any:
+        if _MARK not in message.raw_properties:
+            return value
+        try:
+            await publishing.reply(message, value)
+        except _LOST as error:
+            _tell(message, error)
+        return None
 
-    def reply_sync(message: Any, value: Any) -> None:
-        if _MARK in message.raw_properties:
-            try:
-                publishing.reply_sync(message, value)
-            except _LOST as error:
-                _tell(message, error)
+    def reply_sync(message: Any, value: Any) -> Any:
+        if _MARK not in message.raw_properties:
+            return value
+        try:
+            publishing.reply_sync(message, value)
+        except _LOST as error:
+            _tell(message, error)
+        return None
 
     return _followed(call, reply if is_async else reply_sync, is_async=is_async)
 

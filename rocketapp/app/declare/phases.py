@@ -81,13 +81,14 @@ def _methods(
     if not isinstance(answer, Mapping) or not all(isinstance(name, str) and callable(answer[name]) for name in answer):
         raise PluginError(hook.plugin, f"app_methods returned {answer!r}: return functions by name, or None to decline")
     for name in answer:
-        if not name.isidentifier() or name.startswith("_"):
-            raise PluginError(hook.plugin, f"app_methods names {name!r}, which is not a public name of a method")
+        other = next((plugin for plugin, methods in others.items() if name in methods), None)
+        problem = None if other is None else f"plugin {other} adds: disable one"
         if hasattr(app_class, name):
-            raise PluginError(hook.plugin, f"app_methods names {name!r}, which {app_class.__name__} has already")
-        for other, methods in others.items():
-            if name in methods:
-                raise PluginError(hook.plugin, f"app_methods names {name!r}, which plugin {other} adds: disable one")
+            problem = f"{app_class.__name__} has already"
+        if not name.isidentifier() or name.startswith("_"):
+            problem = "is not a public name of a method"
+        if problem is not None:
+            raise PluginError(hook.plugin, f"app_methods names {name!r}, which {problem}")
     return answer
 
 
@@ -113,12 +114,9 @@ def _checked_plugins(plugins: object, place: str) -> tuple[object, ...]:
     if isinstance(plugins, str) or not isinstance(plugins, Iterable):
         raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
     found = tuple(plugins)
-    for plugin in found:
-        if isinstance(plugin, str):
-            problem = (
-                f"plugins: {plugin!r} is a name: give the object itself, or name it in app.plugins of the settings"
-            )
-            raise SetupError(place, problem)
+    if (name := next((one for one in found if isinstance(one, str)), None)) is not None:
+        mend = "give the object itself, or name it in app.plugins of the settings"
+        raise SetupError(place, f"plugins: {name!r} is a name: {mend}")
     return found
 
 

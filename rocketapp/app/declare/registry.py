@@ -60,25 +60,20 @@ class Registry:
     def add(self, declaration: Declaration) -> None:
         """Raises SetupError for what cannot work, alone or beside the others; then nothing was added."""
         declaration.check()
-        problem = self.cluster_problem(declaration.options.get("cluster"))
-        if problem is not None:
-            declaration.refuse(problem)
-        publication = declaration.publication
-        problem = None if publication is None else self.cluster_problem(publication.options.get("cluster"))
-        if publication is not None and problem is not None:
-            raise SetupError(publication.place, f"publishes: {problem}")
+        self.check_cluster(declaration.options.get("cluster"), declaration.place)
+        if (publication := declaration.publication) is not None:
+            self.check_cluster(publication.options.get("cluster"), publication.place, "publishes: ")
         one = declaration.read(self._providers, self._payloads).complete(self._app_name, _DEFAULTS)
         if one.enabled:
             self._taken.add(one.subscription)
             # The user's local objects are not kept alive.
             self._entries.append(replace(one, names={}))
 
-    def cluster_problem(self, cluster: str | None) -> str | None:
-        """Why this is not a cluster of the app, or None."""
-        if not cluster or cluster in self._clusters:
-            return None
-        known = ", ".join(sorted(self._clusters)) or "none"
-        return f"cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}"
+    def check_cluster(self, cluster: str | None, place: str, what: str = "") -> None:
+        """Raises SetupError unless it is a cluster of the app, or the unnamed one."""
+        if cluster and cluster not in self._clusters:
+            known = ", ".join(sorted(self._clusters)) or "none"
+            raise SetupError(place, f"{what}cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -115,31 +110,24 @@ class _Taken:
     def add(self, new: Subscription) -> None:
         """Raises SetupError, with both places, when another one of the topic and group contradicts it."""
         first = self._groups.setdefault((new.cluster, new.group), new)
+        owners = self._topics.setdefault((new.cluster, new.group, new.topic), {})
+        where, found = f"group {new.group!r}", None
         if new.broadcast != first.broadcast:
             said = f"broadcast={new.broadcast} contradicts broadcast={first.broadcast}"
-            why = "a group is broadcast or not as a whole: give this handler a group= of its own"
-            other = f"the other is {first.handler_name} at {first.place}"
-            raise SetupError(new.place, f"group {new.group!r}: {said}: {why}; {other}")
-        owners = self._topics.setdefault((new.cluster, new.group, new.topic), {})
-        if owners:
-            problem = _beside_poll(owners, new) or _contradiction(owners, new)
-            if problem is not None:
-                before, why = problem
-                where = f"topic {new.topic!r} of group {new.group!r}"
-                raise SetupError(new.place, f"{where}: {why}; the other is {before.handler_name} at {before.place}")
+            found = first, f"{said}: a group is broadcast or not as a whole: give this handler a group= of its own"
+        elif owners:
+            where, found = f"topic {new.topic!r} of {where}", _contradiction(owners, new)
+        if found is not None:
+            other, why = found
+            raise SetupError(new.place, f"{where}: {why}; the other is {other.handler_name} at {other.place}")
         owners.update(dict.fromkeys(new.tags or (_REST,), new))
-
-
-def _beside_poll(owners: Mapping[str, Subscription], new: Subscription) -> tuple[Subscription, str] | None:
-    first = next(iter(owners.values()))
-    if kind_of(first).by_message and kind_of(new).by_message:
-        return None
-    return first, "a polled topic has no other handler in its group: give this one a group= of its own"
 
 
 def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tuple[Subscription, str] | None:
     """The handler of the same topic and group that cannot live beside the new one, and why; or None."""
     first = next(iter(owners.values()))
+    if not (kind_of(first).by_message and kind_of(new).by_message):
+        return first, "a polled topic has no other handler in its group: give this one a group= of its own"
     for name in _SHARED:
         one, other = getattr(first, name), getattr(new, name)
         if one != other:
@@ -150,14 +138,13 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
     if new.sql or first.sql:
         why = "a broker applies one sql= to a topic and group, for one handler: give this one a group= of its own"
         return first, why
-    if not new.tags:
-        before = owners.get(_REST)
-        why = "two handlers take every tag that no other names: name tags= on one, or give it a group= of its own"
-        return None if before is None else (before, why)
-    twice = min((tag for tag in new.tags if tag in owners), default=None)
+    twice = min((tag for tag in new.tags or (_REST,) if tag in owners), default=None)
     if twice is None:
         return None
-    why = f"tag {twice!r} has two handlers, and a message goes to one: for both, give one a group= of its own"
+    if twice == _REST:
+        why = "two handlers take every tag that no other names: name tags= on one, or give it a group= of its own"
+    else:
+        why = f"tag {twice!r} has two handlers, and a message goes to one: for both, give one a group= of its own"
     return owners[twice], why
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -358,16 +358,10 @@ class Lifecycle:
                     log.error("stopping: %s", result, exc_info=result)
         self._producers, self._senders, self._clients = {}, {}, {}
         if self._offset_store is not None:
-            try:
-                await self._offset_store.close()
-            except Exception as error:
-                log.error("the offset store did not close: %s", error, exc_info=error)
+            await _closed(self._offset_store.close(), "the offset store")
             self._offset_store = None
         if self._wiring is not None:
-            try:
-                await self._wiring.stop_resources()
-            except Exception as error:
-                log.error("a resource of the container did not close: %s", error, exc_info=error)
+            await _closed(self._wiring.stop_resources(), "a resource of the container")
             self._wiring.blocked_loop.stop()
         end(self._app)
         declared_of(self._app).settings_in_use = None
@@ -379,6 +373,13 @@ async def opened(store: OffsetStore) -> None:
         await store.open()
     except Exception as error:
         raise SetupError("", f"the offset store did not open: {type(error).__name__}: {error}") from error
+
+
+async def _closed(work: Awaitable[None], what: str) -> None:
+    try:
+        await work
+    except Exception as error:
+        log.error("%s did not close: %s", what, error, exc_info=error)
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, None]]) -> None:
