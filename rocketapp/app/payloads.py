@@ -6,7 +6,7 @@ looked at only where its property is there: `MARK` is searched in the raw proper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, Protocol, get_args
 
 import msgspec
@@ -238,7 +238,8 @@ class Payloads:
         except UnfitTypeError as error:
             raise TypeError(str(error)) from error
         if content_type is not None:
-            for one in _types_in(kind):
+            choice = choice_in(kind)
+            for one in (kind,) if choice is None else choice.types.values():
                 self._decoding(one)(content_type)
         decode, read = self.reader(kind, content_type)
 
@@ -367,11 +368,6 @@ def _by_choice(choice: Choice, reads: Mapping[str, Read]) -> Read:
         return read_one(message)
 
     return read
-
-
-def _types_in(kind: Any) -> Collection[Any]:
-    choice = choice_in(kind)
-    return (kind,) if choice is None else choice.types.values()
 
 
 def _version(text: str | None) -> int:

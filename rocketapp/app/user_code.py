@@ -44,8 +44,8 @@ class HookFunction:
     hook: LifecycleHook
     function: Callable[..., Any]
     place: str
-    read: Callable[[], tuple[Argument, ...]]
-    """Its arguments; raises UnresolvedError where an annotation names what is not there yet."""
+    read: Callable[..., tuple[Argument, ...]]
+    """Its arguments; `is_last`: what an annotation names has to be there by now."""
 
     async def run(self, app: object) -> None:
         """Call the function. Raises SetupError with its place and its error."""
@@ -90,12 +90,8 @@ class HookFunction:
 
     def _parts(self, *, runs_here: bool | None = None) -> tuple[Part, ...]:
         """What fills the arguments, for one call. Raises SetupError for what nothing can fill."""
-        try:
-            arguments = self.read()
-        except UnresolvedError as error:
-            raise SetupError(self.place, f"{error}: import or define it at the top of the module") from error
         runs_here = is_async(self.function) if runs_here is None else runs_here
-        return tuple(self._part(argument, runs_here) for argument in arguments)
+        return tuple(self._part(argument, runs_here) for argument in self.read(is_last=True))
 
     def _part(self, argument: Argument, runs_here: bool) -> Part:
         name = argument.name if argument.by_name else None
@@ -118,8 +114,8 @@ def read_hook(
     _check_kind(hook, plain_function(function), place)
     what = f"an {hook.value} function" if hook is not LifecycleHook.LIFESPAN else "a lifespan"
     read = partial(read_lifecycle_signature, function, what, app_class, place, providers)
-    with contextlib.suppress(UnresolvedError):  # it is read once more when everything is imported
-        read()
+    with contextlib.suppress(UnresolvedError):
+        read(is_last=False)
     return HookFunction(hook, function, place, read)
 
 

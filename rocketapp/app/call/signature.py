@@ -80,27 +80,28 @@ def read_signature(
     providers: Providers,
     payloads: Payloads,
     names: Mapping[str, Any],
+    is_last: bool = True,
 ) -> tuple[Argument, ...]:
     """What fills each parameter, in order.
 
-    `names` are the local names at the declaration, for string annotations. Raises
-    SetupError, or UnresolvedError for an annotation that may be resolvable later.
+    `names` are the local names at the declaration, for string annotations. Raises SetupError; for an annotation that
+    may be resolvable later UnresolvedError, unless it `is_last`: not read again.
     """
     reader = _Reader(function, place, batch, providers, payloads, names)
-    arguments = reader.arguments()
+    arguments = reader.arguments(is_last)
     reader.refuse_nothing_filled(arguments)
     reader.refuse_doubles(arguments)
     return arguments
 
 
 def read_lifecycle_signature(
-    function: Callable[..., Any], what: str, app_class: type[Any], place: str, providers: Providers
+    function: Callable[..., Any], what: str, app_class: type[Any], place: str, providers: Providers, *, is_last: bool
 ) -> tuple[Argument, ...]:
     """The same for a function that runs at start or stop, where no message is: it may ask for the app, too.
 
     what: such as `an on_startup function`.
     """
-    return _LifecycleReader(function, place, False, providers, Payloads(), {}, what, app_class).arguments()
+    return _LifecycleReader(function, place, False, providers, Payloads(), {}, what, app_class).arguments(is_last)
 
 
 @dataclass
@@ -129,8 +130,17 @@ class _Reader:
         self._globals = getattr(plain, "__globals__", {})
         self._names = {**self._names, **_closure_names(plain)}
 
-    def arguments(self) -> tuple[Argument, ...]:
+    def arguments(self, is_last: bool) -> tuple[Argument, ...]:
         """What fills the parameters, in their order; those that are left alone are not among them."""
+        try:
+            return self._arguments()
+        except UnresolvedError as error:
+            if not is_last:
+                raise
+            mend = "import or define it outside of `if TYPE_CHECKING`, at the top of the module"
+            raise SetupError(self._place, f"{error}: {mend}") from error
+
+    def _arguments(self) -> tuple[Argument, ...]:
         arguments, left_one_alone = [], False
         for parameter in self.parameters:
             argument = self._argument(parameter)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 
 from rocketapp.app.call.provided import Providers
-from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
+from rocketapp.app.call.signature import Argument, Kind, read_signature
 from rocketapp.app.payloads import Payloads
-from rocketapp.app.places import called_as, is_async, name_of_function, place_of_call, place_of_function, takes
+from rocketapp.app.places import is_async, name_of_function, place_of_call, place_of_function, takes
 from rocketapp.app.publishing import PLAIN, Publishing
 from rocketapp.errors import SendRefused, SetupError
 from rocketapp.model.names import topic_problem
@@ -138,12 +138,9 @@ class Transaction(Generic[T]):
 
     def _argument(self, check: Callable[..., Any]) -> Argument:
         place, payloads = self._check_place, PLAIN if self._home is None else self._home[1]
-        try:
-            arguments = read_signature(
-                check, batch=False, place=place, providers=Providers.none(), payloads=payloads, names={}
-            )
-        except UnresolvedError as error:
-            raise SetupError(place, f"{error}: import or define it at the top of the module") from error
+        arguments = read_signature(
+            check, batch=False, place=place, providers=Providers.none(), payloads=payloads, names={}
+        )
         if len(arguments) != 1 or arguments[0].kind not in (Kind.MESSAGE, Kind.PAYLOAD) or arguments[0].by_name:
             raise SetupError(place, f"the check of {self.name} takes one argument: the payload, or the Message")
         return arguments[0]
@@ -182,7 +179,6 @@ class Transacting(ABC):
     @overload
     def transaction(self, topic: str, *, cluster: str = "") -> LocalPart: ...
 
-    @called_as('transaction takes a topic: write @app.transaction("the-topic")')
     def transaction(self, topic: str | Topic[Any], *, cluster: str = "") -> Any:
         """Make an async function the local part of a transaction that a message belongs to.
 

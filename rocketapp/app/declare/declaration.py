@@ -135,11 +135,9 @@ class Declaration:
                 providers=providers,
                 payloads=payloads,
                 names=self.names,
+                is_last=at_start,
             )
-        except UnresolvedError as error:
-            if at_start:
-                mend = "import or define it outside of `if TYPE_CHECKING`, at the top of the module"
-                raise SetupError(place, f"{error}: {mend}") from error
+        except UnresolvedError:
             return self
         self._check_arguments(arguments)
         return replace(self, arguments=arguments)

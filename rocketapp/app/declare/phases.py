@@ -153,10 +153,10 @@ class Declared:
         if container is not None:
             self.container = instance_of(container, place)
         self.payloads: Payloads = Payloads(lambda: self.codecs)
-        self._own_table = None if options is None else _own_table(options, name, place)
+        self._own_table = own = None if options is None else _own_table(options, name, place)
         self.settings_in_use: Settings | None = None
         """Those of the run, while there is one."""
-        self.providers: Providers = Providers(self.container, self.own_options, self.options, lambda: self.plugins)
+        self.providers: Providers = Providers(self.container, own and own[1], self.options, lambda: self.plugins)
         """Where handlers' arguments come from."""
         self.registry: Registry = Registry(name, clusters, self.providers, self.payloads)
         self._plugin_objects = list(_checked_plugins(plugins, place))
@@ -203,11 +203,6 @@ class Declared:
     def found_plugins(self, config: AppConfig) -> list[Found]:
         """Every plugin that there is, also the disabled ones, in the order of finding them."""
         return find(self._plugin_objects, config.plugins)
-
-    @property
-    def own_options(self) -> type[Any] | None:
-        """The class of the app's own table of settings."""
-        return None if self._own_table is None else self._own_table[1]
 
     @property
     def disabled_plugins(self) -> frozenset[str]:

@@ -23,10 +23,12 @@ class Container(containers.DeclarativeContainer):
     offset_store: providers.Provider[OffsetStore | None] = providers.Object(None)
 
 
-def own_parts(container: Any) -> tuple[Clock | None, OffsetStore | None]:
-    """The user's own clock and store; None for what is ours, as all is for a container that does not derive."""
+def own_parts(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
+    """The user's own clock and store; this clock, and None, where they are ours: all of a container that does not
+    derive.
+    """
     # Instances are dynamic containers; what they were made from is their declarative parent.
     parent = getattr(container, "declarative_parent", None)
     if not (isinstance(parent, type) and issubclass(parent, Container)):
-        return None, None
-    return container.clock(), container.offset_store()
+        return clock, None
+    return container.clock() or clock, container.offset_store()

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from traceback import extract_tb
 from typing import Any, TypeVar, Unpack
 
 from rocketapp.app.declare.declaration import Declaration
@@ -53,10 +54,8 @@ def _place(error: Exception) -> str:
     """The line in the plugin, which may be installed: then the innermost line of all."""
     if (found := line_of_error(error)) is not None:
         return str(found)
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    return "?" if at is None else f"{Path(at.tb_frame.f_code.co_filename).name}:{at.tb_lineno}"
+    innermost = extract_tb(error.__traceback__)[-1]
+    return f"{Path(innermost.filename).name}:{innermost.lineno}"
 
 
 class Periodic:

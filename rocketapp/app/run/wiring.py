@@ -73,8 +73,7 @@ def parts_of(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
         return clock, None
     from rocketapp.app.run.container import own_parts
 
-    own_clock, store = own_parts(container)
-    return clock if own_clock is None else own_clock, store
+    return own_parts(container, clock)
 
 
 class Wiring:

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from rocketapp import ConfigError
@@ -195,17 +195,15 @@ class Telemetry:
 
 def _around(outer: Wrapper, inner: Wrapper) -> Wrapper:
     """Both have both halves."""
-    assert outer.for_sync and outer.for_async and inner.for_sync and inner.for_async
-    outer_sync, inner_sync, outer_async, inner_async = (
-        outer.for_sync,
-        inner.for_sync,
-        outer.for_async,
-        inner.for_async,
-    )
+
+    def half(name: str) -> Callable[[Any], Any]:
+        around, within = getattr(outer, name), getattr(inner, name)
+        return lambda call: around(within(call))
+
     return Wrapper(
         layer="telemetry",
-        for_sync=lambda call: outer_sync(inner_sync(call)),
-        for_async=lambda call: outer_async(inner_async(call)),
+        for_sync=half("for_sync"),
+        for_async=half("for_async"),
         polled=outer.polled and inner.polled,
     )
 
