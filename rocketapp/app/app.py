@@ -86,7 +86,7 @@ class RocketApp(TwoPhases, Subscribing):
         )
         super().__init__(declared)
         self._run_here: Lifecycle | None = None
-        """The run of `async with`."""
+        """What `async with` has started."""
         declared.tell_made(self)
 
     def on_startup(self, function: F) -> F:

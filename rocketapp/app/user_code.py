@@ -133,7 +133,7 @@ log: logging.Logger = logging.getLogger("rocketapp.app")
 
 
 class UserCode:
-    """The start and stop functions of one run of one app."""
+    """The start and stop functions of one app, from one start to the stop."""
 
     def __init__(
         self, app: object, functions: Sequence[HookFunction], plugins: Plugins, surface: Surface, *, patience: float

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.app.places import takes
 from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, one_line, shown_path, user_place
 from rocketapp.errors import RocketAppError, did_you_mean
 
@@ -96,7 +97,7 @@ def _attribute(module: Any, name: str, path: str) -> Any:
 
 
 def _instead_of(part: str, holder: Any) -> str:
-    """The app that was meant, a factory, or what may hold one: not a class or a module that was imported."""
+    """The app that was meant, or a factory: not a class, nor what was imported."""
     from rocketapp.app.app import RocketApp
 
     members = _members(holder)
@@ -104,12 +105,10 @@ def _instead_of(part: str, holder: Any) -> str:
     if apps:
         return did_you_mean(part, apps, otherwise=f": did you mean {apps[0]!r}?")
     home = getattr(holder, "__name__", None)
-    own = {name: value for name, value in members.items() if getattr(value, "__module__", None) == home}
-    factories = [f"{name}()" for name, value in own.items() if inspect.isfunction(value)]
-    holders = [
-        name for name, value in own.items() if any(isinstance(one, RocketApp) for one in _members(value).values())
+    factories = [
+        f"{name}()" for name, value in members.items() if inspect.isfunction(value) and value.__module__ == home
     ]
-    return did_you_mean(part, factories + holders, otherwise=": create one with RocketApp(name)")
+    return did_you_mean(part, factories, otherwise=": create one with RocketApp(name)")
 
 
 def _members(holder: Any) -> dict[str, Any]:
@@ -119,20 +118,9 @@ def _members(holder: Any) -> dict[str, Any]:
 def _call(factory: Any, shown: str) -> Any:
     if not callable(factory):
         raise CommandError(f"{shown}: {_kind(factory)} cannot be called: write {shown} without brackets")
-    try:
-        needed = [
-            parameter.name
-            for parameter in inspect.signature(factory).parameters.values()
-            if parameter.default is parameter.empty
-            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        ]
-    except (TypeError, ValueError):
-        needed = []
-    if needed:
-        raise CommandError(
-            f"{_place_of(factory, shown)}: the factory {shown} needs {', '.join(needed)}: "
-            "give its parameters defaults, or name a factory without parameters"
-        )
+    if not takes(factory):
+        mend = "give its parameters defaults, or name a factory without parameters"
+        raise CommandError(f"{_place_of(factory, shown)}: the factory {shown} needs arguments: {mend}")
     try:
         return factory()
     except KeyboardInterrupt as error:

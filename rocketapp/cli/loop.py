@@ -77,7 +77,7 @@ def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto", broken: Callab
             fail(f"in the app: {_STOPPED}" if is_stopped else f"the event loop broke: {describe(error)}")
 
 
-_STOPPED = "loop.stop() ended the run: to end an app, send it SIGTERM"
+_STOPPED = "loop.stop() ended the app: to end an app, send it SIGTERM"
 
 
 def _user_place() -> str:

@@ -47,7 +47,7 @@ def read_settings(
 
 
 def code_of(app: RocketApp) -> dict[str, Any]:
-    """The app's name and what it was made with, as far as other processes of its run need it: values of JSON."""
+    """The app's name and what it was made with, as far as other processes of the app need it: values of JSON."""
     from rocketapp.app.declare.phases import declared_of
 
     declared = declared_of(app)

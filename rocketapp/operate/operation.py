@@ -1,4 +1,4 @@
-"""The plugin of a run that is watched over HTTP: takes a view of the app every second and keeps the last failures."""
+"""The plugin of an app that is watched over HTTP: takes a view of the app every second and keeps the last failures."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ _SHORTEST_STEP, _LONGEST_STEP = 0.001, 5.0
 
 
 class Stage:
-    """One run of one app. Make it, start it and stop it on its loop."""
+    """One app, from one start to the stop. Make it, start it and stop it on its loop."""
 
     def __init__(self, app: RocketApp, loop: DrivenLoop, *, settings: Settings, seed: int) -> None:
         self.app: RocketApp = app

@@ -155,7 +155,7 @@ class Declared:
         self.payloads: Payloads = Payloads(lambda: self.codecs)
         self._own_table = own = None if options is None else _own_table(options, name, place)
         self.settings_in_use: Settings | None = None
-        """Those of the run, while there is one."""
+        """Those with which the app runs, while it does."""
         self.providers: Providers = Providers(self.container, own and own[1], self.options, lambda: self.plugins)
         """Where handlers' arguments come from."""
         self.registry: Registry = Registry(name, clusters, self.providers, self.payloads)
@@ -296,7 +296,7 @@ class RunningApp(Running, Protocol):
 
 
 class TwoPhases(Publisher):
-    """What an app declared, and its run while there is one."""
+    """What an app declared, and its running half while it runs."""
 
     def __init__(self, declared: Declared) -> None:
         self.name: str = declared.name

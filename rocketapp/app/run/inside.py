@@ -144,7 +144,7 @@ async def handlers_alone(
 
 
 def layers_of(app: TwoPhases, settings: Settings) -> list[tuple[Subscription, list[Layer]]]:
-    """What a run with these settings would put around each handler, outermost first. Nothing is opened or started.
+    """What the app would put, with these settings, around each handler, outermost first. Nothing is opened or started.
 
     Raises SetupError and PluginError.
     """

@@ -48,7 +48,7 @@ QUIET = 3.0
 
 
 class Lifecycle:
-    """One run of one app."""
+    """One app, from one start to the stop."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Lifecycle:
         expected_members: int = 1,
         plugins: Sequence[object] = (),
     ) -> None:
-        """`expected_members`: processes of the app that start together. `plugins`: of this run, behind the app's."""
+        """`expected_members`: processes of the app that start together. `plugins`: of this start, behind the app's."""
         self._app, self._settings, self._world = app, settings, world
         self._expected_members, self._more_plugins = expected_members, plugins
         self.loop: asyncio.AbstractEventLoop

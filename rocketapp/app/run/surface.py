@@ -1,4 +1,4 @@
-"""An app as its plugins see it: `hooks.surface.Surface`, over the settings and the subscriptions of one run."""
+"""An app as its plugins see it: `hooks.surface.Surface`, over the settings and the subscriptions of one start."""
 
 from __future__ import annotations
 

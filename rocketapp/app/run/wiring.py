@@ -49,7 +49,7 @@ from rocketapp.transport.web import ReadUrl, read_url
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a run gets from its process: network, time, chance and threads. Tests give their own."""
+    """What a running app gets from its process: network, time, chance and threads. Tests give their own."""
 
     dial: Dial
     clock: Clock
@@ -77,7 +77,7 @@ def parts_of(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
 
 
 class Wiring:
-    """What one run of an app is made of, by us or by the user's container; nothing of it is connected."""
+    """What a running app is made of, by us or by the user's container; nothing of it is connected."""
 
     def __init__(
         self,

@@ -171,7 +171,7 @@ def replay_command(
 
 
 class _One:
-    """One run of the command."""
+    """One call of the command."""
 
     def __init__(self, settings: Settings, file: StateFile, named: str, skip: frozenset[str]) -> None:
         self._settings, self._file, self._named, self._skip = settings, file, named, skip

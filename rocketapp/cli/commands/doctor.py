@@ -42,7 +42,11 @@ class Diagnosis:
 
 
 @click.command("doctor", epilog="Example: rocketapp doctor app:app")
-@click.option("--http", metavar="H:P", help="The running app's --http; default: the settings', or this folder's run.")
+@click.option(
+    "--http",
+    metavar="H:P",
+    help="The running app's --http; default: the settings', or the app that runs in this folder.",
+)
 @name_server_option
 @json_option
 @app_command
@@ -75,7 +79,7 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
     from rocketapp.operate.running import TIMEOUT, ask, file_of
     from rocketapp.operate.verdict import Finding
 
-    # Port 0 is a free one: the run has left its number in the folder.
+    # Port 0 is a free one: the process has left its number in the folder.
     given = "" if settings.app.http.endswith(":0") else settings.app.http
     running = None if given else read_running(Path(settings.broker.dir), file_of(app.name))
     address = given if running is None else running.address
@@ -85,7 +89,7 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
         said = ask(address)
     except ValueError as error:
         if not given:
-            return  # of a run that was killed: its port is another program's by now
+            return  # of a process that was killed: its port is another program's by now
         raise CommandError(f"{address}: {error}") from error
     except TimeoutError:
         text = f"the app at {address} has not answered for {TIMEOUT:g} s: its process is frozen, or gets no time to run"

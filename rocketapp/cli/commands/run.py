@@ -91,7 +91,7 @@ class LastLine:
     def __init__(self) -> None:
         self.summary: Callable[[], HandlerStats] = HandlerStats
         self.is_due: bool = False
-        """Nothing is counted of a run that was refused before it began."""
+        """Nothing is counted of what was refused before it began."""
         self._once = threading.Lock()
 
     def ended(self, code: int) -> int:

@@ -1,8 +1,8 @@
-"""An embedded broker in this process, and one that is kept there for as long as a run needs it.
+"""An embedded broker in this process, and one that is kept there for as long as an app needs it.
 
 `serve_broker` is what `rocketapp broker` does, and the broker's child process of `rocketapp run`. `BrokerKeeper` joins
-the one that serves the directory, or starts one as a child. When that one is gone before the run is over - it died, or
-the run it belonged to has ended - a new one is started at the same address, so that its clients notice an outage and
+the one that serves the directory, or starts one as a child. When that one is gone before the app has ended - it died, or
+the command it belonged to has ended - a new one is started at the same address, so that its clients notice an outage and
 nothing else.
 """
 
@@ -184,7 +184,7 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, name
         try:
             return await start_on(port)
         except ConfigError:
-            # Taken since it was probed: two first runs may begin at the same moment.
+            # Taken since it was probed: two first starts may come at the same moment.
             if not or_free_port or port == 0 or bind_problem(host, port) is None:
                 raise
             return await start_on(0)
@@ -290,7 +290,7 @@ class BrokerKeeper:
         try:
             await self._launch()
         except CommandError:
-            # Two runs may have started at once: one of them has the directory, the other joins it.
+            # Two commands may have started at once: one of them has the directory, the other joins it.
             if not await self._join():
                 raise
 

@@ -109,7 +109,7 @@ def _worker(spec: Spec, lifeline: Lifeline) -> int:
     if answer["name_server"]:
         settings = with_name_server(settings, answer["name_server"])
     pause_again(app, settings, answer["paused"])
-    # A supervisor may send SIGTERM to every process of the run, beside the parent: that must not cut the drain.
+    # A supervisor may send SIGTERM to every process of the app, beside the parent: that must not cut the drain.
     stop = ProcessStop(settings.app.drain_timeout, cutting=(signal.SIGINT,))
 
     async def work() -> int:

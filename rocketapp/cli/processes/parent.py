@@ -120,7 +120,7 @@ class Parent:
         self._children[number].tell(fields)
 
     async def _keep(self, number: int) -> None:
-        """One worker for as long as the run lasts, in one process after the other."""
+        """One worker until the app ends, in one process after the other."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         hear = functools.partial(self._hear, number)
@@ -165,13 +165,13 @@ class Parent:
             await self._pause(pause)
 
     async def _pause(self, seconds: float) -> None:
-        """Less at the end of the run, and at an edit: it may mend what the worker died of."""
+        """Less when the app ends, and at an edit: it may mend what the worker died of."""
         async with scope(self._stop.requested.wait(), self._edited.wait()) as waiting:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     async def _follow(self, watched: Watched) -> None:
         """At an edit the workers drain, and their keepers start them again; one that takes longer is killed."""
-        # A second SIGTERM would cut the drain, and that is what the end of the run sends. SIGHUP may be ignored.
+        # A second SIGTERM would cut the drain, and that is what the end of the app sends. SIGHUP may be ignored.
         drain = signal.SIGTERM if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else signal.SIGHUP
         async for files in watched.edits():
             _log.info("%s: starting again", files)

@@ -1,6 +1,6 @@
 """`rocketapp run --reload`: sources and settings are watched, and at an edit the workers drain and start again.
 
-Source files and the settings file count. Bytecode, logs and the embedded broker's own files do not, so that a run
+Source files and the settings file count. Bytecode, logs and the embedded broker's own files do not, so that an app
 cannot set itself off.
 """
 

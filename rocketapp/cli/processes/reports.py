@@ -102,7 +102,7 @@ class WorkerReports:
         return 0.0 if self._idle_since is None else now - self._idle_since
 
     def busy_because(self, now: float) -> list[str]:
-        """Why the run as a whole is not idle; empty when it is.
+        """Why the app as a whole is not idle; empty when it is.
 
         Every worker must have spoken lately without a reason of its own, and the
         queues they own together must be all the queues they want.

@@ -1,4 +1,4 @@
-"""What there is once in a run, whether its worker is this process or it has several in processes of their own.
+"""What `rocketapp run` has once, whether its worker is this process or it has several in processes of their own.
 
 It hears what the workers report, has the embedded broker, serves `--http`, and tells systemd. Nothing of `--http` is
 imported without that option.

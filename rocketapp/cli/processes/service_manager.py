@@ -1,4 +1,4 @@
-"""What systemd is told about a run: that it consumes, that it drains, and that its event loops run.
+"""What systemd is told about an app: that it consumes, that it drains, and that its event loops run.
 
 A unit with `Type=notify` gives the process `NOTIFY_SOCKET`, and with `WatchdogSec=` also `WATCHDOG_USEC`. Elsewhere
 nothing is sent, and nothing fails: a message that cannot be delivered is left out.
@@ -67,7 +67,7 @@ class ServiceManager:
         self.tell(READY, f"STATUS=consuming in {workers} process{'' if workers == 1 else 'es'}")
 
     def draining(self, reason: str, limit: float) -> None:
-        """The end has begun; `limit`: seconds after which the run ends itself."""
+        """The end has begun; `limit`: seconds after which the process ends itself."""
         self.tell(STOPPING, f"STATUS=draining: {reason}", _extended(limit))
 
     async def keep_alive(self, look: Callable[[], None] = lambda: None) -> None:

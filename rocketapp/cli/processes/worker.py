@@ -49,7 +49,7 @@ class Worker:
     """One app in one process."""
 
     def __init__(self, app: RocketApp, settings: Settings, *, tell: Tell, members: int = 1, number: int = 1) -> None:
-        """`tell` hears the reports. `number`: of this worker among the `members` of the run, from 1."""
+        """`tell` hears the reports. `number`: of this worker among the `members` that start, from 1."""
         from rocketapp.app.run.lifecycle import Lifecycle
         from rocketapp.app.run.wiring import World
         from rocketapp.transport.tcp import dial_tcp
@@ -145,7 +145,7 @@ class Worker:
 
 
 def operation_of(settings: Settings, tell: Tell) -> Operation | None:
-    """The plugin of a run with `--http`, which is not imported without it."""
+    """The plugin behind `--http`, which is not imported without it."""
     if not settings.app.http:
         return None
     from rocketapp.app.settings import DEVELOPMENT

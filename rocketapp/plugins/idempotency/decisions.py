@@ -172,7 +172,7 @@ class MemoryStore:
         """Nothing is to be opened."""
 
     async def close(self) -> None:
-        """Nothing is to be closed: the marks go with the store, and each run of an app has its own."""
+        """Nothing is to be closed: the marks go with the store, and each start of an app makes its own."""
 
     async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
         now = asyncio.get_running_loop().time()

@@ -89,7 +89,7 @@ class Glances:
 
 
 class Instruments:
-    """One observable instrument for each metric, and what they show: the last run of an app."""
+    """One observable instrument for each metric, and what they show: an app since its last start."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -99,7 +99,7 @@ class Instruments:
         """The last snapshot, and its metrics by name: one serves all instruments of a collection."""
 
     def show(self, glances: Glances, counts: Counts) -> None:
-        """A run of the app begins: instruments show it from now on."""
+        """The app starts: instruments show it from now on."""
         self._shown = glances, counts
         for metric in (*metrics_of(glances.now()), *messages_by(counts)):
             if metric.name not in self._made:
@@ -120,7 +120,7 @@ class Instruments:
         return [] if metric is None else [Observation(value, labels) for labels, value in metric.samples]
 
     def end(self) -> None:
-        """On the loop: the run ends, and is shown as it was."""
+        """On the loop: the app stops, and is shown as it was."""
         if self._shown is not None:
             self._shown[0].end()
 

@@ -263,7 +263,7 @@ def test_a_handler_that_stops_the_loop_is_told_by_its_line(
     run.says("ready")
     send("orders", "one", at=broker)
     run.ends(1)
-    told = r"^rocketapp: app\.py:\d+: loop\.stop\(\) ended the run: to end an app, send it SIGTERM$"
+    told = r"^rocketapp: app\.py:\d+: loop\.stop\(\) ended the app: to end an app, send it SIGTERM$"
     assert re.search(told, run.err, re.MULTILINE)
     assert "Traceback" not in run.err
     assert run.summary
