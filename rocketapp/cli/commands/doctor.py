@@ -45,7 +45,7 @@ class Diagnosis:
 @click.option(
     "--http",
     metavar="H:P",
-    help="The running app's --http; default: the settings', or the app that runs in this folder.",
+    help="The running app's --http; default: the settings', or this folder's app.",
 )
 @name_server_option
 @json_option

@@ -1,9 +1,9 @@
 """An embedded broker in this process, and one that is kept there for as long as an app needs it.
 
 `serve_broker` is what `rocketapp broker` does, and the broker's child process of `rocketapp run`. `BrokerKeeper` joins
-the one that serves the directory, or starts one as a child. When that one is gone before the app has ended - it died, or
-the command it belonged to has ended - a new one is started at the same address, so that its clients notice an outage and
-nothing else.
+the one that serves the directory, or starts one as a child. When that one is gone before the app has ended - it died,
+or the command it belonged to has ended - a new one is started at the same address, so that its clients notice an outage
+and nothing else.
 """
 
 from __future__ import annotations
