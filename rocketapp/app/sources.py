@@ -140,7 +140,20 @@ def _read_file(file: str | None) -> _File | None:
     path = Path(DEFAULT_FILE if file is None else file)
     if file is None and not path.exists() and not path.is_symlink():  # a link that leads nowhere was meant to be read
         return None
-    return _File(str(path), *_read_toml(path))
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows put a mark in front
+        return _File(str(path), text, tomllib.loads(text))
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), f"is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        # "at end of document" has no number: the last line is where it stopped making sense.
+        number = line.group(1) if line else str(text.rstrip("\n").count("\n") + 1)
+        raise ConfigError(f"{path}:{number}", f"is not TOML: {error}") from error
 
 
 def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
@@ -238,24 +251,6 @@ def _evaluating(place: str) -> Iterator[None]:
         yield
     except Exception as error:
         raise ConfigError(place, f"a value that begins with @ cannot be evaluated: {error}") from error
-
-
-def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
-    import tomllib
-
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # editors of Windows put a mark in front
-    except UnicodeDecodeError as error:
-        raise ConfigError(str(path), f"is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
-    except OSError as error:
-        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
-    try:
-        return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        line = re.search(r"line (\d+)", str(error))
-        # "at end of document" has no number: the last line is where it stopped making sense.
-        number = line.group(1) if line else str(text.rstrip("\n").count("\n") + 1)
-        raise ConfigError(f"{path}:{number}", f"is not TOML: {error}") from error
 
 
 SWITCHER: Final = "ENV_FOR_DYNACONF"

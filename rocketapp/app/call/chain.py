@@ -134,10 +134,9 @@ class Around:
 
     def check_kind(self, kind: Any, place: str) -> None:
         """Raises SetupError unless it is a class of exceptions that handlers raise."""
-        if not isinstance(kind, type) and callable(kind):
-            raise SetupError(place, "exception_handler: name the class: write @app.exception_handler(ValueError)")
         if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, Outcome):
-            raise SetupError(place, f"exception_handler({kind!r}): give a class of exceptions that handlers raise")
+            mend = "give a class of exceptions that handlers raise, @app.exception_handler(ValueError)"
+            raise SetupError(place, f"exception_handler({kind!r}): {mend}")
 
     def add_exception_handler(self, kind: Any, function: Any, place: str) -> None:
         """Raises SetupError unless it is a class of exceptions without a handler yet."""
@@ -379,31 +378,47 @@ class Sifted(NamedTuple):
 
 
 _OTHERS: ContextVar[Outcomes] = ContextVar("rocketapp.others")
-"""What is known of messages of the batch that is handled now, and that its handler does not get."""
+"""What is known of messages of the batch that is handled now, once the handler has raised that did not get them."""
 
 
 def sifted(call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscription) -> Call:
     """A callable for all messages of a batch, made of one for those that `sift` lets through.
 
-    It says of those alone. What is known of the others is noted for `beside_others`, which stands further outside: what
-    is between the two sees what the handler returns or raises, as if the others were not there.
+    When that raises, what is known of the others is noted for `beside_others`, which stands further outside: what is
+    between the two sees the exception, as if the others were not there.
     """
 
-    async def nothing() -> None: ...
+    async def many_async(messages: list[Any]) -> Any:
+        given, others = sift(messages)
+        if not others:
+            return await call(given)
+        if len(others) == len(messages):
+            return others
+        try:
+            said = await call(given)
+        except Exception:
+            _OTHERS.get().update(others)
+            raise
+        return _of_all(said, messages, others, subscription)
 
     def many(messages: list[Any]) -> Any:
         given, others = sift(messages)
-        if others:
-            _OTHERS.get().update(others)
-        if len(others) < len(messages):
+        if not others:
             return call(given)
-        return nothing() if subscription.is_async else None
+        if len(others) == len(messages):
+            return others
+        try:
+            said = call(given)
+        except Exception:
+            _OTHERS.get().update(others)
+            raise
+        return _of_all(said, messages, others, subscription)
 
-    return many
+    return many_async if subscription.is_async else many
 
 
 def beside_others(call: Call, subscription: Subscription) -> Call:
-    """What `call` says of a batch, with the outcomes in it that `sifted` has noted further inside."""
+    """What `call` says of a batch, with the outcomes in it that `sifted` has noted when its handler raised."""
 
     async def many_async(messages: list[Any]) -> Any:
         others = Outcomes()
@@ -444,16 +459,16 @@ def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
 
 
 def _of_all(said: Any, messages: list[Any], others: Outcomes, subscription: Subscription) -> Any:
-    """The outcome of the whole batch. `said`: of those that went on."""
+    """The outcome of the whole batch. `said`: of those that went on; what is known of the others holds."""
     if is_unawaited(said):
         return said
-    single, given = None, [message for message in messages if message not in others]
+    single = None
     try:
-        single = outcomes_by_message(said, given)
+        single = outcomes_by_message(said, messages)
     except TypeError as error:
         said = _in_place_of(error, subscription)
     if single is None:
-        single = dict.fromkeys(given, said) if is_outcome(said) else {}
+        single = dict.fromkeys(messages, said) if is_outcome(said) else {}
     return Outcomes({**single, **others})
 
 

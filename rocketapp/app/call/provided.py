@@ -215,12 +215,8 @@ class Providers:
         if self._container is None:
             raise LookupError("the app has no container: give it one, RocketApp(container=...)")
         # A marker comes from this module, so it is imported already; it is slow, so apps without markers do without.
-        from dependency_injector.wiring import Closing, Provider, ProvidersMap
+        from dependency_injector.wiring import Provider, ProvidersMap
 
-        if isinstance(marker, cast(type, Closing)):
-            raise LookupError(
-                "Closing[...] has no meaning for a handler: use Provide[...]; Resources close with the app"
-            )
         provider = ProvidersMap(self._container).resolve_provider(marker.provider, marker.modifier)
         if provider is None:
             raise LookupError(f"the container has no provider {marker.provider!r}: it has {self._names()}")

@@ -158,35 +158,29 @@ class Publications:
     inside: list[Publications] = field(default_factory=list)
     """Those of the routers in it."""
     _said: dict[int, tuple[Any, Publication]] = field(default_factory=dict)
-    _subscribed: dict[int, Any] = field(default_factory=dict)
-    """Both by id, with the function, so that no other one gets its id."""
+    """By id, with the function, so that no other one gets its id."""
+    _taken: set[int] = field(default_factory=set)
 
     def add(self, function: Any, publication: Publication) -> None:
-        """Raises SetupError for the wrong order, and for a second one."""
-        if id(function) in self._subscribed:
-            raise SetupError(
-                publication.place, "publishes stands above subscribe: write it below, next to the function"
-            )
-        before = self._said.get(id(function))
-        if before is not None:
-            other = before[1].place
-            raise SetupError(
-                publication.place, f"publishes is said twice, first at {other}: ask for a Publisher to publish more"
-            )
+        """Raises SetupError for a second one."""
+        if (before := self._said.get(id(function))) is not None:
+            mend = "ask for a Publisher to publish more"
+            raise SetupError(publication.place, f"publishes is said twice, first at {before[1].place}: {mend}")
         self._said[id(function)] = function, publication
 
     def of(self, function: Any) -> Publication | None:
         """What a function that is subscribed now publishes."""
-        self._subscribed[id(function)] = function
+        if id(function) in self._said:
+            self._taken.add(id(function))
         return self._said.get(id(function), (None, None))[1]
 
     def check(self) -> None:
-        """Raises SetupError for a function that was never subscribed: what it returns would never be published."""
+        """Raises SetupError for a function that was not subscribed since: what it returns would never be published."""
         for key, (_, publication) in self._said.items():
-            if key not in self._subscribed:
+            if key not in self._taken:
+                mend = "write subscribe directly above it"
                 raise SetupError(
-                    publication.place,
-                    "publishes decorates a function that is not subscribed here: write subscribe directly above it",
+                    publication.place, f"publishes decorates a function that is not subscribed here: {mend}"
                 )
         for one in self.inside:
             one.check()

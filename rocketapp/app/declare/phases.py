@@ -109,17 +109,6 @@ def _check_clusters(clusters: object, place: str) -> None:
             raise SetupError(place, f"clusters: {cluster!r}: {error}") from None
 
 
-def _checked_plugins(plugins: object, place: str) -> tuple[object, ...]:
-    """Raises SetupError for what cannot be plugins: a forgotten list, and names, which belong into the settings."""
-    if isinstance(plugins, str) or not isinstance(plugins, Iterable):
-        raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
-    found = tuple(plugins)
-    if (name := next((one for one in found if isinstance(one, str)), None)) is not None:
-        mend = "give the object itself, or name it in app.plugins of the settings"
-        raise SetupError(place, f"plugins: {name!r} is a name: {mend}")
-    return found
-
-
 class Declared:
     """The declarations of one app and the plugins that serve it."""
 
@@ -159,7 +148,7 @@ class Declared:
         self.providers: Providers = Providers(self.container, own and own[1], self.options, lambda: self.plugins)
         """Where handlers' arguments come from."""
         self.registry: Registry = Registry(name, clusters, self.providers, self.payloads)
-        self._plugin_objects = list(_checked_plugins(plugins, place))
+        self._plugin_objects = list(plugins)
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
         self._methods: dict[str, Mapping[str, Callable[..., Any]]] = {}

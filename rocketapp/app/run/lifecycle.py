@@ -193,7 +193,11 @@ class Lifecycle:
         plans = self._plans()[: len(reports)]
         # The same in every worker of a group: their reports are put together.
         names = [f"{plan.group} on {plan.cluster}" if plan.cluster else plan.group for plan in plans]
-        return merge_idle(list(zip(names, reports, strict=True)))
+        # By consumer: two groups may want the same queue.
+        named = list(zip(names, reports, strict=True))
+        owned = frozenset(f"{who} {queue}" for who, report in named for queue in report.owned)
+        wanted = frozenset(f"{who} {queue}" for who, report in named for queue in report.wanted)
+        return Idle(owned, wanted, tuple(str(reason) for report in reports for reason in report.reasons))
 
     def snapshot(self) -> AppSnapshot:
         """What every group is doing now."""
@@ -267,24 +271,21 @@ class Lifecycle:
         for consumer in self._consumers:
             consumer.begin()
 
-    def _clusters(self, wiring: Wiring) -> dict[str, str]:
-        """Name servers by cluster: every named one, and the unnamed one if anything may use it."""
-        declared = declared_of(self._app)
+    async def _connect(self, wiring: Wiring) -> None:
+        """To every named cluster, and to the unnamed one if anything may use it."""
+        declared, config = declared_of(self._app), self._settings.client
         clusters = dict(declared.clusters)
-        if self._settings.client.name_server:
-            clusters[UNNAMED] = self._settings.client.name_server
+        if config.name_server:
+            clusters[UNNAMED] = config.name_server
         elif declared.uses_unnamed_cluster(plan.cluster for plan in wiring.groups):
             raise ConfigError(
                 "client.name_server", "is not set: give the cluster's name servers, host:port[;host:port]"
             )
-        return clusters
-
-    async def _connect(self, wiring: Wiring) -> None:
-        clusters = self._clusters(wiring)
-        if self._settings.client.tls and not self._settings.client.tls_verify:
+        if config.tls and not config.tls_verify:
             log.warning("client.tls_verify is off: any server is trusted")
-        configs = {name: replace(self._settings.client, name_server=address) for name, address in clusters.items()}
-        await all_of(self._connect_one(wiring, name, config) for name, config in configs.items())
+        await all_of(
+            self._connect_one(wiring, name, replace(config, name_server=address)) for name, address in clusters.items()
+        )
 
     async def _connect_one(self, wiring: Wiring, cluster: str, config: ClientConfig) -> None:
         """Try until `connect_timeout` is over; later outages are waited out for ever."""
@@ -413,11 +414,3 @@ class Idle:
     owned: frozenset[str]
     wanted: frozenset[str]
     reasons: tuple[str, ...]
-
-
-def merge_idle(reports: Sequence[tuple[str, Any]]) -> Idle:
-    """Queues are told apart by consumer: two groups may want the same one."""
-    owned = frozenset(f"{who} {queue}" for who, report in reports for queue in report.owned)
-    wanted = frozenset(f"{who} {queue}" for who, report in reports for queue in report.wanted)
-    reasons = tuple(str(reason) for _, report in reports for reason in report.reasons)
-    return Idle(owned, wanted, reasons)

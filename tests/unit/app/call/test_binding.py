@@ -364,6 +364,22 @@ async def test_an_undecodable_message_spoils_only_itself(is_async: bool, answer:
     assert type(outcome.get(good)) is (expected or type(None))
 
 
+def test_what_stands_around_a_batch_sees_which_of_its_messages_could_not_be_decoded() -> None:
+    app, seen = RocketApp("shop"), list[Any]()
+
+    @app.middleware
+    def look(messages: Any, call_next: Any) -> None:
+        seen.append(call_next(messages))
+
+    @app.subscribe("orders", batch=10)
+    def handle(orders: list[Order]) -> None: ...
+
+    good, bad = message(b'{"id": "1", "amount": 5}'), message(b"{")
+    call_of(app)([good, bad])
+    assert [*seen[0]] == [bad]
+    assert isinstance(seen[0][bad], DeadLetter)
+
+
 def test_a_policy_says_what_an_exception_means_for_the_rest_of_a_batch() -> None:
     app = RocketApp("shop")
 

@@ -122,7 +122,7 @@ def test_what_the_container_does_not_have_is_refused() -> None:
 
     assert "no provider 'databse': it has cache, client, database" in refused(unknown, Shop)
     assert "cache and second_cache of the container all provide Cache" in refused(ambiguous, Shop)
-    assert "Closing[...] has no meaning" in refused(closing, Shop)
+    assert "the container has no provider" in refused(closing, Shop)
     assert "give the app a container" in refused(without)
 
 
