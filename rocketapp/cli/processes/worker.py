@@ -135,13 +135,7 @@ class Worker:
             idle = await self._lifecycle.idle()
         except RocketAppError as error:
             return Report("status", self.summary, reasons=(str(error),))
-        return Report(
-            "status",
-            self.summary,
-            owned=frozenset(map(str, idle.owned)),
-            wanted=frozenset(map(str, idle.wanted)),
-            reasons=tuple(idle.reasons),
-        )
+        return Report("status", self.summary, owned=idle.owned, wanted=idle.wanted, reasons=idle.reasons)
 
 
 def operation_of(settings: Settings, tell: Tell) -> Operation | None:
