@@ -19,6 +19,13 @@ from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.wire.requests.clients import Heartbeat
 
+_GREETING = 30.0
+"""Seconds that a broker may take to answer the first heartbeat of a connection: one that has just started is slow.
+
+If we ended the connection before, Apache's broker would perhaps take the heartbeat in after that: for two minutes it would
+list a member of which nothing tells it that it is gone, with queues that nobody pulls.
+"""
+
 
 class Heartbeats:
     """Sends the heartbeat of the members to every broker of the known routes."""
@@ -46,20 +53,20 @@ class Heartbeats:
         """Every broker that gets heartbeats. Without consumers these are the masters only."""
         return self._routes.addresses(with_slaves=self._members.has_consumers)
 
-    async def greet(self, address: str, connection: Connection) -> None:
+    async def greet(self, connection: Connection, timeout: float = _GREETING) -> None:
         """Send the first request of a new connection. A refusal is reported, not raised: other calls may succeed."""
         beat = self._members.beat()
         if beat is None:
             return
         try:
-            connection.state = await clients.heartbeat(connection, beat, self._timeout)
+            connection.state = await clients.heartbeat(connection, beat, timeout)
         except BrokerError as error:
             self._observe(LoopFailed("heartbeat", str(error)))
 
     async def version_at(self, connection: Connection) -> int | None:
         """The version of this broker (MQVersion), as it answered a heartbeat; None when it refuses heartbeats."""
         if connection.state is None:
-            await self.greet(connection.peer, connection)
+            await self.greet(connection, self._timeout)
         version: int | None = connection.state
         return version
 

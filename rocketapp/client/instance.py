@@ -288,7 +288,7 @@ class ClientInstance(PoolOwner):
         return self.inbound.serve(connection, request)
 
     async def greet(self, address: str, connection: Connection) -> None:
-        await self._heartbeats.greet(address, connection)
+        await self._heartbeats.greet(connection)
 
     def connected(self, address: str) -> None:
         self.observe(Connected(address))

@@ -34,7 +34,7 @@ def heartbeats_and_pool(network: MemoryNetwork) -> tuple[Heartbeats, Pool]:
 
     class Owner(PoolOwner):
         async def greet(self, address: str, connection: Connection) -> None:
-            await heartbeats.greet(address, connection)
+            await heartbeats.greet(connection)
 
         def lost(self, address: str, reason: str) -> None:
             heartbeats.rejoin(address)
@@ -67,6 +67,30 @@ async def test_a_broker_that_ends_connections_as_soon_as_they_are_greeted_is_dia
     server.answers[RequestCode.HEART_BEAT] = ok
     await eventually(lambda: pool.peek(BROKER) is not None)
     assert len(server.asked) == 13
+    await heartbeats.stop()
+    await pool.close()
+
+
+@in_virtual_time
+async def test_a_broker_that_has_just_started_may_take_its_time_with_the_first_heartbeat() -> None:
+    # On a connection that has ended it would be taken in all the same: a member that lives no more.
+    server = ScriptedServer(MemoryNetwork(), BROKER)
+    heartbeats, pool = heartbeats_and_pool(server.network)
+    answers, began = Tasks(), asyncio.get_running_loop().time()
+
+    async def answer(command: Command) -> None:
+        await asyncio.sleep(20.0)
+        server.connection().reply(ok(command))
+
+    def later(command: Command) -> None:
+        answers.start(answer(command), "answer")
+
+    server.answers[RequestCode.HEART_BEAT] = later
+    await server.start()
+    heartbeats.rejoin(BROKER)
+    await eventually(lambda: pool.peek(BROKER) is not None, 30.0)
+    assert asyncio.get_running_loop().time() - began < 21.0
+    assert len(server.asked) == 1
     await heartbeats.stop()
     await pool.close()
 
