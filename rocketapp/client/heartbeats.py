@@ -22,8 +22,8 @@ from rocketapp.wire.requests.clients import Heartbeat
 _GREETING = 30.0
 """Seconds that a broker may take to answer the first heartbeat of a connection: one that has just started is slow.
 
-If we ended the connection before, Apache's broker would perhaps take the heartbeat in after that: for two minutes it would
-list a member of which nothing tells it that it is gone, with queues that nobody pulls.
+If we ended the connection before, Apache's broker would perhaps take the heartbeat in after that: for two minutes it
+would list a member of which nothing tells it that it is gone, with queues that nobody pulls.
 """
 
 
