@@ -135,15 +135,11 @@ def is_there() -> bool:
     return SparkContext._active_spark_context is not None
 
 
-def _gateway() -> Any:
-    from pyspark import SparkContext
-
-    return SparkContext._gateway
-
-
 def _is_alive() -> bool:
     """Whether the JVM that this process has started runs."""
-    process = getattr(_gateway(), "proc", None)
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
     return process is None or process.poll() is None
 
 
