@@ -11,6 +11,7 @@ which its checkpoint has, and a batch of another one is refused: its number does
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark_rocketmq.problems import WriteError
@@ -162,12 +163,7 @@ def _store(table: str, name: str, attempt: Callable[[Callable[[], pa.Table], int
     """`attempt` says whether the table has the batch now, and not that another one has committed before."""
 
     def store(frame: DataFrame, batch: int) -> None:
-        found, query = list["pa.Table"](), _query_of(frame)
-
-        def rows() -> pa.Table:
-            found.extend([] if found else [frame.toArrow()])
-            return found[0]
-
+        rows, query = cache(frame.toArrow), _query_of(frame)
         if not any(attempt(rows, batch, query) for _ in range(_ATTEMPTS)):
             raise WriteError(
                 f"{table}: others have committed {_ATTEMPTS} times in a row before batch {batch} of {name}"
