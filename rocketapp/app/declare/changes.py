@@ -12,7 +12,7 @@ from rocketapp.app.settings import checked, fields_of, nearest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.names import retry_topic
-from rocketapp.model.subscription import ORDERLY, POLLED, POPPED, Subscription, kind_of
+from rocketapp.model.subscription import KEYED, ORDERLY, POLLED, POPPED, Subscription, kind_of
 
 if TYPE_CHECKING:
     from rocketapp.consumer.handler import ConsumedTopic
@@ -114,15 +114,26 @@ _NOT_POLLED = frozenset({"queue_max_messages", "queue_max_span", "topic_max_mess
 """What limits no polled topic: its queues hold what their next call gets."""
 
 
-def _holds(name: str, one: Subscription) -> bool:
-    """Whether this limit means something for one handler."""
-    kind = kind_of(one)
-    if name in OF_HANDLERS:
-        return name == "concurrency" or getattr(one, name) is not None
-    if name in _OF_POPS or kind is POPPED:
-        return kind is POPPED and (name in _OF_POPS or name == "queue_max_bytes")
-    # Messages in order end in order, and so span no more offsets than there are.
-    return name not in (_NOT_POLLED if kind is POLLED else {"queue_max_span"} if kind is ORDERLY else ())
+def _reason(name: str, one: Subscription) -> str | None:
+    """Why this limit means nothing for one handler, and what does; None when it holds."""
+    kind, text = kind_of(one), None
+    if name in ("rate", "batch") and kind is POLLED:
+        text = f"{one.topic} is polled, and its calls say how much they pull: change concurrency"
+    elif name == "batch" and kind is KEYED:
+        text = f"messages of a key of {one.topic} are handled one by one: change concurrency"
+    elif name == "rate" and one.rate is None:
+        text = f"no handler of {one.topic} has a rate: declare one"
+    elif name == "batch" and one.batch is None:
+        text = f"no handler of {one.topic} takes batches: declare batch="
+    elif name in _OF_POPS and kind is not POPPED:
+        text = f"{one.topic} is pulled: change queue_max_messages or pull_batch_size"
+    elif name in _OF_PULLS and name != "queue_max_bytes" and kind is POPPED:
+        text = f'{one.topic} has mode="pop": change pop_max_messages or pop_batch_size'
+    elif name in _NOT_POLLED and kind is POLLED:
+        text = f"{one.topic} is polled, and holds what its next call gets: change queue_max_bytes"
+    elif name == "queue_max_span" and kind is ORDERLY:
+        text = f"messages of {one.topic} end in their order: change queue_max_messages"
+    return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,15 +160,16 @@ class LimitChange(TopicChange):
             if problem is not None:
                 self.refuse(problem if name in OF_HANDLERS else f"{name}={value!r}: {problem}")
 
-    def holds(self, name: str, topic: ConsumedTopic) -> bool:
-        """Whether a topic has this limit. Raises SetupError for a value that a handler of it cannot have."""
+    def reason(self, name: str, topic: ConsumedTopic) -> str | None:
+        """Why this value means nothing for a topic, or None. Raises SetupError for what a handler of it cannot have."""
         subscriptions = [handler.subscription for handler in topic.handlers]
         value = self.values[name]
         if name == "concurrency" and value is not None:
             for one in subscriptions:
                 if (problem := option_problem(name, value, runs_on_loop=one.is_async)) is not None:
                     self.refuse(f"{problem}: {one.handler_name} of {one.topic}")
-        return any(_holds(name, one) for one in subscriptions)
+        reasons = [_reason(name, one) for one in subscriptions]
+        return None if None in reasons else reasons[0]
 
 
 def of_groups(
@@ -172,16 +184,23 @@ def of_groups(
     """
     known = {(index, one.topic): one for index, plan in enumerate(plans) for one in plan.topics}
     found: dict[int, dict[str, dict[str, Any]]] = {index: {} for index, _ in named}
-    useless = list[str]()
+    refused: dict[str, list[str]] = {}
     for name, value in change.values.items():
-        takers = [key for key in named if name not in own.get(key, ()) and change.holds(name, known[key])]
-        for index, topic in takers:
-            found[index].setdefault(topic, {})[name] = value
-        if not takers:
-            useless.append(name)
-    if useless:
-        why = "a rate and a batch are declared first, and topics that are popped, polled, in order or a plugin's differ"
-        change.refuse(f"no topic that is meant has a limit {' or '.join(sorted(useless))}: {why}")
+        reasons = dict[str, None]()
+        is_taken = False
+        for key in named:
+            index, topic = key
+            sink = f"a plugin consumes {topic}, at its own pace" if name in own.get(key, ()) else None
+            reason = sink or change.reason(name, known[key])
+            if reason is None:
+                is_taken = True
+                found[index].setdefault(topic, {})[name] = value
+            else:
+                reasons[reason] = None
+        if not is_taken:
+            refused.setdefault("; ".join(reasons), []).append(name)
+    if refused:
+        change.refuse("; ".join(f"{', '.join(sorted(names))}: {text}" for text, names in refused.items()))
     _add_retries(change, found, plans)
     return found
 

@@ -42,19 +42,15 @@ WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "too many threads": ((), {"concurrency": 1001}, "from 1 to 1000 for a sync handler: tests.unit.app.declare"),
     "too many messages": (("orders",), {"queue_max_messages": 70_000}, "70000 is above the most, 65535"),
     "a text": (("orders",), {"pull_interval": "1"}, "pull_interval='1': '1' is text, not a number"),
-    "no rate": (
-        ("orders",),
-        {"rate": 5},
-        "no topic that is meant has a limit rate: a rate and",
-    ),
-    "a popped topic": (("popped",), {"queue_max_messages": 5}, "has a limit queue_max_messages: "),
-    "a pulled topic": (("orders",), {"pop_batch_size": 5}, "has a limit pop_batch_size: "),
-    "no batch": (("orders",), {"batch": 5}, "has a limit batch: "),
+    "no rate": (("orders",), {"rate": 5}, "rate: no handler of orders has a rate: declare one"),
+    "a popped topic": (("popped",), {"queue_max_messages": 5}, 'popped has mode="pop": change pop_max_messages'),
+    "a pulled topic": (("orders",), {"pop_batch_size": 5}, "pop_batch_size: orders is pulled: change queue_max_mess"),
+    "no batch": (("orders",), {"batch": 5}, "batch: no handler of orders takes batches: declare batch="),
     "an endless batch": (("turns",), {"batch": 0}, "batch=0 is out of bounds"),
     "a span in order": (
         ("turns",),
         {"queue_max_span": 9, "batch": 2},
-        "has a limit queue_max_span: ",
+        "queue_max_span: messages of turns end in",
     ),
     "too short": (("popped",), {"pop_invisible_time": 4.0}, "pop_invisible_time=4.0: 4.0 is below the least, 5"),
 }
@@ -77,7 +73,7 @@ def test_a_plugin_that_consumes_a_topic_has_its_own_pace() -> None:
     change = LimitChange(topic="orders", group=None, values={"rate": 1.0, "queue_max_messages": 9}, place="app.py:1")
     sink = Sink(new_writer=cast("Any", None), max_messages=5)
     topic = ConsumedTopic("orders", "last", 16, (), SubscriptionData("orders"))
-    with pytest.raises(SetupError, match="has a limit queue_max_messages or rate: "):
+    with pytest.raises(SetupError, match="queue_max_messages, rate: a plugin consumes orders, at its own pace"):
         of_groups(change, [(0, "orders")], [ConsumedGroup("", "shop", (topic,))], {(0, "orders"): own_limits(sink)})
 
 
