@@ -29,18 +29,19 @@ async def take_delayed(message: Message) -> None:
 Offsets = dict[int, dict[str, int | None]]
 
 
-def _wait_until_offsets_are_written(embedded: Embedded, offsets: Offsets) -> None:
-    """Both brokers write committed offsets every 5 s: what a kill takes of them is handled again, on either."""
-    file = embedded.store / "config" / "consumerOffset.json"
+def _wait_until_tables_are_written(embedded: Embedded, offsets: Offsets) -> None:
+    """Every 5 s the broker writes committed offsets, as Apache's does, and the names that Apache is to read."""
+    file, names = embedded.store / "config" / "consumerOffset.json", embedded.store / "config" / "topics.json"
     last = {str(queue): line["committed"] for queue, line in offsets.items()}
 
     def is_written() -> bool:
         try:
-            return bool(loads(file.read_bytes())["offsetTable"].get("moving@mover") == last)
+            has_offsets = loads(file.read_bytes())["offsetTable"].get("moving@mover") == last
+            return has_offsets and {"moving", "delayed", "kept"} <= loads(names.read_bytes())["topicConfigTable"].keys()
         except FileNotFoundError:  # not there yet, or just being replaced
             return False
 
-    wait_until(is_written, within=10, what="offsets are on disk")
+    wait_until(is_written, within=10, what="offsets and topics are in their files")
 
 
 @pytest.mark.timeout(180)
@@ -59,7 +60,7 @@ def _move(peer: Peer, directory: Path, *, killed: bool) -> list[str]:
     try:
         offsets = _fill(JavaClient(peer, embedded.name_server), embedded, directory)
         if killed:
-            _wait_until_offsets_are_written(embedded, offsets)
+            _wait_until_tables_are_written(embedded, offsets)
             embedded.kill_broker()
     finally:
         embedded.stop()
