@@ -7,8 +7,9 @@ import inspect
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar, cast
 
+from rocketapp.errors import SetupError
 from rocketapp.user_line import calling_frame
 
 
@@ -75,3 +76,28 @@ def is_generator(function: Callable[..., Any]) -> bool:
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await, seen through partials, objects and decorators."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(plain_function(function))
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def called_as(mend: str) -> Callable[[F], F]:
+    """Have a function raise SetupError, with the caller's line and this mend, when its arguments do not fit.
+
+    Errors from within the function pass as they are. For declarations, never for what is called per message.
+    """
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                # Without a frame below this one the function was not entered: its arguments do not fit.
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise
+                raise SetupError(place_of_call(), mend) from None
+
+        return cast(F, call)
+
+    return decorate

@@ -24,7 +24,7 @@ from rocketapp.app.declare.options import (
     options_given,
     read_inherited,
 )
-from rocketapp.app.places import place_at, place_of_call
+from rocketapp.app.places import called_as, place_at, place_of_call
 from rocketapp.app.publishing import Publisher
 from rocketapp.errors import SetupError
 from rocketapp.model.outcome import Outcome
@@ -131,6 +131,7 @@ class Subscribing(Transacting):
     def _take(self, declaration: Declaration) -> None:
         """Accept one declaration, or raise SetupError."""
 
+    @called_as('poll takes a topic, and keywords: write @app.poll("the-topic", every=5.0)')
     def poll(self, topic: str | Topic[Any], *, every: float, **options: Unpack[PollOptions]) -> Callable[[F], F]:
         """Have a function called for each queue of a topic at its times: it pulls what it wants.
 
@@ -161,6 +162,7 @@ class Subscribing(Transacting):
     @overload
     def subscribe(self, topic: str, **options: Unpack[SubscribeOptions]) -> Callable[[F], F]: ...
 
+    @called_as('subscribe takes a topic, and keywords: write @app.subscribe("the-topic", tags="paid")')
     def subscribe(self, topic: str | Topic[Any], **options: Unpack[SubscribeOptions]) -> Any:
         """Make a function the handler of a topic. The function itself is returned unchanged.
 
@@ -205,6 +207,7 @@ class Subscribing(Transacting):
     @overload
     def publishes(self, topic: str, **options: Unpack[PublishOptions]) -> Callable[[F], F]: ...
 
+    @called_as('publishes takes a topic, and keywords: write @app.publishes("the-topic", tag="paid")')
     def publishes(self, topic: str | Topic[Any], **options: Unpack[PublishOptions]) -> Any:
         """Publish what a handler returns, before its message is done. The function itself is returned unchanged.
 
@@ -224,6 +227,7 @@ class Subscribing(Transacting):
 
         return decorate
 
+    @called_as("middleware takes the function: write @app.middleware, without brackets")
     def middleware(self, function: F) -> F:
         """Put a function `(message, call_next)` around every handler of its kind here, also of those declared later.
 
@@ -239,6 +243,7 @@ class Subscribing(Transacting):
         self._around.add_middleware(function, place_of_call())
         return function
 
+    @called_as("exception_handler takes the class: write @app.exception_handler(ValueError)")
     def exception_handler(self, kind: type[Exception]) -> Callable[[F], F]:
         """Make a function `(message, error)` say what an exception of a handler means.
 
@@ -289,6 +294,7 @@ class Router(Subscribing):
     They mean what they mean in `subscribe`.
     """
 
+    @called_as('Router takes keywords alone: write Router(prefix="shop-")')
     def __init__(self, *, prefix: str = "", **options: Unpack[InheritedOptions]) -> None:
         place = place_of_call()
         if not isinstance(prefix, str):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.transaction import Transaction
-from rocketapp.app.places import is_async, place_of_call, place_of_function
+from rocketapp.app.places import called_as, is_async, place_of_call, place_of_function
 from rocketapp.app.publishing import Call, PublishesSync, Publishing, begun
 from rocketapp.errors import SetupError
 from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult, TransactionOptions
@@ -94,6 +94,7 @@ class SyncClient(PublishesSync):
     @overload
     def transaction(self, topic: str) -> SyncLocalPart: ...
 
+    @called_as('transaction takes a topic: write @client.transaction("the-topic")')
     def transaction(self, topic: str | Topic[Any]) -> Any:
         """Make a plain function the local part of a transaction that a message belongs to: see Client.transaction.
 

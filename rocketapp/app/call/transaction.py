@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.signature import Argument, Kind, read_signature
 from rocketapp.app.payloads import Payloads
-from rocketapp.app.places import is_async, name_of_function, place_of_call, place_of_function, takes
+from rocketapp.app.places import called_as, is_async, name_of_function, place_of_call, place_of_function, takes
 from rocketapp.app.publishing import PLAIN, Publishing
 from rocketapp.errors import SendRefused, SetupError
 from rocketapp.model.names import topic_problem
@@ -179,6 +179,7 @@ class Transacting(ABC):
     @overload
     def transaction(self, topic: str, *, cluster: str = "") -> LocalPart: ...
 
+    @called_as('transaction takes a topic: write @app.transaction("the-topic")')
     def transaction(self, topic: str | Topic[Any], *, cluster: str = "") -> Any:
         """Make an async function the local part of a transaction that a message belongs to.
 

@@ -148,7 +148,12 @@ class Declared:
         self.providers: Providers = Providers(self.container, own and own[1], self.options, lambda: self.plugins)
         """Where handlers' arguments come from."""
         self.registry: Registry = Registry(name, clusters, self.providers, self.payloads)
+        if isinstance(plugins, str) or not isinstance(plugins, Iterable):
+            raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
         self._plugin_objects = list(plugins)
+        if name_given := next((one for one in self._plugin_objects if isinstance(one, str)), None):
+            mend = "give the object itself, or name it in app.plugins of the settings"
+            raise SetupError(place, f"plugins: {name_given!r} is a name: {mend}")
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
         self._methods: dict[str, Mapping[str, Callable[..., Any]]] = {}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,6 +86,40 @@ def test_subscribe_without_brackets_is_refused() -> None:
         RocketApp("shop").subscribe(nothing)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("call", "mend"),
+    [
+        (lambda app: app.subscribe(), 'subscribe takes a topic, and keywords: write @app.subscribe("the-topic"'),
+        (lambda app: app.subscribe("orders", "paid"), 'write @app.subscribe("the-topic", tags="paid")'),
+        (lambda app: app.publishes(), 'write @app.publishes("the-topic"'),
+        (lambda app: app.exception_handler(), "write @app.exception_handler(ValueError)"),
+        (lambda app: app.upcaster(nothing), "write @app.upcaster(Order, version=1)"),
+        (lambda app: app.on_startup(), "write @app.on_startup, without brackets"),
+        (lambda app: app.on_shutdown(), "write @app.on_shutdown, without brackets"),
+        (lambda app: app.lifespan(), "write @app.lifespan, without brackets"),
+        (lambda app: Router("x-"), 'Router takes keywords alone: write Router(prefix="shop-")'),
+        (lambda app: RocketApp(), 'write RocketApp("shop"'),
+        (lambda app: RocketApp("shop", "billing"), 'write RocketApp("shop"'),
+    ],
+)
+def test_a_declaration_with_arguments_that_do_not_fit_says_what_to_write(
+    call: Callable[[Any], object], mend: str
+) -> None:
+    with pytest.raises(SetupError) as caught:
+        call(RocketApp("shop"))
+    assert mend in caught.value.problem
+    assert caught.value.place == line_of(call)
+
+
+def test_a_type_error_from_within_a_declaration_stays_what_it_is() -> None:
+    def plugins() -> Iterator[object]:
+        yield object()
+        raise TypeError("odd")
+
+    with pytest.raises(TypeError, match="odd"):
+        RocketApp("shop", plugins=plugins())
+
+
 @pytest.mark.parametrize("clusters", [{"eu": ""}, {"": "h:1"}, {"eu": 5}, {5: "h:1"}])
 def test_clusters_need_a_name_and_an_address(clusters: Any) -> None:
     with pytest.raises(SetupError, match="each needs a name and the addresses"):
@@ -99,6 +133,9 @@ def test_clusters_need_a_name_and_an_address(clusters: Any) -> None:
         ({"clusters": "h:1"}, "give name servers by cluster name"),
         ({"clusters": {"eu": "h"}}, "'eu': name server: 'h' is not host:port"),
         ({"clusters": {"eu": "http://h:1"}}, "'http://h:1' is a URL: write host:port"),
+        ({"plugins": "audit"}, "plugins='audit': give a list of objects with hooks"),
+        ({"plugins": 5}, "plugins=5: give a list of objects with hooks"),
+        ({"plugins": ["audit"]}, "'audit' is a name: give the object itself, or name it in app.plugins"),
         ({"settings": 5}, "give options by table"),
         ({"settings": {"consumer": 5}}, "give options by table"),
     ],
