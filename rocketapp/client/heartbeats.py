@@ -51,7 +51,7 @@ class Heartbeats:
 
     def addresses(self) -> list[str]:
         """Every broker that gets heartbeats. Without consumers these are the masters only."""
-        return self._routes.addresses(with_slaves=self._members.has_consumers)
+        return self._routes.addresses(with_slaves=bool(self._members.consumers))
 
     async def greet(self, connection: Connection, timeout: float = _GREETING) -> None:
         """Send the first request of a new connection. A refusal is reported, not raised: other calls may succeed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from random import Random
 
@@ -297,8 +297,7 @@ class ClientInstance(PoolOwner):
     def lost(self, address: str, reason: str) -> None:
         self.observe(Disconnected(address, reason))
         lost = self.masters_at(address)
-        self._lost.update(lost)
-        self._members.broker_lost(lost)
+        self._tell_lost(lost)
         self._heartbeats.rejoin(address)
 
     # Inside.
@@ -312,7 +311,8 @@ class ClientInstance(PoolOwner):
                 raise problem
 
     def _group_changed(self, connection: Connection, request: Command) -> Command | None:
-        self._members.members_changed(GroupChanged.from_fields(request.fields).group)
+        if member := self._members.consumer(GroupChanged.from_fields(request.fields).group):
+            member.members_changed()
         return None
 
     def _tell_running_info(self, connection: Connection, request: Command) -> Command:
@@ -320,10 +320,10 @@ class ClientInstance(PoolOwner):
         from rocketapp.wire.requests.admin import RunningInfoRequest
 
         asked = RunningInfoRequest.from_fields(request.fields)
-        info = self._members.running_info(asked.group, with_stacks=asked.with_stacks, brief=asked.brief)
-        if info is None:
+        if (member := self._members.consumer(asked.group)) is None:
             remark = f"The Consumer Group <{asked.group}> not exist in this consumer"
             return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
+        info = member.running_info(with_stacks=asked.with_stacks, brief=asked.brief)
         if not asked.brief:
             said = {STARTED: str(self._started_ms), CLIENT_VERSION: VERSION_NAME}
             said[NAME_SERVERS] = shown_url(self._config.name_server)
@@ -334,12 +334,14 @@ class ClientInstance(PoolOwner):
     def _tell_done_offsets(self, connection: Connection, request: Command) -> Command:
         """For administrators: how far this member is with its queues of one topic."""
         asked = ConsumerStatusRequest.from_fields(request.fields)
-        body = self._access.body(encode_status(self._members.done_offsets(asked.group, asked.topic)))
+        member = self._members.consumer(asked.group)
+        body = self._access.body(encode_status({} if member is None else member.done_offsets(asked.topic)))
         return Command.response(request, ResponseCode.SUCCESS, body=body)
 
     def _move_group(self, connection: Connection, request: Command) -> None:
         """An operator moves a group whose broker leaves that to its members. As in Java it is not answered."""
-        self._members.move(ResetOffsetRequest.from_fields(request.fields).group, decode_reset(request.body))
+        if member := self._members.consumer(ResetOffsetRequest.from_fields(request.fields).group):
+            member.move(decode_reset(request.body))
 
     def _consume_directly(self, connection: Connection, request: Command) -> None:
         """Another member, or an administrator, has us consume a message: the answer comes later."""
@@ -347,7 +349,8 @@ class ClientInstance(PoolOwner):
         self._tasks.start(self._answer_directly(connection, request, asked), f"consume for {asked.group}")
 
     async def _answer_directly(self, connection: Connection, request: Command, asked: DirectRequest) -> None:
-        result = await self._members.consume_directly(asked, request.body)
+        member = self._members.consumer(asked.group)
+        result = None if member is None else await member.consume_directly(asked, request.body)
         if result is None:
             # No answer of a member: a call that it took before may run all the same.
             remark = f"this process is not a member of group {asked.group}"
@@ -364,7 +367,8 @@ class ClientInstance(PoolOwner):
         for address in self._heartbeats.addresses():
             if self._brokers.peek(address) is None:
                 self._heartbeats.rejoin(address)
-        self._members.routes_changed()
+        for member in self._members.consumers:
+            member.routes_changed()
 
     def _notice_moves(self) -> None:
         """A master at another address is another process, which knows neither our membership nor our locks."""
@@ -373,14 +377,19 @@ class ClientInstance(PoolOwner):
         moved = [name for name, address in masters.items() if self._masters.get(name, address) != address]
         self._masters.update(masters)
         if lost := [name for name in moved if name not in self._lost]:
-            self._lost.update(lost)
-            self._members.broker_lost(lost)
+            self._tell_lost(lost)
         self._notice_back(name for name in moved if self._brokers.peek(masters[name]) is not None)
+
+    def _tell_lost(self, names: Sequence[str]) -> None:
+        self._lost.update(names)
+        for member in self._members.consumers:
+            member.broker_lost(names)
 
     def _notice_back(self, names: Iterable[str]) -> None:
         if back := [name for name in names if name in self._lost]:
             self._lost.difference_update(back)
-            self._members.broker_back(back)
+            for member in self._members.consumers:
+                member.broker_back(back)
 
 
 class _Reporting(PoolOwner):

@@ -65,8 +65,13 @@ class Members:
         self._producers: Counter[str] = Counter()
 
     @property
-    def has_consumers(self) -> bool:
-        return bool(self._consumers)
+    def consumers(self) -> list[ConsumerMember]:
+        """Every consumer, in the order in which they joined."""
+        return list(self._consumers.values())
+
+    def consumer(self, group: str) -> ConsumerMember | None:
+        """The member of this group; None when this process is none, or not any more."""
+        return self._consumers.get(group)
 
     def add_consumer(self, group: str, member: ConsumerMember) -> None:
         """Raises SetupError for the second consumer of a group: a broker would take the two for one member."""
@@ -94,39 +99,3 @@ class Members:
             return None
         consumers = tuple(member.consumer_data() for _, member in sorted(self._consumers.items()))
         return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)
-
-    def running_info(self, group: str, *, with_stacks: bool = False, brief: bool = False) -> RunningInfo | None:
-        """What is told of this process as a member of the group; None when it is not one."""
-        member = self._consumers.get(group)
-        return None if member is None else member.running_info(with_stacks=with_stacks, brief=brief)
-
-    def done_offsets(self, group: str, topic: str) -> Mapping[MessageQueue, int]:
-        """How far the member of the group is with its queues of the topic; empty when there is none."""
-        member = self._consumers.get(group)
-        return {} if member is None else member.done_offsets(topic)
-
-    def move(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """An operator has moved the group."""
-        if member := self._consumers.get(group):
-            member.move(offsets)
-
-    async def consume_directly(self, request: DirectRequest, record: bytes) -> DirectResult | None:
-        """Have the member of the group consume a message; None when this process is none, or not any more."""
-        member = self._consumers.get(request.group)
-        return None if member is None else await member.consume_directly(request, record)
-
-    def members_changed(self, group: str) -> None:
-        if member := self._consumers.get(group):
-            member.members_changed()
-
-    def routes_changed(self) -> None:
-        for member in list(self._consumers.values()):
-            member.routes_changed()
-
-    def broker_lost(self, broker_names: Sequence[str]) -> None:
-        for member in list(self._consumers.values()):
-            member.broker_lost(broker_names)
-
-    def broker_back(self, broker_names: Sequence[str]) -> None:
-        for member in list(self._consumers.values()):
-            member.broker_back(broker_names)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from rocketapp.client.calls.offsets import max_offset
 from rocketapp.client.calls.send import Sent, command, send
@@ -35,14 +35,12 @@ from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.selection import RoundRobin
 from rocketapp.producer.targets import Targets
 from rocketapp.state.backoff import Backoff
+from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.send import SendRequest
-
-if TYPE_CHECKING:
-    from rocketapp.state.broker_latency import BrokerLatency
 
 NOT_STORED = frozenset(
     {

@@ -38,6 +38,7 @@ from rocketapp.producer.preparing import Preparing, result_of, results_of
 from rocketapp.producer.selection import InTurn, RoundRobin, Wished, choice, has_wish, wished_queue
 from rocketapp.producer.targets import Targets
 from rocketapp.producer.transactions import Transactions
+from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.tasks import Tasks
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import compress
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from rocketapp.producer.gathering import Gathering
     from rocketapp.producer.requests import Requests
     from rocketapp.producer.trace_writer import TraceWriter
-    from rocketapp.state.broker_latency import BrokerLatency
 
 AT_ONCE = 64
 """Most requests of one `send_many` that are under way."""
@@ -75,11 +75,7 @@ class Producer:
         `trace_topic`: where message trace is written; None: message trace is off.
         """
         self._client, self._config, self._group, self._clock = client, config, group, clock
-        latency: BrokerLatency | None = None
-        if config.avoid_slow_brokers:
-            from rocketapp.state.broker_latency import BrokerLatency
-
-            latency = BrokerLatency()
+        latency = BrokerLatency() if config.avoid_slow_brokers else None
         self._turns, self._probes = RoundRobin(random, latency), Tasks(client.observe)
         self._ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
         self._preparing = Preparing(config, group=group, ids=self._ids, clock=clock)

@@ -10,18 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING
 
 from rocketapp.errors import SendRefused
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, is_retry_topic
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.route import TopicRoute
+from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.requests.routes import MOST_QUEUES
-
-if TYPE_CHECKING:
-    from rocketapp.state.broker_latency import BrokerLatency
 
 _MOST_DIGITS = len(str(MOST_QUEUES))
 
@@ -100,31 +97,19 @@ class RoundRobin:
         return candidates[turn % len(candidates)]
 
 
-class Fixed:
-    """This queue and no other."""
-
-    moves = False
-
-    def __init__(self, queue: MessageQueue) -> None:
-        self._queue = queue
-
-    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
-        return self._queue
-
-
 class Wished:
-    """The queue that a message wishes, and the same again for every further attempt."""
+    """The queue that a message wishes, the same for every attempt."""
 
     moves = False
 
-    def __init__(self, message: Outgoing) -> None:
-        self._message = message
-        self._queue: MessageQueue | None = None
+    def __init__(self, wish: Outgoing | MessageQueue) -> None:
+        """The message whose wish it is, or the queue if that is known by now."""
+        self._wish = wish
 
     def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
-        if self._queue is None:
-            self._queue = wished_queue(self._message, queues)
-        return self._queue
+        if isinstance(self._wish, Outgoing):
+            self._wish = wished_queue(self._wish, queues)
+        return self._wish
 
 
 class InTurn:
@@ -141,6 +126,6 @@ class InTurn:
         return self._turns.next(queues, avoid)
 
 
-def choice(turns: RoundRobin, queue: MessageQueue | None) -> Fixed | InTurn:
+def choice(turns: RoundRobin, queue: MessageQueue | None) -> Wished | InTurn:
     """For what has to go to this queue; None: to any."""
-    return InTurn(turns) if queue is None else Fixed(queue)
+    return InTurn(turns) if queue is None else Wished(queue)

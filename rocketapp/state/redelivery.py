@@ -34,29 +34,6 @@ _NO_DELAY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER_DELAY_
 
 
 @dataclass(frozen=True, slots=True)
-class SendBack:
-    """Send the message back to the retry topic; it is delivered again after `delay` seconds."""
-
-    level: int
-
-    @property
-    def delay(self) -> float:
-        return float(DELAY_SECONDS[self.level - 1])
-
-
-@dataclass(frozen=True, slots=True)
-class InPlace:
-    """Try the same message again in place after `delay` seconds. No later message of its queue starts before."""
-
-    delay: float
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Send the message to the dead-letter topic."""
-
-
-@dataclass(frozen=True, slots=True)
 class Failure:
     """Why an attempt failed, and what its handler or policy wants to follow."""
 
@@ -92,26 +69,32 @@ def is_spent(reconsume_times: int, retries: int) -> bool:
     return retries != UNLIMITED and reconsume_times > max(retries, CERTAIN)
 
 
-def concurrent_step(
-    failure: Failure, *, reconsume_times: int, retries: int, delay: float | None = None
-) -> SendBack | GiveUp:
-    """The next step for a message on which a concurrent handler failed. `delay`: the seconds of its policy."""
+def retry_level(failure: Failure, policy: Policy | None, *, reconsume_times: int, retries: int) -> int | None:
+    """The delay level at which a message comes back on which a concurrent handler failed; None: it is dead."""
     if is_last(failure, reconsume_times=reconsume_times, retries=retries):
-        return GiveUp()
-    after = delay if failure.after is None else failure.after
+        return None
+    after = delay_before(policy, reconsume_times) if failure.after is None else failure.after
     if after is not None:
-        return SendBack(delay_level_at_least(after))
-    return SendBack(min(FIRST_LEVEL + reconsume_times, len(DELAY_SECONDS)))
+        return delay_level_at_least(after)
+    return min(FIRST_LEVEL + reconsume_times, len(DELAY_SECONDS))
 
 
-def orderly_step(failure: Failure, *, reconsume_times: int, retries: int, suspend: float) -> InPlace | GiveUp:
-    """The next step for a message on which an orderly handler failed. It waits `suspend` seconds by default.
+def seconds_of(level: int) -> float:
+    """After so many seconds a message of this delay level comes back."""
+    return float(DELAY_SECONDS[level - 1])
 
-    Never less than LEAST_SUSPEND: a message that fails at once would keep its process busy.
+
+def retry_delay(
+    failure: Failure, policy: Policy | None, *, reconsume_times: int, retries: int, suspend: float
+) -> float | None:
+    """Seconds until a message on which an orderly handler failed is tried again in place; None: it is dead.
+
+    `suspend` by default. Never less than LEAST_SUSPEND: a message that fails at once would keep its process busy.
     """
     if is_last(failure, reconsume_times=reconsume_times, retries=retries):
-        return GiveUp()
-    return InPlace(max(suspend if failure.after is None else failure.after, LEAST_SUSPEND))
+        return None
+    delay = delay_before(policy, reconsume_times) if failure.after is None else failure.after
+    return max(suspend if delay is None else delay, LEAST_SUSPEND)
 
 
 def max_reconsume_times(retries: int) -> int:

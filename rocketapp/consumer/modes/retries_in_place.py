@@ -17,7 +17,7 @@ from rocketapp.consumer.retry.attempts import Failed
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import UNLIMITED, Failure, GiveUp, delay_before, orderly_step
+from rocketapp.state.redelivery import UNLIMITED, Failure, retry_delay
 from rocketapp.wire.record import Message
 
 
@@ -92,13 +92,11 @@ class RetriesInPlace:
         context.stopping.failed(handler, failure)
         if failure.parked:
             return failure.after or 0.0
-        delay = delay_before(about.retry, times)
-        suspend = context.member.config.suspend if delay is None else delay
-        step = orderly_step(failure, reconsume_times=times, retries=about.retries, suspend=suspend)
-        if isinstance(step, GiveUp):
-            return None
-        count_retry(context.member, handler, message, failure, step.delay)
-        return step.delay
+        suspend = context.member.config.suspend
+        delay = retry_delay(failure, about.retry, reconsume_times=times, retries=about.retries, suspend=suspend)
+        if delay is not None:
+            count_retry(context.member, handler, message, failure, delay)
+        return delay
 
     async def is_exhausted(self, handler: Handler, message: Message) -> bool:
         """Go on counting where earlier sessions ended; whether it has no further attempt, and is a dead letter."""

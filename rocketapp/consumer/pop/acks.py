@@ -26,7 +26,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.state.pop_queue import LATE, HandOut, PopQueue, RetryTimes
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import Failure, GiveUp, concurrent_step, delay_before
+from rocketapp.state.redelivery import Failure, retry_level, seconds_of
 from rocketapp.tasks import is_set_by
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
@@ -364,19 +364,18 @@ class Nacks:
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
         """Hide it until its retry; without one it becomes a dead letter."""
-        about, times = handler.subscription, message.reconsume_times
-        delay = delay_before(about.retry, times)
-        step = concurrent_step(failure, reconsume_times=times, retries=about.retries, delay=delay)
-        redelivery = self._redelivery
-        if isinstance(step, GiveUp):
+        about, redelivery = handler.subscription, self._redelivery
+        level = retry_level(failure, about.retry, reconsume_times=message.reconsume_times, retries=about.retries)
+        if level is None:
             # It is acknowledged when its copy is stored, and stays hidden until then.
             redelivery.store_dead_letter(handler, queue, message, failure)
             return
+        delay = seconds_of(level)
 
         def hidden() -> None:
-            at = self._now() + step.delay
+            at = self._now() + delay
             self._invisibility.comes_again(at)
             redelivery.may_come_until(at + LATE)
-            count_retry(self._member, handler, message, failure, step.delay)
+            count_retry(self._member, handler, message, failure, delay)
 
-        self._invisibility.until_retry(message, step.delay, hidden)
+        self._invisibility.until_retry(message, delay, hidden)

@@ -43,19 +43,17 @@ from rocketapp.state.backoff import Backoff
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import (
     Failure,
-    GiveUp,
     Origin,
     Path,
     Problem,
-    SendBack,
     after_failure,
     attempt_timeout,
-    concurrent_step,
     dead_letter_properties,
-    delay_before,
     max_reconsume_times,
     not_taken_back,
+    retry_level,
     retry_properties,
+    seconds_of,
 )
 from rocketapp.tasks import Tasks
 from rocketapp.wire import properties as names
@@ -104,7 +102,8 @@ class _Job:
     queue: ProcessQueue[Message]
     message: Message
     failure: Failure
-    step: SendBack | GiveUp
+    level: int | None = None
+    """The delay level at which it is to come back; None: it is to be a dead letter."""
     stored: asyncio.Future[None] | None = None
     """Done when a broker has stored the copy."""
     path: Path = Path.DEAD_COPY
@@ -145,19 +144,17 @@ class Redelivery:
         """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
         if not queue.holds(message):
             return  # it was sent back while its call ran
-        retries = handler.subscription.retries
-        times = message.reconsume_times
-        delay = delay_before(handler.subscription.retry, times)
-        step = concurrent_step(failure, reconsume_times=times, retries=retries, delay=delay)
-        path = Path.SEND_BACK if isinstance(step, SendBack) else Path.DEAD_COPY
-        self._begin(_Job(handler, queue, message, failure, step, path=path))
+        about, times = handler.subscription, message.reconsume_times
+        level = retry_level(failure, about.retry, reconsume_times=times, retries=about.retries)
+        path = Path.DEAD_COPY if level is None else Path.SEND_BACK
+        self._begin(_Job(handler, queue, message, failure, level, path=path))
 
     def store_dead_letter(
         self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure
     ) -> asyncio.Future[None]:
         """No attempt follows: send the message to the dead letters. Done when the copy is stored."""
         stored: asyncio.Future[None] = self._loop.create_future()
-        self._begin(_Job(handler, queue, message, failure, GiveUp(), stored))
+        self._begin(_Job(handler, queue, message, failure, stored=stored))
         return stored
 
     async def stop(self) -> None:
@@ -221,8 +218,8 @@ class Redelivery:
 
     def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
         """Say so, once, when a message that was to be retried goes to the dead letters instead."""
-        if first is Path.DEAD_COPY and isinstance(job.step, SendBack):
-            job.step, job.failure = GiveUp(), not_taken_back(job.failure, _text(error))
+        if first is Path.DEAD_COPY and job.level is not None:
+            job.level, job.failure = None, not_taken_back(job.failure, _text(error))
             self._tell(job, f"{_text(error)}; no retry is possible, so it goes to the dead letters")
 
     def _tell(self, job: _Job, problem: str) -> None:
@@ -233,9 +230,10 @@ class Redelivery:
 
     def _stored(self, job: _Job) -> None:
         self._end(job)
-        if isinstance(job.step, SendBack):
-            self.may_come_until(self._loop.time() + job.step.delay + _LATE)
-            count_retry(self._member, job.handler, job.message, job.failure, job.step.delay)
+        if job.level is not None:
+            delay = seconds_of(job.level)
+            self.may_come_until(self._loop.time() + delay + _LATE)
+            count_retry(self._member, job.handler, job.message, job.failure, delay)
         else:
             count_dead_letter(self._member, job.handler, job.message, job.failure)
 
@@ -246,18 +244,18 @@ class Redelivery:
 
     async def _attempt(self, job: _Job, path: Path) -> None:
         """Have a copy stored by this path; raises when it is not certain that it is."""
-        message, step = job.message, job.step
+        message = job.message
         retries = max_reconsume_times(job.handler.subscription.retries)
         timeout = attempt_timeout(self._member.config.send_back_timeout, job.unknowns)
         if path is Path.SEND_BACK or path is Path.DEAD_SEND_BACK:
-            level = step.level if isinstance(step, SendBack) else DEAD
+            level = DEAD if job.level is None else job.level
             broker_name = job.queue.message_queue.broker_name
             await self._member.brokers.send_back(
                 message, broker_name, delay_level=level, max_retries=retries, timeout=timeout
             )
             return
         properties = self._properties(job)
-        most = retries if isinstance(step, SendBack) else message.reconsume_times
+        most = message.reconsume_times if job.level is None else retries
         await self._sender.send_raw(
             retry_topic(self._member.name),
             message.stored_body,
@@ -274,9 +272,9 @@ class Redelivery:
         """Those of a copy that we send ourselves; UnsendableError when they cannot travel."""
         try:
             origin = _origin(job.message)
-            if isinstance(job.step, SendBack):
+            if job.level is not None:
                 retries = max_reconsume_times(job.handler.subscription.retries)
-                properties = retry_properties(origin, level=job.step.level, retries=retries)
+                properties = retry_properties(origin, level=job.level, retries=retries)
             else:
                 properties = dead_letter_properties(
                     origin,

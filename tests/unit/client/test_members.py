@@ -75,21 +75,13 @@ def test_producers_may_share_a_group_and_the_last_one_to_leave_leaves_it() -> No
     assert members.beat() is None
 
 
-def test_news_of_a_group_reach_its_member_and_news_of_routes_all() -> None:
+def test_consumers_are_found_by_their_group_and_all_together() -> None:
     members = Members("me")
     first, second = Member("a"), Member("b")
     members.add_consumer("a", first)
     members.add_consumer("b", second)
-    members.members_changed("a")
-    members.members_changed("unknown")
-    members.routes_changed()
-    assert (first.heard, second.heard) == (["members", "routes"], ["routes"])
-
-
-def test_every_consumer_hears_of_lost_brokers() -> None:
-    members, one, two = Members("id"), Member("a"), Member("b")
-    members.add_consumer("a", one)
-    members.add_consumer("b", two)
-    members.broker_lost(["broker-a"])
-    members.broker_back(["broker-a"])
-    assert one.heard == two.heard == ["lost", "back"]
+    assert members.consumer("a") is first
+    assert members.consumer("unknown") is None
+    assert members.consumers == [first, second]
+    members.remove_consumer("a")
+    assert members.consumers == [second]

@@ -7,7 +7,7 @@ import pytest
 
 from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Pause, Retry, Skip
 from rocketapp.model.policy import Policy, unfit_for_concurrent
-from rocketapp.state.redelivery import Failure, SendBack, concurrent_step, delay_before, under_policy
+from rocketapp.state.redelivery import Failure, delay_before, retry_level, under_policy
 
 
 def said(policy: Policy, error: BaseException) -> Failure | None:
@@ -45,10 +45,9 @@ def test_the_last_delay_repeats_and_no_delays_are_the_usual_ones() -> None:
 
 
 def test_a_concurrent_delay_is_rounded_up_to_a_level_and_gives_way_to_the_handlers_own() -> None:
-    failure = Failure("ValueError", "")
-    assert concurrent_step(failure, reconsume_times=0, retries=16, delay=7) == SendBack(3)
-    own = Failure("Retry", "", after=60)
-    assert concurrent_step(own, reconsume_times=0, retries=16, delay=7) == SendBack(5)
+    policy = Policy([7])
+    assert retry_level(Failure("ValueError", ""), policy, reconsume_times=0, retries=16) == 3
+    assert retry_level(Failure("Retry", "", after=60), policy, reconsume_times=0, retries=16) == 5
 
 
 def test_delays_above_two_hours_do_not_fit_a_concurrent_handler() -> None:

@@ -11,20 +11,18 @@ from rocketapp.state.redelivery import (
     UNLIMITED,
     After,
     Failure,
-    GiveUp,
-    InPlace,
     Origin,
     Path,
     Problem,
-    SendBack,
     after_failure,
     attempt_timeout,
     clean,
-    concurrent_step,
     dead_letter_properties,
     max_reconsume_times,
-    orderly_step,
+    retry_delay,
+    retry_level,
     retry_properties,
+    seconds_of,
 )
 
 FAILURE = Failure("ValueError", "no")
@@ -32,44 +30,42 @@ FAILURE = Failure("ValueError", "no")
 
 @pytest.mark.parametrize(("times", "level", "delay"), [(0, 3, 10.0), (1, 4, 30.0), (2, 5, 60.0), (15, 18, 7200.0)])
 def test_the_ladder_of_retries(times: int, level: int, delay: float) -> None:
-    step = concurrent_step(FAILURE, reconsume_times=times, retries=16)
-    assert step == SendBack(level)
-    assert isinstance(step, SendBack)
-    assert step.delay == delay
+    assert retry_level(FAILURE, None, reconsume_times=times, retries=16) == level
+    assert seconds_of(level) == delay
 
 
 def test_retries_give_one_attempt_more_than_their_number() -> None:
-    steps = [concurrent_step(FAILURE, reconsume_times=times, retries=2) for times in range(4)]
-    assert steps == [SendBack(3), SendBack(4), GiveUp(), GiveUp()]
+    steps = [retry_level(FAILURE, None, reconsume_times=times, retries=2) for times in range(4)]
+    assert steps == [3, 4, None, None]
 
 
 def test_levels_end_at_the_highest_however_many_retries() -> None:
-    assert concurrent_step(FAILURE, reconsume_times=50, retries=100) == SendBack(18)
-    assert concurrent_step(FAILURE, reconsume_times=50, retries=UNLIMITED) == SendBack(18)
+    assert retry_level(FAILURE, None, reconsume_times=50, retries=100) == 18
+    assert retry_level(FAILURE, None, reconsume_times=50, retries=UNLIMITED) == 18
 
 
 @pytest.mark.parametrize(("after", "level"), [(0.0, 1), (1.0, 1), (1.1, 2), (45, 5), (7200, 18), (1e9, 18)])
 def test_a_wanted_wait_rounds_up_to_a_level(after: float, level: int) -> None:
     failure = Failure("Retry", "", after=after)
-    assert concurrent_step(failure, reconsume_times=0, retries=16) == SendBack(level)
+    assert retry_level(failure, None, reconsume_times=0, retries=16) == level
 
 
 def test_a_wanted_wait_is_an_attempt_like_any_other() -> None:
-    assert concurrent_step(Failure("Retry", "", after=1.0), reconsume_times=16, retries=16) == GiveUp()
+    assert retry_level(Failure("Retry", "", after=1.0), None, reconsume_times=16, retries=16) is None
 
 
 def test_dead_at_once_when_the_handler_says_so() -> None:
     failure = Failure("DeadLetter", "x", dead=True)
-    assert concurrent_step(failure, reconsume_times=0, retries=16) == GiveUp()
-    assert orderly_step(failure, reconsume_times=0, retries=UNLIMITED, suspend=1.0) == GiveUp()
+    assert retry_level(failure, None, reconsume_times=0, retries=16) is None
+    assert retry_delay(failure, None, reconsume_times=0, retries=UNLIMITED, suspend=1.0) is None
 
 
 def test_orderly_retries_stay_in_place_and_wait_exactly() -> None:
-    assert orderly_step(FAILURE, reconsume_times=0, retries=16, suspend=1.0) == InPlace(1.0)
-    assert orderly_step(Failure("Retry", "", after=0.3), reconsume_times=0, retries=16, suspend=1.0) == InPlace(0.3)
-    assert orderly_step(Failure("Retry", "", after=0.0), reconsume_times=0, retries=16, suspend=1.0) == InPlace(0.01)
-    assert orderly_step(FAILURE, reconsume_times=16, retries=16, suspend=1.0) == GiveUp()
-    assert orderly_step(FAILURE, reconsume_times=10**6, retries=UNLIMITED, suspend=1.0) == InPlace(1.0)
+    assert retry_delay(FAILURE, None, reconsume_times=0, retries=16, suspend=1.0) == 1.0
+    assert retry_delay(Failure("Retry", "", after=0.3), None, reconsume_times=0, retries=16, suspend=1.0) == 0.3
+    assert retry_delay(Failure("Retry", "", after=0.0), None, reconsume_times=0, retries=16, suspend=1.0) == 0.01
+    assert retry_delay(FAILURE, None, reconsume_times=16, retries=16, suspend=1.0) is None
+    assert retry_delay(FAILURE, None, reconsume_times=10**6, retries=UNLIMITED, suspend=1.0) == 1.0
 
 
 def test_unlimited_is_said_in_javas_words() -> None:
