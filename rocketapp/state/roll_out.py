@@ -198,6 +198,10 @@ class Others:
                 if not data.tags:
                     rest.append(kind)
 
+    def name(self, topic: str, tag: bytes | None) -> bool:
+        """Whether any member subscribes this very tag, and not all tags."""
+        return topic in self._by_topic and tag in self._by_topic[topic][0]
+
     def are_wanting(self, topic: str, tag: bytes | None) -> bool:
         """Whether any member wants it."""
         return bool(self._kinds(topic, tag))

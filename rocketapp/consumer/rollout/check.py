@@ -61,7 +61,7 @@ of its few threads for a member that does not answer.
 _SILENT = 3
 """Questions without an answer after which it is told."""
 _YES = "true"
-"""Told in place of who looks whether all others pull the union."""
+"""Told by a member of which it is known that all others pull the union."""
 _MOST_OF_A_KIND = 3
 """Members of a kind that are asked one after the other when the first does not answer."""
 _SHOWN = 4
@@ -100,8 +100,8 @@ class SubscriptionCheck:
         self._version = max((data.version for data in self._own.values()), default=0)
         self.text: str = ""
         """What is rolled out, in words; empty when all members subscribe alike."""
-        self._looker = ""
-        """The client id of the member of our kind that looks up whether all others pull the union; `_YES`: they do."""
+        self._has_agreed = False
+        """All others pull the union, as far as this member or another one of its kind has looked it up."""
         self.others: Others = Others(self._own, ())
         """Who wants what we have no handler for."""
         self.told: tuple[SubscriptionData, ...] = self.own
@@ -125,7 +125,7 @@ class SubscriptionCheck:
         properties = {LOCKS: str(self._member.has_locks).lower()}
         if (pulled := self._pulled()) is not None:
             properties[PULLED] = encode_pulled(pulled)
-        return RunningInfo(properties | ({AGREED: self._looker} if self._looker else {}), self.own)
+        return RunningInfo(properties | ({AGREED: _YES} if self._has_agreed else {}), self.own)
 
     def _pulled(self) -> dict[str, str] | None:
         """By topic the expression of our pulls; None when we take part in no roll-out."""
@@ -177,23 +177,17 @@ class SubscriptionCheck:
             if present:  # otherwise no broker answers, or one has forgotten all members for a moment
                 self._forget(set(behind) - present)
             await self._catch_up(present)
-        self._looker = _YES
+        self._has_agreed = True
 
     async def _behind(self) -> list[str]:
         """Members that do not pull the union yet, or the one that looks it up for our kind."""
         if self._kind in self._kinds:
-            equals = self._kinds[self._kind].names
-            asked = self._looker if self._looker in equals else equals[0]
-            if (info := await self._ask_one(asked)) is not None:
-                said = info.properties.get(AGREED, "")
-                if said == _YES and not not_yet_pulled(self._union(), info.pulled):
+            first = self._kinds[self._kind].names[0]
+            if (info := await self._ask_one(first)) is not None:
+                if info.properties.get(AGREED) == _YES and not not_yet_pulled(self._union(), info.pulled):
                     return []
-                if said in equals:
-                    self._looker = said
-                    return [asked]
-                if said != self._member.client_id and asked < self._member.client_id:
-                    return [asked]
-        self._looker = self._member.client_id
+                if first < self._member.client_id:
+                    return [first]
         await self._ask_each(self._unsure())
         return self._unsure()
 

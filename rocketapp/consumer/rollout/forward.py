@@ -56,8 +56,6 @@ from rocketapp.wire.requests.direct import (
 
 AT_ONCE = 8
 """Messages of one topic and tag that are forwarded at the same time, and questions to one member under way."""
-_MOST_WAITING = 1_000
-"""Messages of one topic that wait until it is their turn."""
 ANSWER_TIMEOUT = 12.0
 """Seconds that a broker may take to answer; Apache RocketMQ waits for a Java member for 10."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_REFUSED = 0.05, 1.0, 5.0
@@ -100,15 +98,14 @@ class Forwarding:
 
     def __init__(self, member: Member, check: SubscriptionCheck, callers: Callers) -> None:
         self._member, self._check, self._callers = member, check, callers
-        self._of: dict[str, Caller] = {}
-        """By topic what calls `_forward`."""
+        self._of: dict[tuple[str, bytes | None], Caller] = {}
+        """What calls `_forward`, by topic and tag: those who take one tag may be paused, and hold up no other one. Tags
+        that no member names have one caller together."""
         self._topics = {topic.topic: topic for topic in member.topics}
         self._waiting: defaultdict[MessageQueue, set[_Place]] = defaultdict(set)
         """By queue the messages that were not done at once."""
         self._at: dict[_Place, str] = {}
         """The member that has taken a message, or may have, until its answer says what became of it."""
-        self._turns: WeakValueDictionary[tuple[str, bytes | None], asyncio.Semaphore] = WeakValueDictionary()
-        """By topic and tag: those who take one tag may be paused, and hold up no other one."""
         self._questions: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By member: one that does not answer holds up no other one."""
 
@@ -122,11 +119,13 @@ class Forwarding:
 
     def caller(self, topic: str, message: Message) -> Caller | None:
         """What forwards a message that no handler here takes; None: no other member wants it either."""
-        if not self._check.is_wanted(topic, message.raw_tag()):
+        tag = message.raw_tag()
+        if not self._check.is_wanted(topic, tag):
             return None
-        if topic not in self._of:
-            self._of[topic] = self._callers.one(self._handler(topic))
-        return self._of[topic]
+        key = topic, tag if self._check.others.name(topic, tag) else None
+        if key not in self._of:
+            self._of[key] = self._callers.one(self._handler(topic))
+        return self._of[key]
 
     def _handler(self, topic: str) -> Handler:
         """What is called with the messages of this topic: single ones, otherwise as its own handlers."""
@@ -142,7 +141,8 @@ class Forwarding:
             tags=frozenset(),
             expression=ALL_TAGS,
             batch=None,
-            concurrency=_MOST_WAITING,
+            concurrency=AT_ONCE,
+            concurrency_most=0,
             timeout=None,
             is_async=True,
             handler_name=NAME,
@@ -155,25 +155,10 @@ class Forwarding:
     async def _forward(self, message: Message) -> None:
         """Return when a member has done the message, or when none wants it any more."""
         place = _place_of(message)
-        turn = self._turns.setdefault((message.topic, message.raw_tag()), asyncio.Semaphore(AT_ONCE))
-        if turn.locked():
-            self._wait(place, f"{AT_ONCE} others of tag {message.tag!r} are not done yet")
         try:
-            if not await self._has_turn(turn, place):
-                raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
-            try:
-                await self._offer(message, place)
-            finally:
-                turn.release()
+            await self._offer(message, place)
         finally:
             self._wait_no_more(place)
-
-    async def _has_turn(self, turn: asyncio.Semaphore, place: _Place) -> bool:
-        """Wait for its turn; False when its queue is given back before: turns may be those of other queues."""
-        owned = self._member.owned.get(place.queue)
-        if owned is None or place in self._at or not turn.locked():  # the end of what runs there is to be known
-            return await turn.acquire()
-        return await taken_before(turn, owned.ended)
 
     async def _offer(self, message: Message, place: _Place) -> None:
         pause, turn, tag = _FIRST_PAUSE, message.offset, message.raw_tag()
@@ -468,20 +453,6 @@ class Taking:
         while len(self._ended) > _KEPT or now - next(iter(self._ended.values()))[0] >= _REMEMBERED:
             (old, *_), _ = self._ended.popitem(last=False)
             self._is_told(old)
-
-
-async def taken_before(turn: asyncio.Semaphore, ended: asyncio.Future[None]) -> bool:
-    """Wait for a turn and take it; False, with none taken, when `ended` is done before."""
-    try:
-        async with scope(turn.acquire()) as (acquiring,):
-            await asyncio.wait([acquiring, ended], return_when=asyncio.FIRST_COMPLETED)
-            is_taken = acquiring.done()
-    except asyncio.CancelledError:
-        # Also at the end of the scope, which takes a turn of the loop.
-        if acquiring.done() and not acquiring.cancelled():
-            turn.release()
-        raise
-    return is_taken
 
 
 def message_of(request: DirectRequest, record: bytes) -> Message:
