@@ -27,6 +27,7 @@ from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
+from rocketapp.wire.requests.assignment import ALL_QUEUES
 
 if TYPE_CHECKING:
     from rocketapp.state.pop_queue import PopQueue
@@ -114,6 +115,10 @@ class Member:
         """Whose it is what is noted down in flight: each worker of a broadcast group has messages of its own."""
         return f"{self.name}/worker-{self.worker}" if self.broadcast else self.name
 
+    def owned_as(self, queue: MessageQueue) -> MessageQueue:
+        """The queue that stands for it in `owned`: of a popped topic a broker hands out all queues together."""
+        return queue._replace(queue_id=ALL_QUEUES) if queue.topic in self.popped else queue
+
     def failed(self, loop: str, error: Exception) -> None:
         """A bug has ended a turn of this loop, which goes on: it is told."""
         self.observe(LoopFailed(loop, f"{type(error).__name__}: {error}"))
@@ -145,6 +150,11 @@ class Owned:
     def is_ending(self) -> bool:
         """It is being given back."""
         return self._ended.done()
+
+    @property
+    def asked(self) -> SubscriptionData | None:
+        """What the pop under way asks for: until it is answered, its broker passes over the rest for all members."""
+        return None
 
     async def run(self) -> None:
         """Consume it, one session after the other; returns when it has been given back."""

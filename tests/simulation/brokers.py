@@ -295,10 +295,12 @@ class Broker(NamedBroker):
         """Write down what this broker stores and which offsets it takes: no request shows all of them."""
         core, world, name = self.core, self._world, self.name
         append: Callable[[Record], Stored] = core.store.append
-        append_batch: Callable[[Any], list[Stored]] = core.store.append_batch
+        append_batch: Callable[..., list[Stored]] = core.store.append_batch
         commit: Callable[[str, str, int, int], None] = core.offsets.commit
 
         def told(record: Record, appended: Stored) -> None:
+            if record.topic.startswith("rmq_sys_REVIVE_LOG"):
+                return  # what is hidden of popped topics
             queue = f"{record.topic}@{name}:{record.queue_id}"
             stored = facts.Stored(world.loop.time(), queue, appended.queue_offset, number_of(record.body))
             world.history.append(stored)
@@ -308,8 +310,8 @@ class Broker(NamedBroker):
             told(record, appended)
             return appended
 
-        def append_batch_and_tell(records: Any) -> list[Stored]:
-            stored = append_batch(records)
+        def append_batch_and_tell(records: Any, *, in_need: bool = False) -> list[Stored]:
+            stored = append_batch(records, in_need=in_need)
             for record, appended in zip(records, stored, strict=True):
                 told(record, appended)
             return stored

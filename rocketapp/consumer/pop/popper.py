@@ -20,6 +20,7 @@ from rocketapp.consumer.pull.flow import Gate, QueueFlow
 from rocketapp.errors import ProtocolError, RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Handle
+from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.pop_queue import AGAIN, RENEW_AT, HandOut, PopQueue, hidden_since
 from rocketapp.tasks import is_set_by
 from rocketapp.transport.connection import Connection
@@ -45,6 +46,8 @@ class Coming(NamedTuple):
     """Seconds that the broker may hold it while there is nothing."""
     invisible: float
     """Seconds for which its messages are hidden from other members."""
+    wanted: SubscriptionData
+    """What it asks for."""
 
 
 class Popper:
@@ -200,7 +203,7 @@ class Popper:
             expression_type=wanted.expression_type,
         )
         answer = pop.start(connection, request, hold + _ANSWER_LATE)
-        return Coming(answer, connection, self._loop.time(), hold, config.pop_invisible_time)
+        return Coming(answer, connection, self._loop.time(), hold, config.pop_invisible_time, wanted)
 
 
 Key = tuple[int, int, int, int]

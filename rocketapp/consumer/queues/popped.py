@@ -26,6 +26,7 @@ from rocketapp.consumer.queues.start import Starts
 from rocketapp.errors import BrokerError, RocketAppError, TransportError
 from rocketapp.model.event import Assigned, Released
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.wire.codes import ResponseCode
@@ -53,6 +54,11 @@ class PopAssignment(Owned):
 
     def __repr__(self) -> str:
         return f"<PopAssignment {self._queue}>"
+
+    @property
+    def asked(self) -> SubscriptionData | None:
+        coming = None if self._consuming is None else self._consuming[0].coming
+        return None if coming is None else coming.wanted
 
     def limits_changed(self) -> None:
         self._invisibility.limits_changed()

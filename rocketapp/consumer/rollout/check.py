@@ -122,9 +122,12 @@ class SubscriptionCheck:
 
     def info(self) -> RunningInfo:
         """What others are told of us: what we subscribe and pull, whether all others pull it too, whether we lock."""
-        properties = {LOCKS: str(self._member.has_locks).lower()}
+        properties, held = {LOCKS: str(self._member.has_locks).lower()}, dict[str, str]()
         if (pulled := self._pulled()) is not None:
-            properties[PULLED] = encode_pulled(pulled)
+            for queue, owned in self._member.owned.items():
+                if owned.asked is not None and (text := shown(owned.asked)) != pulled.get(queue.topic):
+                    held[queue.topic] = text
+            properties[PULLED] = encode_pulled({**pulled, **held})
         return RunningInfo(properties | ({AGREED: _YES} if self._has_agreed else {}), self.own)
 
     def _pulled(self) -> dict[str, str] | None:

@@ -162,10 +162,11 @@ class Forwarding:
 
     async def _offer(self, message: Message, place: _Place) -> None:
         pause, turn, tag = _FIRST_PAUSE, message.offset, message.raw_tag()
+        queue = self._member.owned_as(place.queue)
         while (takers := await self._check.takers(message.topic, tag)) or self._check.is_wanted(message.topic, tag):
             # As long as one may be at it, no other one is asked, though its broker does not see it.
             at = self._at.get(place)
-            if at not in takers and place in self._waiting[place.queue] and self._is_given_back(place.queue):
+            if at not in takers and place in self._waiting[queue] and self._is_given_back(queue):
                 if at is not None:  # who had taken it is gone, and may run on for as long as the lock lives
                     asyncio.get_running_loop().call_later(_LOCK_LIVES, self._forget, place, at)
                 raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
@@ -236,20 +237,22 @@ class Forwarding:
         return answer
 
     def _wait(self, place: _Place, problem: str) -> None:
-        waiting = self._waiting[place.queue]
+        queue = self._member.owned_as(place.queue)
+        waiting = self._waiting[queue]
         waiting.add(place)
         count = len(waiting)
         text = (
             f"{count} message{'s' * (count > 1)} that this app has no handler for wait{'s' * (count == 1)}: {problem}"
         )
-        self._member.blocked.because(place.queue, text, kind="forward", patience=_TELL_AFTER, source=OF_FORWARD)
+        self._member.blocked.because(queue, text, kind="forward", patience=_TELL_AFTER, source=OF_FORWARD)
 
     def _wait_no_more(self, place: _Place) -> None:
-        waiting = self._waiting[place.queue]
+        queue = self._member.owned_as(place.queue)
+        waiting = self._waiting[queue]
         waiting.discard(place)
         if not waiting:
-            del self._waiting[place.queue]
-            self._member.blocked.moving(place.queue, source=OF_FORWARD)
+            del self._waiting[queue]
+            self._member.blocked.moving(queue, source=OF_FORWARD)
 
 
 # The side of the member that is asked.

@@ -25,7 +25,6 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import GroupSnapshot, HandlerSnapshot, QueueSnapshot
 from rocketapp.state.growth import Growth, GrowthCounts
 from rocketapp.tasks import repeat
-from rocketapp.wire.requests.assignment import ALL_QUEUES
 from rocketapp.wire.requests.clients import CONSUME_PASSIVELY
 from rocketapp.wire.requests.running_info import (
     CONCURRENCY,
@@ -171,9 +170,7 @@ class Figures:
         """Every queue that does not move, and why."""
         found = self._member.blocked.reasons()
         for where, reason in self._slow_calls.running_long().items():
-            # A call knows the queue of its message; a popped topic stands for all queues of a broker.
-            popped = where._replace(queue_id=ALL_QUEUES)
-            queue = popped if popped in self._owned else where
+            queue = self._member.owned_as(where)
             # Both: a call that runs for long is often the cause of the other reason.
             found[queue] = f"{found[queue]}; {reason}" if queue in found else reason
         if (retries := self._member.retry_topic) is not None:
