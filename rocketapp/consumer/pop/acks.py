@@ -8,10 +8,8 @@ for the protocol has none for several messages; a few run side by side.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
@@ -173,13 +171,14 @@ WhenHidden = Callable[[], None]
 @dataclass(slots=True, eq=False)
 class _Change:
     message: Message
-    hand_out: HandOut
     seconds: float
     is_last: bool
     """The message leaves: it comes again by itself. Otherwise it stays in flight."""
     when_hidden: WhenHidden | None = None
     is_untouched: bool = False
     """It was not started: when it comes again, that does not count as an attempt."""
+    hand_out: HandOut = field(init=False)
+    """By which the broker is asked."""
 
 
 class Invisibility:
@@ -195,15 +194,15 @@ class Invisibility:
         """Set when another one does, perhaps sooner than those before."""
         self._changed = asyncio.Event()
         """Set when messages are hidden for another time from now on."""
-        self._changes: deque[_Change] = deque()
         self._running: set[asyncio.Task[None]] = set()
+        self._places = asyncio.Semaphore(_WIDTH)
         self._ending: asyncio.Future[None] = self._loop.create_future()
         """Done when the queue is given up."""
         self._until = inf
         """When messages that were not started are left to come again by themselves, once the queue is given up."""
 
     def __repr__(self) -> str:
-        return f"<Invisibility {self._about}: {len(self._running) + len(self._changes)} changes>"
+        return f"<Invisibility {self._about}: {len(self._running)} changes>"
 
     def comes_again(self, at: float) -> None:
         """A failed message comes again at this time of the loop."""
@@ -220,7 +219,7 @@ class Invisibility:
             self._changed.clear()
             try:
                 for message in self._queue.due(self._loop.time()):
-                    self._begin(message, self._invisible, is_last=False)
+                    self._start(_Change(message, self._invisible, is_last=False))
             except Exception as error:
                 # A bug must not let everything in flight come again without a report.
                 self._failed(error)
@@ -236,7 +235,7 @@ class Invisibility:
 
     def until_retry(self, message: Message, seconds: float, when_hidden: WhenHidden) -> None:
         """Hide a failed message for so long; then it comes again. `when_hidden()` is called when that is certain."""
-        self._begin(message, seconds, is_last=True, when_hidden=when_hidden)
+        self._start(_Change(message, seconds, is_last=True, when_hidden=when_hidden))
 
     def give_back(self, messages: Iterable[Message]) -> None:
         """Hide these no longer: they were not started."""
@@ -246,7 +245,7 @@ class Invisibility:
             if self._queue.is_over(message, now):
                 late.append(message)
             else:
-                self._begin(message, 0.0, is_last=True, is_untouched=True)
+                self._start(_Change(message, 0.0, is_last=True, is_untouched=True))
         self._leave(late, "started")
 
     def end(self) -> None:
@@ -254,37 +253,23 @@ class Invisibility:
         if not self._ending.done():
             self._ending.set_result(None)
 
-    def _begin(
-        self,
-        message: Message,
-        seconds: float,
-        *,
-        is_last: bool,
-        when_hidden: WhenHidden | None = None,
-        is_untouched: bool = False,
-    ) -> None:
-        if is_last and self._queue.is_over(message, self._loop.time()):
-            self._leave([message], "hidden until their retry")
-            return
-        hand_out = self._queue.begin_change(message)
-        if hand_out is None:
-            if is_last:
-                # It is being hidden anew: the time that is asked for last counts.
-                self._loop.call_later(_AGAIN / 4, partial(self._later, message, seconds, when_hidden, is_untouched))
-            return
-        self._changes.append(_Change(message, hand_out, seconds, is_last, when_hidden, is_untouched))
-        if len(self._running) < _WIDTH:
-            running = self._member.tasks.start(self._run(), f"hide messages of {self._about}")
-            self._running.add(running)
-            running.add_done_callback(self._running.discard)
+    def _start(self, change: _Change) -> None:
+        running = self._member.tasks.start(self._see_to(change), f"hide messages of {self._about}")
+        self._running.add(running)
+        running.add_done_callback(self._running.discard)
 
-    def _later(self, message: Message, seconds: float, when_hidden: WhenHidden | None, is_untouched: bool) -> None:
-        if self._queue.holds(message):
-            self._begin(message, seconds, is_last=True, when_hidden=when_hidden, is_untouched=is_untouched)
-
-    async def _run(self) -> None:
-        while self._changes:
-            await self._make(self._changes.popleft())
+    async def _see_to(self, change: _Change) -> None:
+        while not (change.is_last and self._queue.is_over(change.message, self._loop.time())):
+            if (hand_out := self._queue.begin_change(change.message)) is not None:
+                change.hand_out = hand_out
+                async with self._places:
+                    await self._make(change)
+                return
+            if not change.is_last:
+                return
+            # It is being hidden anew: the time that is asked for last counts.
+            await asyncio.sleep(_AGAIN / 4)
+        self._leave([change.message], "hidden until their retry")
 
     async def settled(self) -> None:
         """Wait until the broker has answered every change, or no answer is waited for any more."""
