@@ -9,9 +9,10 @@ import pytest
 
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message
 from tests.simulation.stage import scenario
 from tests.simulation.test_roll_out import Groups
-from tests.simulation.world import Topic
+from tests.simulation.world import Topic, number_of
 
 POPPED = Topic(name="orders", popped=True)
 
@@ -56,4 +57,24 @@ async def test_what_waits_for_a_paused_member_is_offered_now_and_then_and_its_qu
     assert asked[RequestCode.CONSUME_MESSAGE_DIRECTLY] < 200
     new.consumer.resume("orders")
     await stage.all_taken(sent, 60)
+    await stage.end()
+
+
+@scenario
+async def test_a_message_that_failed_is_retried_although_a_member_without_a_handler_for_it_pops_it() -> None:
+    failed = set[int]()
+
+    async def fail_once(message: Message) -> None:
+        if (number := number_of(message.body)) not in failed:
+            failed.add(number)
+            raise ValueError("not yet")
+
+    stage = Groups(POPPED)
+    await stage.begin()
+    await stage.send_tags("a", 1)
+    await stage.member(orders="a")
+    new = await stage.member(orders="b", handle=fail_once)
+    sent = await stage.send_tags("b")
+    await stage.until(lambda: set(new.taken) >= sent, 120)
+    assert new.consumer.counters.dead_lettered == 0
     await stage.end()

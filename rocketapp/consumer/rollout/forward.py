@@ -461,7 +461,9 @@ class Taking:
 def message_of(request: DirectRequest, record: bytes) -> Message:
     """The message in the record that came with the request. Raises ProtocolError."""
     found = decode_record(record)
-    queue = MessageQueue(found.topic, request.broker_name, found.queue_id)
+    # Its owner knows the topic better than the record: popped messages that come again lie in another one.
+    topic = request.topic if request.is_by_member else found.topic
+    queue = MessageQueue(topic, request.broker_name, found.queue_id)
     messages = decode_records(record, queue)
     # A record may hold a batch of messages.
     return next((one for one in messages if one.offset == request.queue_offset), messages[0])
