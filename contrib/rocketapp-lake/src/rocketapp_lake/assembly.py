@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from rocketapp import SetupError
 from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
 from rocketapp.plugin import Sink as SinkMode
-from rocketapp_lake.bad_rows import Aside, BadBeside, BadTable, BadTopic, Guard, Outlet
+from rocketapp_lake.bad_rows import BadTable, BadTopic, Guard, Put, beside
 from rocketapp_lake.batches import Buffer, Limits
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
@@ -45,9 +45,7 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         store = new_store(sink, settings, batch_writer)
     except (SinkError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
-    bad_store = None
-    if options.bad_rows == "table" and not isinstance(store, SetsAside):
-        bad_store = new_store(bad, settings, batch_writer)
+    bad_store = None if isinstance(store, SetsAside) else new_store(bad, settings, batch_writer)
     if options.evolution == "add" and not isinstance(store, Growing):
         raise SetupError(sink.place, f'evolution="add": format={options.format!r} has no add_columns')
     try:
@@ -55,35 +53,28 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
     except (TypeError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
 
-    worker, aside = Worker(f"sink {sink.name}"), None
-    if sink.sets_aside:
-        outlet: Outlet
-        if options.bad_rows == "topic":
-            outlet = BadTopic(surface.publish, sink.bad_topic, options.cluster, sink.name)
-        elif isinstance(store, SetsAside):
-            outlet = BadBeside(store)
-        else:
-            assert bad_store is not None
-            outlet = BadTable(bad_store, bad.name, worker, wall_clock)
-        aside = Aside(
-            rows, Guard(MOST_BAD if options.bad_rows_max_ratio is None else options.bad_rows_max_ratio), outlet
-        )
+    put: Put | None = None
+    if options.bad_rows == "topic":
+        put = BadTopic(surface.publish, sink.bad_topic, options.cluster, sink.name).put
+    elif options.bad_rows == "table" and isinstance(store, SetsAside):
+        put = beside(store)
+    most_bad = MOST_BAD if options.bad_rows_max_ratio is None else options.bad_rows_max_ratio
     held, counts = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE, Counts()
     most = max(1, held // QUEUE_BATCHES)
     limits = Limits(rows=options.flush_rows, bytes=min(options.flush_bytes, most), seconds=options.flush_seconds)
     writer = Writer(
         sink.name,
         store,
-        to_table=rows.table,
-        worker=worker,
-        aside=aside,
-        bad_store=bad_store,
+        make=rows.made,
+        worker=Worker(f"sink {sink.name}"),
+        guard=Guard(most_bad, put) if sink.sets_aside else None,
+        bad_table=None if bad_store is None else BadTable(bad_store, bad.name, rows, wall_clock),
+        names_bad=options.bad_rows == "table" and bad_store is not None,
         evolution=options.evolution,
         compaction=_compaction(sink, [store] if bad_store is None else [store, bad_store], tasks, counts),
         limits=limits,
         buffer=Buffer(held, asyncio.get_running_loop().time),
         counts=counts,
-        bad_rows=lambda: rows.bad_count,
         on_offset_reset=options.on_offset_reset,
         until_now=options.until == "now",
         drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,

@@ -1,24 +1,28 @@
-"""Bad rows on their way: counted, and put where they belong before the batch that they came with is published."""
+"""Bad rows on their way: counted, and put where they belong before or behind the batch that they came with."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence, Set
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from rocketapp import Message, MessageQueue, RocketAppError
 from rocketapp.plugin import RESERVED_PROPERTIES
-from rocketapp_lake.batches import Batch
+from rocketapp_lake.batches import BadRow, Batch, Made
 from rocketapp_lake.committer import Attempt
 from rocketapp_lake.errors import TooManyBadRowsError
-from rocketapp_lake.rows import BadRow, Rows, bad_table
+from rocketapp_lake.records import Head
+from rocketapp_lake.rows import Rows, bad_table
 from rocketapp_lake.store import SetsAside, Store
-from rocketapp_lake.worker import Worker
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+log = logging.getLogger("rocketapp.lake")
 
+EARLIER = "the app could not decode it when it came first"
+"""Why a message is bad that an earlier version of the app has called so, and this one would not."""
 LEAST_ROWS = 1_000
 """Rows of a queue below which no share of bad ones stops it."""
 AT_ONCE = 64
@@ -29,16 +33,24 @@ MOST_PROPERTIES = 28_000
 """Bytes of a message's properties above which its copy goes without them: the reason and the place need room."""
 
 
-class Guard:
-    """Stops a queue of which too much is bad: what floods in is a fault of the sink's type, or of a producer."""
+Put = Callable[[Batch, Sequence[BadRow]], None]
+"""Puts bad rows in their place before their batch is committed, and returns when they are there for certain. Called in
+the thread of the sink; again with the batch, or a part of it, after a failure."""
 
-    def __init__(self, most: float) -> None:
+
+class Guard:
+    """Lets bad rows through to their place, unless a queue has too many of them.
+
+    Then it stops: what floods in is a fault of the sink's type, or of a producer.
+    """
+
+    def __init__(self, most: float, put: Put | None = None) -> None:
         """`most`: the share of bad rows that is borne, 0 to 1."""
-        self._most = most
+        self._most, self._put = most, put
         self._seen: dict[MessageQueue, deque[tuple[int, int]]] = {}
         """Rows and bad rows of the newest batches that are in the table."""
 
-    def check(self, batch: Batch, bad: Sequence[BadRow]) -> None:
+    def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
         """Raises TooManyBadRowsError with each queue of the batch whose last LEAST_ROWS rows, or more, are too bad."""
         stopped = {}
         for queue, *own in _counted(batch, bad):
@@ -48,6 +60,8 @@ class Guard:
                 stopped[queue] = self._said(queue, batch, rows, count, first)
         if stopped:
             raise TooManyBadRowsError(stopped)
+        if self._put is not None:
+            self._put(batch, bad)
 
     def published(self, batch: Batch, bad: Sequence[BadRow]) -> None:
         """The batch is in the table."""
@@ -69,73 +83,81 @@ Publish = Callable[..., Awaitable[Any]]
 """`Surface.publish`."""
 
 
-class Outlet(Protocol):
-    """Where bad rows go."""
-
-    async def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
-        """Returns when they are there for certain. Called again with the batch, or a part of it, after a failure."""
-        ...
-
-    def forget(self) -> None:
-        """The batch is in the table, or given up."""
-        ...
-
-
 class BadTable:
-    """A table of their own, with positions of its own: a bad row is in it once."""
+    """A table of their own that follows the other one: what that one's commits pass over comes into it, once.
 
-    def __init__(self, store: Store, sink: str, worker: Worker, now: Callable[[], float]) -> None:
-        self._store, self._sink, self._worker, self._now = store, sink, worker, now
+    So a single commit decides what is bad, whatever another owner thinks of it. Who dies before they are here leaves
+    them to the next owner, which reads their messages again. Positions here tell what has come.
+    """
 
-    async def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
-        def to_table(part: Batch) -> pa.Table | None:
-            held = [one for one in bad if one.queue in part.spans and one.message.offset >= part.spans[one.queue].start]
-            return bad_table(held) if held else None
+    def __init__(self, store: Store, sink: str, rows: Rows, now: Callable[[], float]) -> None:
+        self.store, self.sink, self._rows, self._now = store, sink, rows, now
 
-        attempt = Attempt(self._store, self._sink, batch, to_table=to_table, now=self._now, is_sparse=True)
-        await self._worker.run(attempt.run)
+    def owed(self, queue: MessageQueue, head: Head) -> list[int]:
+        """What has not come yet of a queue. `head`: where the other table stands."""
+        if queue not in head.aside:
+            return []
+        begin = self.store.load().vector.get(queue, 0)
+        return [offset for offset in head.aside[queue] if offset >= begin]
 
-    def forget(self) -> None:
-        """The table knows where it stands."""
+    def follow(self, batch: Batch, head: Head, bad: Sequence[BadRow]) -> None:
+        """Take what has not come yet of a batch that is in the other table. `bad`: of the last commit, with reasons.
+
+        `batch`: as it was gathered, for an owner before may have committed a part of it.
+        """
+        batch = batch.without(queue for queue, span in batch.spans.items() if span.end > head.vector.get(queue, 0))
+        owed = {
+            (queue, offset)
+            for queue, span in batch.spans.items()
+            for offset in head.aside.get(queue, ())
+            if span.start <= offset < span.end
+        }
+        if owed:
+            make = partial(self._made, owed, bad)
+            Attempt(self.store, self.sink, batch, make=make, now=self._now, is_sparse=True).run()
+
+    def _made(self, owed: Set[tuple[MessageQueue, int]], bad: Sequence[BadRow], batch: Batch) -> Made:
+        begin = {queue: span.start for queue, span in batch.spans.items()}
+        left = {(queue, offset) for queue, offset in owed if queue in begin and offset >= begin[queue]}
+        found = [one for one in bad if one.place in left]
+        if len(found) < len(left):
+            again = self._rows.bad(replace(batch, refused=dict.fromkeys(left, EARLIER)))
+            found = [one for one in again if one.place in left]
+        if len(found) < len(left):
+            log.error("sink %s: %d bad rows are lost: their messages have expired", self.sink, len(left) - len(found))
+        return Made(bad_table(found) if found else None)
 
 
-class BadBeside:
-    """A table of their own, in the commit of the other rows: a bad row is in it once, whatever the database refuses."""
-
-    def __init__(self, store: SetsAside) -> None:
-        self._store = store
-
-    async def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
-        self._store.set_aside(bad_table(bad))
-
-    def forget(self) -> None:
-        self._store.set_aside(None)
+def beside(store: SetsAside) -> Put:
+    """Into a table of their own, in the commit of the other rows: once, whatever the database refuses."""
+    return lambda batch, bad: store.set_aside(bad_table(bad) if bad else None)
 
 
 class BadTopic:
     """A topic of their own: each bad row is there at least once, and says where it comes from."""
 
     def __init__(self, publish: Publish, topic: str, cluster: str | None, sink: str) -> None:
+        """Needs a running loop."""
         self._publish, self._topic, self._cluster, self._sink = publish, topic, cluster, sink
+        self._loop = asyncio.get_running_loop()
         self._stored: set[tuple[MessageQueue, int]] = set()
         """Of the batch that is on its way: it is not sent again when the table fails."""
 
-    async def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
-        left = [one for one in bad if (one.queue, one.message.offset) not in self._stored]
+    def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:
+        self._stored &= {one.place for one in bad}
+        if bad:
+            asyncio.run_coroutine_threadsafe(self._send_all(bad), self._loop).result()
+
+    async def _send_all(self, bad: Sequence[BadRow]) -> None:
+        left = [one for one in bad if one.place not in self._stored]
         for start in range(0, len(left), AT_ONCE):
             some = left[start : start + AT_ONCE]
             answers = await asyncio.gather(*map(self._send, some), return_exceptions=True)
-            self._stored |= {
-                (one.queue, one.message.offset)
-                for one, answer in zip(some, answers, strict=True)
-                if not isinstance(answer, BaseException)
-            }
+            sent = zip(some, answers, strict=True)
+            self._stored |= {one.place for one, answer in sent if not isinstance(answer, BaseException)}
             for answer in answers:
                 if isinstance(answer, BaseException):
                     raise answer
-
-    def forget(self) -> None:
-        self._stored.clear()
 
     async def _send(self, row: BadRow) -> None:
         message = row.message
@@ -147,41 +169,6 @@ class BadTopic:
             properties=bad_properties(row, self._sink),
             cluster=self._cluster,
         )
-
-
-class Aside:
-    """What becomes of the bad rows of one sink."""
-
-    def __init__(self, rows: Rows, guard: Guard, outlet: Outlet) -> None:
-        self._rows, self._guard, self._outlet = rows, guard, outlet
-        self._last: tuple[Batch, Sequence[BadRow]] | None = None
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether the batch whose rows were made last has bad ones."""
-        return bool(self._rows.aside)
-
-    async def put(self, batch: Batch) -> None:
-        """To be awaited between making the rows of the batch and publishing it.
-
-        So a row that the table has passed over is in its place. Raises TooManyBadRowsError, before anything is put
-        anywhere, and what the outlet raises.
-        """
-        bad = [one for one in self._rows.aside if one.queue in batch.spans]
-        self._guard.check(batch, bad)
-        self._last = batch, bad
-        if bad:
-            await self._outlet.put(batch, bad)
-
-    def published(self) -> None:
-        """The batch is in the table."""
-        if self._last is not None:
-            self._guard.published(*self._last)
-
-    def forget(self) -> None:
-        """The batch is in the table, or given up."""
-        self._last, self._rows.aside = None, ()
-        self._outlet.forget()
 
 
 def bad_properties(row: BadRow, sink: str) -> dict[str, str]:

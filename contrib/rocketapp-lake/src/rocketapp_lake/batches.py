@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from rocketapp import MessageQueue
+from rocketapp import Message, MessageQueue
 from rocketapp.plugin import StoredRecords
 from rocketapp_lake.positions import Marks, Span, Vector
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Reason = Literal["rows", "bytes", "age", "drain", "idle"]
 _size = attrgetter("size")
@@ -74,6 +77,28 @@ class Batch:
     def without(self, queues: Iterable[MessageQueue]) -> Batch:
         """The same without these queues."""
         return self.trimmed({queue: self.spans[queue].end for queue in queues if queue in self.spans})
+
+
+class BadRow(NamedTuple):
+    """A message that cannot be a row."""
+
+    queue: MessageQueue
+    message: Message
+    problem: str
+
+    @property
+    def place(self) -> tuple[MessageQueue, int]:
+        """By which it is told from all others."""
+        return self.queue, self.message.offset
+
+
+class Made(NamedTuple):
+    """What was made of the messages of a batch."""
+
+    table: pa.Table | None
+    """Their rows; None, or one without rows, when none is to be stored."""
+    bad: Sequence[BadRow] = ()
+    """Those that cannot be rows, in offset order by queue."""
 
 
 @dataclass(slots=True)

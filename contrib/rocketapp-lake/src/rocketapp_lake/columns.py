@@ -27,6 +27,18 @@ PROBLEM = pa.schema([pa.field("_rmq_problem", pa.string()), pa.field("_rmq_body"
 """What a body that cannot be decoded leaves, beside empty columns."""
 
 
+def as_tables_have(rows: pa.Table) -> pa.Table:
+    """The same with times of microseconds at most, and those of a zone in UTC: formats do not have others."""
+    fields = [field.with_type(_as_tables_have(field.type)) for field in rows.schema]
+    return rows.cast(pa.schema(fields), safe=False)
+
+
+def _as_tables_have(kind: pa.DataType) -> pa.DataType:
+    if not pa.types.is_timestamp(kind):
+        return kind
+    return pa.timestamp("us" if kind.unit == "ns" else kind.unit, kind.tz and "UTC")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """The columns of one type."""

@@ -7,17 +7,17 @@ worker thread.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from rocketapp import MessageQueue
-from rocketapp_lake.batches import Batch
+from rocketapp_lake.batches import BadRow, Batch, Made
 from rocketapp_lake.errors import FencedError, GapError, RefusedRowsError, SinkError
 from rocketapp_lake.evolution import grown
 from rocketapp_lake.options import Evolution
-from rocketapp_lake.positions import advanced, differing
+from rocketapp_lake.positions import Offsets, advanced, differing
 from rocketapp_lake.records import Commit, Head, Kind
 from rocketapp_lake.store import Growing, Store
 
@@ -45,6 +45,8 @@ class Done:
     """Races that were lost on the way."""
     seconds: tuple[float, float] = (0.0, 0.0)
     """That its rows took to make, and the commit to be written and read back."""
+    bad: Sequence[BadRow] = ()
+    """Its messages that are no rows."""
 
 
 class Attempt:
@@ -56,23 +58,30 @@ class Attempt:
         sink: str,
         batch: Batch,
         *,
-        to_table: Callable[[Batch], pa.Table | None],
+        make: Callable[[Batch], Made],
         now: Callable[[], float],
         is_sparse: bool = False,
         evolution: Evolution = "fail",
+        put_aside: Callable[[Batch, Sequence[BadRow]], None] | None = None,
+        names_bad: bool = False,
     ) -> None:
-        """`to_table`: the rows of a batch as a table; None, or one without rows, when none is to be stored.
+        """`make`: what makes rows of a batch.
 
         `is_sparse`: the table has only some of the batches, so that what lies below this one need not be there.
+
+        `put_aside`: is given the bad rows before the batch is committed, again in each attempt; what it raises ends it.
+        `names_bad`: the commit says which they are, for what puts them aside behind it.
         """
-        self._is_sparse, self._evolution = is_sparse, evolution
+        self._is_sparse, self._evolution, self._put_aside, self._names_bad = is_sparse, evolution, put_aside, names_bad
         self._store, self._sink, self.batch = store, sink, batch
-        self._to_table, self._now = to_table, now
-        self._made: tuple[str, pa.Table | None] | None = None
-        """Name and rows of the batch as it is now."""
+        self._make, self._now = make, now
+        self._first = {queue: span.start for queue, span in batch.spans.items()}
+        """What lies below was put aside before, as far as it is bad."""
+        self._made: tuple[str, Made] | None = None
+        """Name of the batch as it is now, and what was made of it."""
         self._grown: tuple[str, pa.Schema, str] | None = None
         """The columns of the table and those of the rows, and all of them together, as the table has them now."""
-        self._committed: tuple[int, str, pa.Table | None] | None = None
+        self._committed: tuple[int, str, Made] | None = None
         """Sequence, name and rows of a commit whose outcome is not known."""
         self._size = len(batch)
         self._seconds = 0.0
@@ -97,7 +106,13 @@ class Attempt:
             self._trim(head)
             if not self.batch.spans:
                 return Done(head, "", trimmed=self._size, fenced=lost)
-            name, rows = self._rows()
+            name, made = self._named()
+            rows = made.table
+            schema = head.schema if rows is None else self._grow(head, rows.schema)
+            if self._put_aside is not None:
+                if rows is not None and made.bad:
+                    self._store.check(rows)  # a type that the table does not take puts nothing aside
+                self._put_aside(self.batch, made.bad)
             commit = Commit(
                 sink=self._sink,
                 sequence=head.sequence + 1,
@@ -105,11 +120,12 @@ class Attempt:
                 spans=self.batch.spans,
                 vector=advanced(head.vector, self.batch.spans),
                 marks={**head.marks, **self.batch.marks},
-                schema=head.schema if rows is None else self._grow(head, rows.schema),
+                aside=self._owed(head, made.bad),
+                schema=schema,
                 rows=0 if rows is None else rows.num_rows,
                 made_at=self._now(),
             )
-            self._committed, began = (commit.sequence, name, rows), perf_counter()
+            self._committed, began = (commit.sequence, name, made), perf_counter()
             try:
                 self._store.commit(commit, rows)
             except FencedError:
@@ -118,21 +134,6 @@ class Attempt:
                 return self._done(Head.of(commit), lost, perf_counter() - began)
             head, is_old = self._store.load(), False
         raise SinkError(f"sink {self._sink}: {MOST_FENCES} races lost in a row: too many publish to it")
-
-    def prepare(self, head: Head | None = None) -> None:
-        """Trim, and look at the rows as `run` would: raises what is wrong with them before anything is committed.
-
-        Without `head` the table is asked where the sink stands now.
-        """
-        if self._is_ours():
-            return
-        if head is None or differing(self.batch.spans, head.vector):
-            head = self._store.load()
-        self._trim(head)
-        rows = self._rows()[1] if self.batch.spans else None
-        if rows is not None:
-            self._grow(head, rows.schema)
-            self._store.check(rows)
 
     def drop(self, batch: Batch) -> None:
         """Go on with this part of it."""
@@ -168,13 +169,24 @@ class Attempt:
         if found:
             self.batch, self._made = self.batch.trimmed(head.vector), None
 
-    def _rows(self) -> tuple[str, pa.Table | None]:
+    def _named(self) -> tuple[str, Made]:
         if self._made is None:
             began = perf_counter()
-            table = self._to_table(self.batch) if len(self.batch) else None
-            self._made = uuid.uuid4().hex, table if table is not None and table.num_rows else None
+            made = self._make(self.batch) if len(self.batch) else Made(None)
+            if made.table is not None and not made.table.num_rows:
+                made = made._replace(table=None)
+            self._made = uuid.uuid4().hex, made
             self._seconds = perf_counter() - began
         return self._made
+
+    def _owed(self, head: Head, bad: Sequence[BadRow]) -> Offsets:
+        """What is still to be put aside when this batch is in the table: by those before, as far as is known, too."""
+        found = {queue: list(offsets) for queue, offsets in head.aside.items()}
+        for queue in self.batch.spans:
+            found[queue] = [offset for offset in found.get(queue, ()) if offset >= self._first[queue]]
+        for one in bad if self._names_bad else ():
+            found[one.queue].append(one.message.offset)
+        return {queue: tuple(offsets) for queue, offsets in found.items() if offsets}
 
     def _grow(self, head: Head, schema: pa.Schema) -> str:
         """Give the table the columns that it lacks, if it may have them; all columns of it."""
@@ -187,9 +199,9 @@ class Attempt:
 
     def _done(self, head: Head, fenced: int, seconds: float = 0.0) -> Done:
         assert self._committed is not None
-        _, name, rows = self._committed
+        _, name, (rows, bad) = self._committed
         count, size = (0, 0) if rows is None else (rows.num_rows, rows.nbytes)
-        return Done(head, name, count, size, self._size - len(self.batch), fenced, (self._seconds, seconds))
+        return Done(head, name, count, size, self._size - len(self.batch), fenced, (self._seconds, seconds), bad)
 
 
 def rebase(store: Store, sink: str, to: Mapping[MessageQueue, int], *, made_at: float, kind: Kind = "rebase") -> Head:
@@ -203,7 +215,8 @@ def rebase(store: Store, sink: str, to: Mapping[MessageQueue, int], *, made_at: 
     for _ in range(MOST_FENCES):
         vector = {**head.vector, **to}
         marks = {queue: mark for queue, mark in head.marks.items() if queue not in to}
-        if head.batch and vector == dict(head.vector) and marks == dict(head.marks):
+        aside = {queue: offsets for queue, offsets in head.aside.items() if queue not in to}
+        if head.batch and (vector, marks, aside) == (head.vector, head.marks, head.aside):
             return head
         commit = Commit(
             sink=sink,
@@ -212,6 +225,7 @@ def rebase(store: Store, sink: str, to: Mapping[MessageQueue, int], *, made_at: 
             spans={},
             vector=vector,
             marks=marks,
+            aside=aside,
             schema=head.schema,
             made_at=made_at,
             kind=kind,

@@ -80,7 +80,7 @@ class StoreSuite:
 
     def test_rows_and_positions_are_there_together(self, table: Table) -> None:
         store, marks = table.store("one"), {QUEUE: Landmark(1, 1_700_000_000_000, "0A")}
-        commit = replace(commit_of(store.load(), "a", {QUEUE: Span(0, 2)}, rows=2), marks=marks)
+        commit = replace(commit_of(store.load(), "a", {QUEUE: Span(0, 3)}, rows=2), marks=marks, aside={QUEUE: (2,)})
         store.commit(commit, rows_of(0, 1))
         assert self.seen(table) == [0, 1]
         assert table.store("one").load() == Head.of(commit)

@@ -44,13 +44,13 @@ class Counts:
     positions: dict[MessageQueue, int] = field(default_factory=dict)
     """Where the table stands in the queues that this process has."""
 
-    def committed(self, name: str, batch: Batch, done: Done, seconds: float, bad: int) -> None:
+    def committed(self, name: str, batch: Batch, done: Done, seconds: float) -> None:
         """A batch is in the table."""
         if done.batch:
             self.commits += 1
             self.rows += done.rows
             self.bytes += done.bytes
-            self.bad_rows += bad
+            self.bad_rows += len(done.bad)
         self.seconds += seconds
         self.fenced += done.fenced
         self.trimmed += done.trimmed

@@ -170,7 +170,7 @@ class DeltaStore:
             if table is None:
                 return
             has = {field.name: field for field in table.schema().fields}
-            wanted = Schema.from_arrow(_nullable(columns)).fields
+            wanted = self._schema(columns).fields
             for field in wanted:
                 if field.name in has and has[field.name].type != field.type:
                     raise self._differs(field.name, has[field.name].type, field.type)
@@ -225,7 +225,7 @@ class DeltaStore:
         try:
             table = DeltaTable.create(
                 self.place,
-                Schema.from_arrow(_nullable([*schema, *partitions])),
+                self._schema([*schema, *partitions]),
                 mode="ignore",
                 partition_by=self._partition_columns,
                 storage_options=self._storage or None,
@@ -388,7 +388,7 @@ class DeltaStore:
                 f"{own}: change partition_by=, or give it another table"
             )
         has = {field.name: field for field in table.schema().fields}
-        for ours in Schema.from_arrow(rows.schema).fields:
+        for ours in self._schema(rows.schema).fields:
             theirs = has.get(ours.name)
             if theirs is None:
                 raise SinkError(f"{self.place} has no column {ours.name}: add it to the table")
@@ -444,6 +444,17 @@ class DeltaStore:
             Transaction(_queues_of(self.sink), commit.sequence),
             *(Transaction(transaction_of(self.sink, queue), offset) for queue, offset in positions.items()),
         ]
+
+    def _schema(self, columns: Sequence[pa.Field] | pa.Schema) -> Schema:
+        """As columns that may be empty. Raises SinkError for a type that Delta does not have."""
+        plain = [column.with_nullable(True).remove_metadata() for column in columns]
+        for column in plain:
+            try:
+                Schema.from_arrow(pa.schema([column]))
+            except Exception:  # the library has no kind of its own for it
+                kind = f"{self.place}: column {column.name} is {column.type}, which Delta does not have"
+                raise SinkError(f"{kind}: cast it in a function of the sink") from None
+        return Schema.from_arrow(pa.schema(plain))
 
     def _differs(self, name: str, has: object, rows: object) -> SinkError:
         return SinkError(f"{self.place}: column {name} is {has}, and the rows have {rows}")
@@ -501,10 +512,6 @@ def commit_of(entry: Mapping[str, Any]) -> Commit | None:
     if not isinstance(text, str) or not text.startswith(f'{{"{RECORD}":'):
         return None
     return decode(json.loads(text)[RECORD])
-
-
-def _nullable(columns: Sequence[pa.Field] | pa.Schema) -> pa.Schema:
-    return pa.schema([column.with_nullable(True).remove_metadata() for column in columns])
 
 
 def _refusal(error: Exception) -> str:

@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -29,7 +29,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationError,
 )
-from pyiceberg.io.pyarrow import _check_pyarrow_schema_compatible
+from pyiceberg.io.pyarrow import UnsupportedPyArrowTypeException, _check_pyarrow_schema_compatible
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import UnknownTransform, parse_transform
@@ -100,8 +100,9 @@ class IcebergStore:
         if table is None or newest is None:
             return Head()
         commit = self._kept(table, newest)
-        batch = commit.batch if commit.sequence == newest.sequence else ""
-        return replace(Head.of(commit), sequence=newest.sequence, batch=batch, schema=newest.schema)
+        if commit.sequence == newest.sequence:
+            return Head.of(newest)
+        return replace(Head.of(commit), sequence=newest.sequence, batch="", schema=newest.schema)
 
     def check(self, rows: pa.Table) -> None:
         if (table := self._seen or self._open()) is not None and not _is_ours_and_empty(table):
@@ -124,7 +125,7 @@ class IcebergStore:
                 raise FencedError(f"{self.name}: sink {self.sink} is at commit {sequence}")
             before, shape = shape, (table.metadata.current_schema_id, table.metadata.default_spec_id)
             transaction = self._begun(table, commit)
-            summary = {RECORD: to_json({**encode(commit), "schema": ""}).decode()}
+            summary = {RECORD: to_json({**encode(commit), "schema": "", "aside": {}}).decode()}
             if rows is None or (files and before == shape):
                 with transaction.update_snapshot(snapshot_properties=summary).merge_append() as append:
                     for file in files:
@@ -158,7 +159,7 @@ class IcebergStore:
         names = table.schema().column_names
         has = [column for column in columns if column.name in names]
         self._check_types(table.schema().select(*(column.name for column in has)), _plain(has))
-        with table.update_schema() as update:
+        with self._told(), table.update_schema() as update:
             update.union_by_name(_plain(column for column in columns if column.name not in names))
         _sync(table)
 
@@ -192,7 +193,8 @@ class IcebergStore:
         """A new table, unless another owner is faster; with its partitions in the commit that creates it."""
         with suppress(Exception):  # each catalog has its own word for "another owner was faster"; else the table fails
             self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
-        made = self._catalog.create_table_transaction(self.name, _plain(schema), properties=NEW)
+        with self._told():
+            made = self._catalog.create_table_transaction(self.name, _plain(schema), properties=NEW)
         self._partition(made, schema.names)
         with suppress(CommitFailedException, TableAlreadyExistsError):
             made.commit_transaction()
@@ -253,7 +255,7 @@ class IcebergStore:
     def _append(self, transaction: Transaction, rows: pa.Table, summary: dict[str, str], *, is_growing: bool) -> None:
         """`is_growing`: the table has no columns of these rows yet. Raises SinkError for rows that it refuses."""
         if is_growing:
-            with transaction.update_schema() as update:
+            with self._told(), transaction.update_schema() as update:
                 update.union_by_name(_plain(rows.schema))
             self._partition(transaction, rows.column_names)
         metadata = transaction.table_metadata
@@ -282,10 +284,19 @@ class IcebergStore:
 
     def _check_types(self, schema: Schema, rows: pa.Schema) -> None:
         try:
-            _check_pyarrow_schema_compatible(schema, rows)
+            with self._told():
+                _check_pyarrow_schema_compatible(schema, rows)
         except ValueError as error:
             wrong = [" ".join(line.strip("│ ").split()) for line in str(error).splitlines() if "❌" in line]
             raise SinkError(f"{self.name}: the rows do not fit the table: {'; '.join(wrong) or error}") from None
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Raises SinkError for a type that Iceberg does not have."""
+        try:
+            yield
+        except UnsupportedPyArrowTypeException as error:
+            raise SinkError(f"{self.name}: {error}: cast it in a function of the sink") from None
 
     def _expire(self, table: Table) -> None:
         """Now and then: the newest snapshots stay, and what only the others are made of goes. No row is removed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rocketapp import MessageQueue
@@ -21,6 +21,8 @@ Vector = Mapping[MessageQueue, int]
 """The next offset of each queue: everything below is in the table."""
 Marks = Mapping[MessageQueue, Landmark]
 """The last record that was read of a queue, with a row or without: by it the queue is known again."""
+Offsets = Mapping[MessageQueue, Sequence[int]]
+"""Single messages of queues."""
 
 
 def last_of(records: StoredRecords) -> Landmark:

@@ -9,11 +9,16 @@ from typing import Any, Literal
 
 from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
-from rocketapp_lake.positions import Marks, Span, Vector
+from rocketapp_lake.positions import Marks, Offsets, Span, Vector
 
 FORMAT = 1
 Kind = Literal["append", "rebase", "epoch"]
-BY_QUEUE: Mapping[str, Callable[..., Any]] = {"spans": Span._make, "vector": int, "marks": Landmark._make}
+BY_QUEUE: Mapping[str, Callable[..., Any]] = {
+    "spans": Span._make,
+    "vector": int,
+    "marks": Landmark._make,
+    "aside": tuple,
+}
 """The fields of a commit with a value for each queue, and what those are."""
 
 
@@ -33,6 +38,8 @@ class Commit:
     """Where the sink stands with it."""
     marks: Marks = field(default_factory=dict)
     """Of the queues of the vector, as far as they are known."""
+    aside: Offsets = field(default_factory=dict)
+    """Below the vector: messages that are not rows of this table, and may not be in that of bad rows yet."""
     schema: str = ""
     """The columns of the rows; empty for a commit without rows."""
     rows: int = 0
@@ -52,6 +59,7 @@ class Head:
     """Empty when the table does not have that commit any more."""
     vector: Vector = field(default_factory=dict)
     marks: Marks = field(default_factory=dict)
+    aside: Offsets = field(default_factory=dict)
     schema: str = ""
     """Of the newest commit that had rows."""
 

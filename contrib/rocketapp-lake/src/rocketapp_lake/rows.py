@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,8 @@ import pyarrow.compute as pc
 from rocketapp import Message, MessageQueue, RocketAppError
 from rocketapp.plugin import StoredRecords
 from rocketapp.wire.properties import KEYS, TAGS, keys_of
-from rocketapp_lake.batches import Batch
-from rocketapp_lake.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
+from rocketapp_lake.batches import BadRow, Batch, Made
+from rocketapp_lake.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns, as_tables_have
 from rocketapp_lake.errors import SinkError, TransformError
 from rocketapp_lake.options import BadRows, Transform
 from rocketapp_lake.raw_records import QUEUE_OFFSET, STORED, Entries, Records, texts
@@ -32,14 +33,6 @@ _MESSAGES = 512
 """Messages of which rows are made at once: of 100,000, the garbage collector took half of the time."""
 _NO_ARRAY = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What Arrow raises for a value that its column does not hold."""
-
-
-class BadRow(NamedTuple):
-    """A message that cannot be a row."""
-
-    queue: MessageQueue
-    message: Message
-    problem: str
 
 
 class Rows:
@@ -62,47 +55,47 @@ class Rows:
         self._own = own
         self.schema = pa.schema([*own, *problem, *COORDINATES])
         """Before the user's function."""
-        self.bad_count = 0
-        """Bad rows of the batch that was decoded last."""
-        self.aside: Sequence[BadRow] = ()
-        """Those of them that are not in its table, in offset order by queue."""
 
-    def table(self, batch: Batch) -> pa.Table | None:
-        """The rows, after the user's function; None when it wants none of them.
+    def made(self, batch: Batch) -> Made:
+        """The rows, after the user's function, and the bad ones.
 
         Raises SinkError for a body that cannot be decoded, if bad rows fail.
         """
-        self.bad_count, self.aside = 0, ()
-        refused = {} if self._bad_rows == "fail" else batch.refused
-        table = None if refused else self._bodies(batch)
+        if self._bad_rows == "fail":
+            batch = replace(batch, refused={})
+        table, bad = None if batch.refused else self._bodies(batch), list[BadRow]()
         if table is None:
-            table = self._decoded(batch, refused)
+            table, bad = self._decoded(batch)
+        if bad and self._bad_rows == "fail":
+            raise SinkError(f"{bad[0].queue} #{bad[0].message.offset} cannot be decoded: {bad[0].problem}")
         transform = self._transform()
-        return table if transform is None else transformed(transform, table)
+        answer = table if transform is None else transformed(transform, table)
+        return Made(None if answer is None else as_tables_have(answer), bad)
 
-    def _decoded(self, batch: Batch, refused: Mapping[tuple[MessageQueue, int], str]) -> pa.Table:
+    def bad(self, batch: Batch) -> list[BadRow]:
+        """Those that cannot be rows, whatever becomes of them."""
+        return self._decoded(batch)[1]
+
+    def _decoded(self, batch: Batch) -> tuple[pa.Table, list[BadRow]]:
         parts = [
-            self._few(queue, messages, refused)
+            self._few(queue, messages, batch.refused)
             for queue, held in batch.pieces.items()
             for messages in _portions_of_messages(held)
         ]
-        self.bad_count = sum(len(bad) for _, bad in parts)
-        self.aside = () if self._bad_rows == "column" else [one for _, bad in parts for one in bad]
-        return pa.concat_tables([part for part, _ in parts]) if parts else self.schema.empty_table()
+        table = pa.concat_tables([part for part, _ in parts]) if parts else self.schema.empty_table()
+        return table, [one for _, bad in parts for one in bad]
 
     def _few(
         self, queue: MessageQueue, messages: Sequence[Message], refused: Mapping[tuple[MessageQueue, int], str]
     ) -> tuple[pa.Table, Sequence[BadRow]]:
-        """The rows of some messages, and the bad ones. `refused`: what the table says of rows that it has refused."""
-        problems = {
-            number: refused[queue, message.offset]
-            for number, message in enumerate(messages if refused else ())
-            if (queue, message.offset) in refused
-        }
-        arrays = self._arrays(self._values(messages, problems), problems)
+        """The rows of some messages, and the bad ones. `refused`: why some are bad although they can be decoded."""
+        problems = dict[int, str]()
+        values = self._values(messages, problems)
+        for number, message in enumerate(messages if refused else ()):
+            if (queue, message.offset) in refused and number not in problems:
+                problems[number], values[number] = refused[queue, message.offset], (None,) * len(self._own)
+        arrays = self._arrays(values, problems)
         bad = [BadRow(queue, messages[number], problems[number]) for number in sorted(problems)]
-        if bad and self._bad_rows == "fail":
-            raise SinkError(f"{queue} #{bad[0].message.offset} cannot be decoded: {bad[0].problem}")
         if self._bad_rows == "column":
             said = [problems.get(number) for number in range(len(messages))]
             raw = [body_of(message) if number in problems else None for number, message in enumerate(messages)]
@@ -113,19 +106,15 @@ class Rows:
         return table.filter(pa.array(number not in problems for number in range(len(messages)))), bad
 
     def _bodies(self, batch: Batch) -> pa.Table | None:
-        """Bodies as they are, column by column; None where they are decoded, or a record or text is not a usual one."""
+        """Bodies as they are, column by column; None where they are decoded, or a record is not a usual one."""
         if self._columns is not None or any(piece.are_decoded for held in batch.pieces.values() for piece in held):
             return None
-        parts = []
-        for queue, held in batch.pieces.items():
-            for pieces in _portions(held):
-                part = self._part(queue, _joined(pieces))
-                if part is None:
-                    return None
-                parts.append(part)
+        parts = [
+            self._part(queue, _joined(pieces)) for queue, held in batch.pieces.items() for pieces in _portions(held)
+        ]
         return pa.Table.from_batches(parts, self.schema)
 
-    def _part(self, queue: MessageQueue, records: Records) -> pa.RecordBatch | None:
+    def _part(self, queue: MessageQueue, records: Records) -> pa.RecordBatch:
         entries = Entries(records.properties())
         tags, keys = (texts(entries.values(name)) for name in (TAGS, KEYS))
         arrays = [records.bodies(), tags, keys.fill_null("")]
@@ -136,13 +125,10 @@ class Rows:
         return pa.RecordBatch.from_arrays([*arrays, *places], schema=self.schema)
 
     def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
-        """The values of each row. `problems`: why some cannot be one, by number; what else cannot is noted there."""
+        """The values of each row. Why some cannot be one is noted in `problems`, by number."""
         read, values = self._reading(), list[Any]()
         empty = (None,) * len(self._own)
         for number, message in enumerate(messages):
-            if number in problems:
-                values.append(empty)
-                continue
             try:
                 values.append(read(message))
             except (ValueError, RocketAppError) as error:

@@ -11,13 +11,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from rocketapp import MessageQueue, RocketAppError
 from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
 from rocketapp.state.queue_identity import Identity, Landmark
-from rocketapp_lake.bad_rows import Aside
-from rocketapp_lake.batches import Batch, Buffer, Filling, Limits, Reason
+from rocketapp_lake.bad_rows import BadTable, Guard
+from rocketapp_lake.batches import Batch, Buffer, Filling, Limits, Made, Reason
 from rocketapp_lake.committer import Attempt, Done, rebase
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
@@ -27,10 +26,6 @@ from rocketapp_lake.positions import Marks, Span, identified, last_of, lost
 from rocketapp_lake.records import Head
 from rocketapp_lake.store import Store, Sweeps
 from rocketapp_lake.worker import Worker
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 log = logging.getLogger("rocketapp.lake")
 
@@ -52,16 +47,16 @@ class Writer:
         name: str,
         store: Store,
         *,
-        to_table: Callable[[Batch], pa.Table | None],
+        make: Callable[[Batch], Made],
         worker: Worker,
-        aside: Aside | None = None,
-        bad_store: Store | None = None,
+        guard: Guard | None = None,
+        bad_table: BadTable | None = None,
+        names_bad: bool = False,
         evolution: Evolution = "fail",
         compaction: Compaction | None = None,
         limits: Limits,
         buffer: Buffer,
         counts: Counts,
-        bad_rows: Callable[[], int] = lambda: 0,
         on_offset_reset: OnOffsetReset = "fail",
         until_now: bool = False,
         drain_seconds: float,
@@ -70,23 +65,22 @@ class Writer:
     ) -> None:
         """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch.
 
-        `worker`: its thread, which ends with it. `aside`: what puts bad rows in another place, in that thread.
-        `bad_store`: their table, if it has positions of its own. `compaction`: is told of new files. `bad_rows`: how
-        many the batch had that was decoded last.
+        `worker`: its thread, which ends with it. `guard`: what bad rows pass on their way to another place, in that
+        thread. `bad_table`: where an owner may have left some of them behind; `names_bad`: this one puts them there
+        too. `compaction`: is told of new files.
         """
         self.name: str = name
         self.buffer: Buffer = buffer
         self.counts: Counts = counts
         self.drain_seconds = drain_seconds
-        self._limits, self._bad_rows = limits, bad_rows
-        self._store, self._to_table, self._evolution = store, to_table, evolution
+        self._limits, self._store, self._make, self._evolution = limits, store, make, evolution
         self._on_offset_reset, self._until_now = on_offset_reset, until_now
         self._ends: dict[MessageQueue, int] = {}
         """Of a bounded sink: what is taken of a queue ends here, or a pull behind it."""
         self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = worker, Worker(f"sink {name} reads")
-        self._aside, self._bad_store = aside, bad_store
+        self._guard, self._bad_table, self._names_bad = guard, bad_table, names_bad
         self._filling: Filling = Filling()
         self._sessions: dict[MessageQueue, SinkQueue] = {}
         self._starts: dict[MessageQueue, int] = {}
@@ -132,8 +126,10 @@ class Writer:
             position = start.min_offset
             await self._reader.run(partial(self._new_epoch, {queue: position}))
             log.warning("sink %s: %s It begins anew at #%d", self.name, problem, position)
-        self._starts[queue] = self.counts.positions[queue] = position
-        return position
+        owed = [] if self._bad_table is None else await self._reader.run(partial(self._bad_table.owed, queue, head))
+        self.counts.positions[queue] = position
+        self._starts[queue] = max(start.min_offset, min([position, *owed]))
+        return self._starts[queue]
 
     async def _another(self, queue: MessageQueue, known: Landmark, start: QueueStart) -> str:
         """Why the queue is not the one that was read; empty when it is."""
@@ -199,8 +195,8 @@ class Writer:
 
     def _new_epoch(self, to: Mapping[MessageQueue, int]) -> None:
         """In the reader thread. The table of bad rows first: it would take new ones for old ones."""
-        if self._bad_store is not None:
-            rebase(self._bad_store, f"{self.name}/bad", to, made_at=self._wall_clock(), kind="epoch")
+        if (bad := self._bad_table) is not None and bad.store.load().sequence:
+            rebase(bad.store, bad.sink, to, made_at=self._wall_clock(), kind="epoch")
         rebase(self._store, self.name, to, made_at=self._wall_clock(), kind="epoch")
 
     def _weigh(self) -> None:
@@ -269,19 +265,15 @@ class Writer:
             if found is None:
                 return
             done, seconds = found
-            if self._aside is not None:
-                self._aside.published()
             for queue, session in sessions.items():
                 if session.is_alive:
                     session.owner.moving()
                     session.owner.done(batch.pieces[queue])
             if done.rows and self._compaction is not None:
                 self._compaction.rows_came()
-            self.counts.committed(self.name, batch, done, seconds, self._bad_rows())
+            self.counts.committed(self.name, batch, done, seconds)
         finally:
             self._writing, self._writing_bytes, self._is_stuck = None, 0, False
-            if self._aside is not None:
-                self._aside.forget()
             self._changed.set()
             self._look()
             self._weigh()
@@ -320,7 +312,14 @@ class Writer:
     ) -> tuple[Done, float] | None:
         """Try until the table has it, and how long that attempt took; None when its queues were given up before."""
         attempt = Attempt(
-            self._store, self.name, batch, to_table=self._to_table, now=self._wall_clock, evolution=self._evolution
+            self._store,
+            self.name,
+            batch,
+            make=self._make,
+            now=self._wall_clock,
+            evolution=self._evolution,
+            put_aside=None if self._guard is None else self._guard.put,
+            names_bad=self._names_bad,
         )
         pause, failures = FIRST_PAUSE, 0
         while True:
@@ -331,13 +330,9 @@ class Writer:
                 attempt.drop(attempt.batch.without(over))
             began = self._loop.time()
             try:
-                if self._aside is not None:
-                    # What is wrong with the rows has to be known before any of them is put aside.
-                    await self._worker.run(partial(attempt.prepare, self._head))
-                    if self._aside.has_rows:  # behind a queue that was set back, those that come again would seem old
-                        await self._worker.run(attempt.prepare)
-                    await self._aside.put(attempt.batch)
                 done = await self._worker.run(partial(attempt.run, self._head))
+                if self._bad_table is not None and not done.head.aside.keys().isdisjoint(batch.spans):
+                    await self._worker.run(partial(self._bad_table.follow, batch, done.head, done.bad))
             except TooManyBadRowsError as error:
                 self._stop_queues(sessions, error)
                 continue
@@ -365,6 +360,8 @@ class Writer:
                 pause = min(LONGEST_PAUSE, 2 * pause)
                 continue
             self._head = done.head
+            if self._guard is not None:
+                self._guard.published(attempt.batch, done.bad)
             return done, self._loop.time() - began
 
     def _give_up(self, sessions: Mapping[MessageQueue, SinkQueue], failures: int, text: str) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import s3
-from sink_shop import shop
+from sink_shop import landing, shop
 
-__all__ = ["endpoint", "shop", "synced"]
+__all__ = ["endpoint", "landing", "shop", "synced"]
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
+from sqlalchemy import create_engine, text
 
 from rocketapp import RocketApp
 from rocketapp.plugin import Surface, events, hookimpl
@@ -161,3 +163,51 @@ def shop(rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     # Broker and app share this process: on a busy machine a short timeout stores bad rows twice.
     monkeypatch.setenv("ROCKETAPP_PRODUCER__SEND_TIMEOUT", "60")
     return Shop(f"orders-{next(_numbers)}", tmp_path / "table")
+
+
+class Landing:
+    """Apps with a sink into a table of any format, and what a reader sees there."""
+
+    def __init__(self, shop: Shop, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.shop, self._path, self._patch = shop, path, monkeypatch
+        self._url = f"sqlite:///{path}/shop.db"
+        for name, value in {"URI": f"sqlite:///{path}/catalog.db", "WAREHOUSE": f"file://{path}"}.items():
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name}", value)
+
+    def app(self, format: str, **more: Any) -> Any:
+        if format == "iceberg":
+            from pyiceberg.utils.config import Config
+
+            self._patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+        own = {"url": self._url} if format == "sql" else {}
+        tables = {"iceberg": "lake.shop.orders", "sql": "orders"}
+        return self.shop.app(format=format, table=tables.get(format, self._path / "orders"), **own, **more)
+
+    def rows(self, format: str, name: str = "orders") -> list[dict[str, Any]]:
+        """Of this table; none while it is not there."""
+        found: list[dict[str, Any]] = []
+        place = self._path / name
+        if format == "parquet":
+            found = all_rows(place) if list(place.glob("*.parquet")) else []
+        elif format == "delta":
+            found = DeltaTable(place).to_pyarrow_table().to_pylist() if DeltaTable.is_deltatable(str(place)) else []
+        elif format == "iceberg":
+            from pyiceberg.catalog import load_catalog
+
+            catalog = load_catalog("lake")
+            is_there = catalog.table_exists(f"shop.{name}")
+            found = catalog.load_table(f"shop.{name}").scan().to_arrow().to_pylist() if is_there else []
+        else:
+            engine = create_engine(self._url)
+            with engine.connect() as connection:
+                is_there = engine.dialect.has_table(connection, name)
+                asked = connection.execute(text(f"SELECT * FROM {name}")).mappings() if is_there else ()
+                found = [dict(row) for row in asked]
+            engine.dispose()
+        return found
+
+
+@pytest.fixture
+def landing(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Landing:
+    """Tables of all formats in one folder."""
+    return Landing(shop, tmp_path, monkeypatch)

@@ -155,6 +155,7 @@ async def test_a_bad_row_that_comes_when_positions_were_set_back_waits_for_those
     async with shop.app(bad_rows="table", bad_rows_max_ratio=1.0) as app:
         await app.publish_many(shop.topic, [b"{0", Order(1, "x")], order_key="a")
         await shop.has(1)
+        await until(lambda: bool(bad.rows()))
         (row,) = bad.rows()
         queue = MessageQueue(row["_rmq_topic"], row["_rmq_broker"], row["_rmq_queue"])
         done = CliRunner().invoke(command, ["rebase", str(shop.table), "--to", f"{queue}=0"])
@@ -176,7 +177,8 @@ async def test_a_value_that_its_column_cannot_hold_is_a_bad_row(shop: Shop, bad_
             assert [row["_rmq_problem"][:9] for row in shop.rows() if row["_rmq_problem"]] == ["field id:"]
         else:
             await shop.has(1)
-            assert [row["_rmq_problem"][:9] for row in all_rows(shop.table.with_name("table_bad"))] == ["field id:"]
+            bad = Shop(shop.topic, shop.table.with_name("table_bad"))
+            await until(lambda: [row["_rmq_problem"][:9] for row in bad.rows()] == ["field id:"])
 
 
 @pytest.mark.parametrize(

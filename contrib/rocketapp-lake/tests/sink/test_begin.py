@@ -11,8 +11,8 @@ import pytest
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
-from rocketapp_lake.bad_rows import Aside, BadTable, Guard
-from rocketapp_lake.batches import Buffer, Limits
+from rocketapp_lake.bad_rows import BadTable, Guard
+from rocketapp_lake.batches import Buffer, Limits, Made
 from rocketapp_lake.conformance import put
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import SinkError
@@ -53,14 +53,13 @@ async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterato
     store, bad = stores(tmp_path)
     put(store, "a", *range(10))
     put(bad, "a", *range(5), sink="one/bad")
-    worker = Worker("one")
     made = Writer(
         "one",
         store,
-        to_table=lambda batch: None,
-        worker=worker,
-        aside=Aside(ROWS, Guard(1.0), BadTable(bad, "one/bad", worker, lambda: 1.0)),
-        bad_store=bad,
+        make=lambda batch: Made(None),
+        worker=Worker("one"),
+        guard=Guard(1.0),
+        bad_table=BadTable(bad, "one/bad", ROWS, lambda: 1.0),
         limits=Limits(),
         buffer=Buffer(1000, lambda: 0.0),
         counts=Counts(),

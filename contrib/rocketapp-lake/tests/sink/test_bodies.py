@@ -58,14 +58,14 @@ def test_columns_of_records_are_those_of_their_messages(
     bad_rows: BadRows, portion: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rocketapp_lake.rows, "_PORTION", portion)
-    found, wanted = (Rows(None, None, bad_rows, lambda: None).table(batch(decoded)) for decoded in (False, True))
+    found, wanted = (Rows(None, None, bad_rows, lambda: None).made(batch(decoded)).table for decoded in (False, True))
     assert isinstance(found, pa.Table)
     assert found.equals(wanted)
     assert found.num_rows == 1280
 
 
 def test_a_batch_of_which_a_part_is_in_the_table_gives_the_rest() -> None:
-    rows = Rows(None, None, "fail", lambda: None).table(batch(False).trimmed({QUEUES[0]: 33, QUEUES[1]: 1339}))
+    rows = Rows(None, None, "fail", lambda: None).made(batch(False).trimmed({QUEUES[0]: 33, QUEUES[1]: 1339})).table
     assert rows is not None
     assert rows["_rmq_offset"].to_pylist() == [*range(33, 640), 1339]
 
@@ -82,12 +82,11 @@ def test_bad_rows_are_the_same_however_many_are_made_at_once(portion: int, monke
     columns = typed_columns(Size)
     refused = {(QUEUES[1], 1000): "refused"}
     rows = Rows(columns, read, "table", lambda: None)
-    table = rows.table(replace(batch(False), refused=refused))
-    bad = [(one.queue, one.message.offset, one.problem) for one in rows.aside]
+    table, found = rows.made(replace(batch(False), refused=refused))
+    bad = [(one.queue, one.message.offset, one.problem) for one in found]
     first = [(QUEUES[0], at, f"bad {at}") for at in range(7, 640, 100)]
     second = [(QUEUES[1], at, f"bad {at}") for at in range(707, 1340, 100)]
     assert bad == sorted([*first, *second, (QUEUES[1], 1000, "refused")])
-    assert rows.bad_count == len(bad)
     assert table is not None
     assert table["_rmq_offset"].to_pylist() == [
         at
@@ -95,3 +94,14 @@ def test_bad_rows_are_the_same_however_many_are_made_at_once(portion: int, monke
         for at in range(start, start + 640)
         if (queue, at) not in {(queue, offset) for queue, offset, _ in bad}
     ]
+
+
+def test_times_that_a_function_makes_are_those_that_tables_have() -> None:
+    def times(rows: pa.Table) -> pa.Table:
+        stored = rows["_rmq_store_ts"]
+        kinds = {"home": pa.timestamp("ms", "Europe/Berlin"), "fine": pa.timestamp("ns")}
+        return pa.table({name: stored.cast(kind, safe=False) for name, kind in kinds.items()})
+
+    table = Rows(None, None, "fail", lambda: times).made(batch(False)).table
+    assert table is not None
+    assert table.schema == pa.schema([("home", pa.timestamp("ms", "UTC")), ("fine", pa.timestamp("us"))])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pieces import Item, halves, items
 
 from rocketapp import MessageQueue
-from rocketapp_lake.batches import Batch
+from rocketapp_lake.batches import Batch, Made
 from rocketapp_lake.committer import Attempt, Done
 from rocketapp_lake.errors import FencedError, GapError, SinkError
 from rocketapp_lake.evolution import Evolution
@@ -99,7 +99,7 @@ def attempt(
     as_table: Callable[[Batch], pa.Table | None] = to_table,
     evolution: Evolution = "fail",
 ) -> Attempt:
-    return Attempt(table, "one", batch, to_table=as_table, now=lambda: 1.0, evolution=evolution)
+    return Attempt(table, "one", batch, make=lambda one: Made(as_table(one)), now=lambda: 1.0, evolution=evolution)
 
 
 def through(table: MemoryTable, batch: Batch, tries: int = 5) -> Done:
@@ -229,9 +229,8 @@ def test_rows_that_the_table_cannot_take_stop_the_sink_before_anything_is_publis
     table = GrowingTable()
     through(table, batch_of(A, 0, 1))
     one = attempt(table, batch_of(A, 1, 2), rows, evolution=evolution)
-    for step in (one.prepare, one.run):
-        with pytest.raises(SinkError, match=problem):
-            step()
+    with pytest.raises(SinkError, match=problem):
+        one.run()
     assert (len(table.commits), table.added) == (1, [])
 
 

@@ -539,3 +539,16 @@ def test_a_restore_behind_which_a_commit_of_the_sink_came_is_noticed(table: Lake
     for store in (watching, table.store("one")):
         with pytest.raises(SinkError, match="restored to commit 2 of sink one, which has made 4"):
             store.load()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_type_that_the_format_does_not_have_is_told_by_its_column(table: Lake, is_new: bool) -> None:
+    if not is_new:
+        put(table.store("one"), "a", 0)
+    rows, store = rows_of(1).append_column("took", pa.array([5], pa.duration("us"))), table.store("one")
+    with pytest.raises(SinkError, match=r"olumn '?took'? .*duration\[us\].*: cast it in a function of the sink"):
+        store.commit(commit_of(store.load(), "b", {QUEUE: Span(1, 2)}, rows=1), rows)
+    if not is_new:
+        with pytest.raises(SinkError, match="took"):
+            table.store("one").add_columns(rows.schema)
+    assert table.ids() == ([] if is_new else [0])

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from pieces import halves
 
 from rocketapp import MessageQueue
-from rocketapp_lake.batches import Batch
+from rocketapp_lake.batches import Batch, Made
 from rocketapp_lake.commands import command, queue_from
 from rocketapp_lake.committer import Attempt, rebase
 from rocketapp_lake.conformance import OTHER, QUEUE, put
@@ -67,11 +67,11 @@ def test_a_race_that_is_lost_is_run_again(table: Path, monkeypatch: pytest.Monke
 
 
 def attempt(table: Path, start: int, end: int) -> Attempt:
-    def to_table(batch: Batch) -> pa.Table:
-        return pa.table({"id": pa.array(range(*batch.spans[QUEUE]), pa.int64()), "text": ["x"] * (end - start)})
+    def made(batch: Batch) -> Made:
+        return Made(pa.table({"id": pa.array(range(*batch.spans[QUEUE]), pa.int64()), "text": ["x"] * (end - start)}))
 
     batch = Batch({QUEUE: halves(*range(start, end))}, {QUEUE: Span(start, end)})
-    return Attempt(store(table), "one", batch, to_table=to_table, now=lambda: 1.0)
+    return Attempt(store(table), "one", batch, make=made, now=lambda: 1.0)
 
 
 def test_a_live_owner_reads_again_from_where_the_queue_was_set_back_to(table: Path) -> None:

@@ -21,7 +21,7 @@ from pieces import items
 from sink_shop import Watch, lake_plugin, until
 
 from rocketapp import Message, RocketApp, SetupError
-from rocketapp_lake.batches import Batch
+from rocketapp_lake.batches import Batch, Made
 from rocketapp_lake.commands import command
 from rocketapp_lake.committer import Attempt
 from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
@@ -132,7 +132,7 @@ class Forgetful(SqlStore):
 def test_a_commit_whose_answer_was_lost_is_found_again(table: Shop) -> None:
     store = Forgetful("orders", "one", Database(table.url))
     batch = Batch({QUEUE: items(0, 1)}, {QUEUE: Span(0, 2)})
-    attempt = Attempt(store, "one", batch, to_table=lambda batch: rows_of(0, 1), now=lambda: 1.0)
+    attempt = Attempt(store, "one", batch, make=lambda batch: Made(rows_of(0, 1)), now=lambda: 1.0)
     with pytest.raises(ConnectionError):
         attempt.run()
     done = attempt.run()
@@ -449,7 +449,9 @@ def test_a_table_grows_by_a_column_when_its_first_rows_come(table: Shop) -> None
     with_note = rows_of(1).append_column("note", pa.array(["note 1"]))
     for number, rows in enumerate([rows_of(0), with_note, rows_of(2)]):
         batch = Batch({QUEUE: items(number)}, {QUEUE: Span(number, number + 1)})
-        Attempt(table.store(), "one", batch, to_table=lambda _, rows=rows: rows, now=lambda: 1.0, evolution="add").run()
+        Attempt(
+            table.store(), "one", batch, make=lambda _, rows=rows: Made(rows), now=lambda: 1.0, evolution="add"
+        ).run()
     assert {row["id"]: row["note"] for row in table.rows()} == {0: None, 1: "note 1", 2: None}
 
 

@@ -125,7 +125,7 @@ def test_a_commit_survives_json_in_one_canonical_form() -> None:
         made_at=1.5,
     )
     assert decode(encode(commit)) == commit
-    assert to_json(encode(commit)).startswith(b'{"batch":"ab","format":1,"kind":"append","made_at":1.5,')
+    assert to_json(encode(commit)).startswith(b'{"aside":{},"batch":"ab","format":1,"kind":"append","made_at":1.5,')
 
 
 def test_a_commit_of_a_newer_version_is_refused() -> None:

@@ -79,7 +79,7 @@ class Bench:
         self.writer = Writer(
             "one",
             self.store,
-            to_table=Rows(None, None, "fail", lambda: None).table,
+            make=Rows(None, None, "fail", lambda: None).made,
             worker=Worker("one"),
             limits=limits,
             buffer=Buffer(1_000_000, lambda: 0.0),

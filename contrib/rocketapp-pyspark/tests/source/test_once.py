@@ -126,7 +126,7 @@ def test_of_the_properties_of_an_iceberg_table_only_the_number_changes(table: Ta
     table.store("query")(Frame(), 3)
     with load_catalog("once", **table.catalog) as catalog:
         changed = {name for name in catalog.load_table("lake.orders").properties if not name.startswith("write.")}
-    assert changed == {"spark.batch.query"}
+    assert changed == {"rocketapp.sink.query"}
 
 
 def test_a_batch_without_rows_is_kept_in_mind(table: Table) -> None:
@@ -164,7 +164,7 @@ def test_of_two_writers_of_the_first_batch_one_is_refused_and_leaves_it_out(tabl
     others = [table.store("query")]
 
     def before(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if "INTO spark_batches" in statement and others:
+        if "INTO rmq_commits" in statement and others:
             others.pop()(Frame(), 0)
 
     sa.event.listen(sa.Engine, "before_cursor_execute", before)
