@@ -111,23 +111,16 @@ class GroupOffsets(Protocol):
         """
         return
 
-    async def committed(
-        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
-    ) -> int | None:
-        """The group's offset; None when nothing was committed. Not `exact`: 0 may mean that, too.
-
-        `timeout`: seconds. Without `dial` it fails at once when no connection is open.
-        """
+    async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
+        """The group's offset; None when nothing was committed. `timeout`: seconds. Nothing is dialled."""
         ...
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
         """The group's offset, and whether that answer is certain."""
         ...
 
-    async def commit(
-        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
-    ) -> None:
-        """Everything below `offset` is done; returns when that is stored.
+    async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
+        """Everything below `offset` is done; returns when that is stored. Nothing is dialled.
 
         Raises OvertakenError when another session has begun.
         """
@@ -249,16 +242,15 @@ class Brokers(GroupOffsets):
 
     # Offsets.
 
-    async def committed(
-        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
-    ) -> int | None:
-        """The group's offset; None when the broker has none.
+    async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
+        connection = await self.connection(queue.broker_name, dial=False)
+        timeout = self._config.commit_timeout if timeout is None else timeout
+        return await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=False)
 
-        Not `exact`: of a young queue, whose first message is still in memory, a broker says 0 instead.
-        """
-        connection = await self.connection(queue.broker_name, dial=dial)
-        zero, timeout = False if exact else None, self._config.commit_timeout if timeout is None else timeout
-        return await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=zero)
+    async def told_to_new_group(self, queue: MessageQueue) -> int | None:
+        """The same, but of a young queue, whose first message is still in memory, a broker says 0 for none."""
+        connection = await self.connection(queue.broker_name)
+        return await offsets.query(connection, self._group, queue, self._config.commit_timeout)
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
         """The group's offset, and whether that answer is certain: see `client.calls.offsets.Committed`.
@@ -278,17 +270,14 @@ class Brokers(GroupOffsets):
             return known
         return await offsets.query_certain(connection, self._group, queue, self._config.commit_timeout)
 
-    async def commit(
-        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
-    ) -> None:
-        """Everything below `offset` is done; returns when the broker has confirmed it."""
-        connection = await self.connection(queue.broker_name, dial=dial)
+    async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
+        connection = await self.connection(queue.broker_name, dial=False)
         timeout = self._config.commit_timeout if timeout is None else timeout
         await offsets.commit(connection, self._group, queue, offset, timeout)
 
-    async def max_offset(self, queue: MessageQueue, *, timeout: float | None = None, dial: bool = True) -> int:
+    async def max_offset(self, queue: MessageQueue, *, timeout: float | None = None) -> int:
         """The offset that the next stored message gets."""
-        connection = await self.connection(queue.broker_name, dial=dial)
+        connection = await self.connection(queue.broker_name)
         return await offsets.max_offset(connection, queue, self._config.commit_timeout if timeout is None else timeout)
 
     async def min_offset(self, queue: MessageQueue) -> int:

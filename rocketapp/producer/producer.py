@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from rocketapp.errors import (
     TransportError,
     named_message,
 )
+from rocketapp.model.event import Observe
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, PreparedMessage, batch_sequences, may_share
@@ -69,23 +71,27 @@ class Producer:
         random: Random,
         max_inflated_bytes: int = 16_777_216,
         trace_topic: str | None = None,
+        observe: Observe | None = None,
     ) -> None:
         """`max_inflated_bytes`: the most that a compressed reply may inflate to.
 
-        `trace_topic`: where message trace is written; None: message trace is off.
+        `trace_topic`: where message trace is written; None: message trace is off. `observe` hears of attempts that
+        failed; None: that of the client.
         """
+        self._random, self._max_inflated_bytes = random, max_inflated_bytes
         self._client, self._config, self._group, self._clock = client, config, group, clock
         latency = BrokerLatency() if config.avoid_slow_brokers else None
         self._turns, self._probes = RoundRobin(random, latency), Tasks(client.observe)
-        self._ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
-        self._preparing = Preparing(config, group=group, ids=self._ids, clock=clock)
+        ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
+        self._preparing = Preparing(config, group=group, ids=ids, clock=clock)
         self._targets = Targets(client, config.topic_queues)
+        self._sender_of_traces: Producer | None = None
         self._tracing = None if trace_topic is None else self._new_tracing(trace_topic)
         self._attempts = Attempts(
             client,
             self._targets,
             clock=clock,
-            observe=client.observe,
+            observe=observe or client.observe,
             group=group,
             retries=config.retries,
             topic_queues=config.topic_queues,
@@ -111,7 +117,6 @@ class Producer:
             client, group=group, max_inflated_bytes=max_inflated_bytes, tracing=self._tracing
         )
         """The ends of transactions that were begun with a half message."""
-        self._random, self._max_inflated_bytes = random, max_inflated_bytes
         self._requests: Requests | None = None
 
     def __repr__(self) -> str:
@@ -152,6 +157,8 @@ class Producer:
             self._requests.stop()
         if self._tracing is not None:
             await self._tracing.stop()
+        if self._sender_of_traces is not None:
+            await self._sender_of_traces.stop()
         self._targets.release()
         await self._client.unregister_producer(self._group)
 
@@ -281,17 +288,22 @@ class Producer:
         return _all_or_raise(messages, results, failures)
 
     def _new_tracing(self, topic: str) -> TraceWriter:
-        from rocketapp.producer.trace_writer import TraceWriter
+        from rocketapp.producer.trace_writer import TIMEOUT, TraceWriter
 
-        return TraceWriter(
-            self._client,
-            topic,
-            group=self._group,
-            config=self._config,
-            clock=self._clock,
-            turns=self._turns,
-            ids=self._ids,
+        # Packing would cost more than all the rest of a record, and attempts to send one are not those of the app.
+        own = ProducerConfig(
+            compression="none", topic_queues=self._config.topic_queues, max_in_flight=0, max_in_flight_bytes=0
         )
+        self._sender_of_traces = Producer(
+            client=self._client,
+            config=own,
+            group=f"_INNER_TRACE_PRODUCER-{self._group}",
+            clock=self._clock,
+            random=self._random,
+            observe=lambda _: None,
+        )
+        send = partial(self._sender_of_traces.send, timeout=TIMEOUT)
+        return TraceWriter(self._client, topic, group=self._group, clock=self._clock, send=send)
 
     # One message.
 

@@ -6,25 +6,19 @@ Records travel in messages of their own, which are not traced. A trace that cann
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import Traces
 from rocketapp.clock import Clock
-from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import SendRefused, SendUnknown
-from rocketapp.model.event import Event, LoopFailed
-from rocketapp.model.outgoing import Outgoing, SendStatus
-from rocketapp.producer.attempts import Accepted, Attempts, PreparedSend
+from rocketapp.model.event import LoopFailed
+from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
+from rocketapp.producer.attempts import Accepted, PreparedSend
 from rocketapp.producer.batches import PreparedMessage
-from rocketapp.producer.in_flight import InFlight
-from rocketapp.producer.preparing import Preparing
-from rocketapp.producer.selection import InTurn, RoundRobin
-from rocketapp.producer.targets import Targets
 from rocketapp.tasks import Tasks, is_set_by
 from rocketapp.wire import properties as names
-from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.trace import (
     REGION,
     EndTransactionRecord,
@@ -73,31 +67,14 @@ class TraceWriter:
         topic: str,
         *,
         group: str,
-        config: ProducerConfig,
         clock: Clock,
-        turns: RoundRobin,
-        ids: UniqueIds,
+        send: Callable[[Outgoing], Awaitable[SendResult]],
     ) -> None:
+        """`send` stores a trace message. Raises SendRefused and SendUnknown."""
         self.traces: Traces = Traces(topic, clock)
         """Where consumers note down what they did."""
-        self._client, self._group, self._turns, self._observe = client, group, turns, client.observe
-        # Packing would cost more than all the rest of a record.
-        own = ProducerConfig(compression="none")
-        self._preparing = Preparing(own, group=f"_INNER_TRACE_PRODUCER-{group}", ids=ids, clock=clock)
-        self._targets = Targets(client, config.topic_queues)
-        self._tasks, self._probes = Tasks(client.observe), Tasks(client.observe)
-        self._attempts = Attempts(
-            client,
-            self._targets,
-            clock=clock,
-            observe=_unheard,
-            group=f"_INNER_TRACE_PRODUCER-{group}",
-            retries=own.retries,
-            topic_queues=config.topic_queues,
-            in_flight=InFlight(most=0, most_bytes=0),
-            turns=turns,
-            tasks=self._probes,
-        )
+        self._client, self._group, self._observe, self._send_message = client, group, client.observe, send
+        self._tasks = Tasks(client.observe)
         self._stopping = asyncio.Event()
         self._told_full = self._told_failed = False
 
@@ -110,8 +87,6 @@ class TraceWriter:
         if running := self._tasks.running():
             await asyncio.wait(running, timeout=TIMEOUT)
         await self._tasks.close()
-        await self._probes.close()
-        self._targets.release()
 
     # What is noted down.
 
@@ -191,8 +166,7 @@ class TraceWriter:
 
     async def _send(self, body: bytes, keys: Sequence[str]) -> None:
         try:
-            _, prepared = self._preparing.single(Outgoing(topic=self.traces.topic, body=body, keys=keys))
-            await self._attempts.send(prepared, InTurn(self._turns), TIMEOUT)
+            await self._send_message(Outgoing(topic=self.traces.topic, body=body, keys=keys))
         except (SendRefused, SendUnknown) as error:
             if not self._told_failed:
                 self._told_failed = True
@@ -243,7 +217,3 @@ def _kind_of(message: Outgoing) -> MessageKind:
     if message.half:
         return MessageKind.HALF
     return MessageKind.DELAYED if message.delay_level or message.delay else MessageKind.NORMAL
-
-
-def _unheard(_: Event) -> None:
-    """Attempts to send a trace are not those of the app."""

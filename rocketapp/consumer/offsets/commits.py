@@ -358,9 +358,9 @@ class Committer:
         and long is what no answer may take.
         """
         began, long = self._loop.time(), _AT_ONCE if timeout is None else timeout
-        stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
+        stored = await self._store.committed(queue, timeout=timeout)
         if self._loop.time() > began + long:
-            stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
+            stored = await self._store.committed(queue, timeout=timeout)
         return stored
 
     def _compare(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
@@ -473,7 +473,7 @@ class Committer:
     async def _leave_at(self, queue: MessageQueue, offset: int) -> bool:
         """The next owner goes on there, in the records that are there now; whether the store holds it."""
         try:
-            await self._store.commit(queue, offset, timeout=_PATIENCE, dial=False)
+            await self._store.commit(queue, offset, timeout=_PATIENCE)
         except RocketAppError as error:
             self._member.observe(CommitFailed(self._member.name, queue, offset, str(error), True))
             return False
@@ -500,7 +500,7 @@ class Committer:
         session.sent = max(session.sent, offset)
         session.is_telling = True
         try:
-            await self._store.commit(session.queue, offset, timeout=timeout, dial=False)
+            await self._store.commit(session.queue, offset, timeout=timeout)
         finally:
             session.is_telling = False
         session.confirmed = offset

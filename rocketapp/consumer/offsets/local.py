@@ -154,9 +154,7 @@ class LocalOffsets(GroupOffsets):
 
     # What an offset store does.
 
-    async def committed(
-        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
-    ) -> int | None:
+    async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
         """How far this member is done; None when it is not known.
 
         What could not be written is written now if it can be: queues that end are looked at, and commit nothing more.
@@ -170,9 +168,7 @@ class LocalOffsets(GroupOffsets):
         """The same: what the file says is certain."""
         return Committed(self._offsets.get(queue), is_certain=True)
 
-    async def commit(
-        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
-    ) -> None:
+    async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
         """Everything below `offset` is done; returns when that is written, or cannot be, which is told.
 
         Raises RequestTimeoutError when the disk does not answer in time. It may be written later.

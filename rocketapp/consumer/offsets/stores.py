@@ -104,9 +104,7 @@ class PluginOffsets(GroupOffsets):
             self._brokers.goes_on_from(queue, landmark)
         self._landmarks[queue] = landmark
 
-    async def committed(
-        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
-    ) -> int | None:
+    async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
         return await self._ask(self._store.read(self._group, queue), timeout)
 
     async def committed_for_start(self, queue: MessageQueue) -> Committed:
@@ -114,9 +112,7 @@ class PluginOffsets(GroupOffsets):
         offset = await self.committed(queue)
         return await self._brokers.committed_for_start(queue) if offset is None else Committed(offset, True)
 
-    async def commit(
-        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
-    ) -> None:
+    async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
         epoch, landmark = self._epochs.get(queue, 0), self._brokers.landmark(queue)
         text = (landmark and landmark.text()) or ""
         if text:  # before: after a kill between the two, the offset would be taken for one of whatever queue is there

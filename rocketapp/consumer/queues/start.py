@@ -82,8 +82,8 @@ class Starts:
             if waited >= MOMENT:
                 # A question that fails, or takes too long, is repeated; in the end the time decides.
                 with contextlib.suppress(RocketAppError):
-                    committed = await self._store.committed(queue, exact=True, timeout=LOOK_INTERVAL, dial=False)
-                    end = await self._member.brokers.max_offset(queue, timeout=LOOK_INTERVAL, dial=False)
+                    committed = await self._store.committed(queue, timeout=LOOK_INTERVAL)
+                    end = await self._member.brokers.max_offset(queue, timeout=LOOK_INTERVAL)
                     if may_begin(waited, committed, end):
                         return
             await asyncio.wait([ended], timeout=next_look(self._now() - began))
@@ -158,7 +158,7 @@ class Starts:
             since = self._store.away_since(queue)
         if rule == "last" and since is None:
             # Of a young queue brokers say 0 to a new group, wherever it wants to begin: so do we.
-            young = None if self._member.broadcast else await brokers.committed(queue)
+            young = None if self._member.broadcast else await brokers.told_to_new_group(queue)
             if young is not None:
                 return young
         return await self.by_start(queue, since)

@@ -70,7 +70,7 @@ class FailedAttempts:
         if at is None:
             return
         with contextlib.suppress(RocketAppError):
-            number = await self._member.brokers.committed(at, exact=True, timeout=_TIMEOUT, dial=False)
+            number = await self._member.brokers.committed(at, timeout=_TIMEOUT)
             if number:
                 told = decode(number)
                 if told.times:  # otherwise it is done; its queue would be called for one at a time until it comes
@@ -91,7 +91,7 @@ class FailedAttempts:
         try:
             while failed is not None:
                 with contextlib.suppress(RocketAppError):
-                    await self._member.brokers.commit(at, encode(failed), timeout=_TIMEOUT, dial=False)
+                    await self._member.brokers.commit(at, encode(failed), timeout=_TIMEOUT)
                 failed, self._writing[queue] = self._writing[queue], None
         finally:
             del self._writing[queue]

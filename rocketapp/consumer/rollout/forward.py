@@ -40,7 +40,6 @@ from rocketapp.model.subscription import ALL_TAGS, kind_of
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
-from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import scope
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message, decode_record, decode_records
@@ -309,11 +308,7 @@ class Taking:
         """`mode`: the concurrent one. Order is kept by the owner, which forwards one message after another."""
         self._member, self._mode = member, mode
         # What a plugin consumes is not done when its handler returns.
-        self._handlers = {
-            topic.topic: TagTable((each, each.subscription.tags) for each in topic.handlers)
-            for topic in member.topics
-            if topic.by_message
-        }
+        self._topics = {topic.topic for topic in member.topics if topic.by_message}
         self._loop = asyncio.get_running_loop()
         self._running: dict[_Place, _Call] = {}
         self._ended: OrderedDict[tuple[_Place, int, str], tuple[float, DirectResult]] = OrderedDict()
@@ -389,10 +384,11 @@ class Taking:
             return "this member stops"
         if reason := self._member.pauses.reason(message.topic):
             return f"topic {message.topic} is {reason}"
-        table = self._handlers.get(message.topic)
-        handler = None if table is None else table.split([message])[0][0]
-        if handler is None:
+        is_ours = message.topic in self._topics
+        (caller,) = self._mode.tables[message.topic].takers([message]) if is_ours else (None,)
+        if caller is None:
             return f"no handler of this member takes tag {message.tag!r} of {message.topic}"
+        handler: Handler = caller.handler
         if handler.decisions is not None:
             # Handled is not committed, and what the call says would count for the queue that it reads meanwhile.
             return f"{handler.name} commits by hand: it is called for queues of its own member alone"
