@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -241,7 +242,7 @@ class ThreadWorkers:
         self._reports.append((run, not run.is_shared, partial(run.ended, worker.taker, item, result, raised)))
         return not run.is_shared
 
-    def _stint(self, worker: _Worker, run: Run) -> bool:  # noqa: PLR0912 - a function for each message takes longer
+    def _stint(self, worker: _Worker, run: Run) -> bool:  # noqa: PLR0912, PLR0915 - a function for each takes longer
         """Call for some of its messages; True: with the end of the last call the run is given back."""
         items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
         popleft, each = items.popleft, run.record_of if run.notes_each and note is not None else None
@@ -256,6 +257,22 @@ class ThreadWorkers:
         if at >= lease.certain_until or run.starts_nothing:
             return False
         try:
+            if is_of_one and is_plain and check is None and not is_watched:
+                # Most messages: free ones of one handler need no look besides.
+                for _ in repeat(None, most):
+                    worker.item = item = popleft()[1] if caller.is_open else _next(items, taker)
+                    try:
+                        result = call(item)
+                    except BaseException as error:
+                        self._ended(worker, run, item, error, raised=True)
+                    else:
+                        if result is None:
+                            append(item)
+                        else:
+                            self._ended(worker, run, item, result, raised=False)
+                    if not self._collecting:
+                        self._collect_soon()
+                return False
             for left in range(most - 1, -1, -1):
                 if not is_of_one and items[0][0] is not taker:
                     if not self._goes_to(worker, items[0][0]):
