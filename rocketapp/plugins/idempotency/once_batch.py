@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
-from rocketapp import DeadLetter, Message, Outcomes, Pause, Retry, Skip
+from rocketapp import Message, Outcomes
 from rocketapp.plugin import Answer, AsyncCall, Claim, PluginError, SyncCall, is_done, outcome_of, outcomes_of
 from rocketapp.plugins.idempotency.decisions import split
 from rocketapp.plugins.idempotency.once import SKIPPED, Once, retry_because
@@ -92,7 +92,7 @@ class _Batch:
                 claim = self._once.claim_for(message)
             except Exception as error:
                 # The other messages of the batch are not to blame.
-                self._outcomes[message] = error if _is_said(error) else retry_because(error)
+                self._outcomes[message] = self._outcome_of(error)
                 continue
             self._copies.setdefault(claim.key, []).append(message)
             self._claims.setdefault(claim.key, claim)
@@ -133,10 +133,7 @@ class _Batch:
             if not self._outcomes or not isinstance(error, Exception):
                 raise
             # What was handed over fails, and not what was done before, or is parked.
-            outcome = outcome_of(error, self._once.subscription, raised=True)
-            if outcome is not None and outcome is not error:
-                outcome.__cause__ = error
-            self._decide(keys, outcome)
+            self._decide(keys, self._outcome_of(error))
             return None
         outcomes = dict(zip(claims, outcomes_of(result, given), strict=True))
         good, bad = list[Claim](), list[Claim]()
@@ -157,7 +154,10 @@ class _Batch:
         for key in keys:
             self._outcomes.update(dict.fromkeys(self._copies[key], outcome))
 
-
-def _is_said(error: Exception) -> TypeGuard[Retry | Skip | DeadLetter | Pause]:
-    """Whether it is an outcome, which says itself what follows."""
-    return isinstance(error, Retry | Skip | DeadLetter | Pause)
+    def _outcome_of(self, error: Exception) -> Any:
+        """What it means for its message, by the handler's policy; an outcome says itself what follows."""
+        outcome = outcome_of(error, self._once.subscription, raised=True)
+        if outcome is None or isinstance(error, type(outcome)):
+            return error
+        outcome.__cause__ = error
+        return outcome

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import DeadLetter, Message, Outcomes, Retry, RocketApp, Skip
+from rocketapp import DeadLetter, Message, Outcomes, Policy, Retry, RocketApp, Skip
 from tests.unit.plugins.idempotency.stage import FailingStore, in_thread, message, opened, settled
 from tests.unit.scripted import in_virtual_time
 
@@ -198,6 +198,21 @@ async def test_a_message_without_a_key_fails_alone() -> None:
         outcomes = await call([one, without, dead, last])
     assert taken == [b"A", b"D"]
     assert [type(outcomes[each]) for each in (one, without, dead, last)] == [Skip, Retry, DeadLetter, Skip]
+    assert isinstance(outcomes[without].__cause__, KeyError)
+
+
+@in_virtual_time
+async def test_a_policy_says_what_an_exception_of_the_key_function_means_in_a_batch_too() -> None:
+    app = RocketApp("shop")
+    policy = Policy(on={KeyError: DeadLetter})
+
+    @app.subscribe("orders", batch=10, idempotent=lambda message: {b"A": "1"}[message.body], retry=policy)
+    async def take(messages: list[Message]) -> None: ...
+
+    async with opened(app) as call:
+        one, without = batch("A", "B")
+        outcomes = await call([one, without])
+    assert [type(outcomes[each]) for each in (one, without)] == [Skip, DeadLetter]
     assert isinstance(outcomes[without].__cause__, KeyError)
 
 
