@@ -6,34 +6,14 @@ A plugin imports from here and from `rocketapp` alone, and each name is in one o
 
 from __future__ import annotations
 
-from rocketapp.config.app import (
-    AppConfig,
-)
-from rocketapp.config.client import (
-    ClientConfig,
-)
-from rocketapp.config.consumer import (
-    ConsumerConfig,
-)
-from rocketapp.config.option import (
-    option,
-)
-from rocketapp.config.producer import (
-    ProducerConfig,
-)
-from rocketapp.consumer.modes.sink import (
-    NewWriter,
-    QueueSession,
-    QueueWriter,
-    Sink,
-)
-from rocketapp.consumer.offsets.stores import (
-    OffsetStore,
-    Taken,
-)
-from rocketapp.errors import (
-    PluginError,
-)
+from rocketapp.config.app import AppConfig
+from rocketapp.config.client import ClientConfig
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.config.option import option
+from rocketapp.config.producer import ProducerConfig
+from rocketapp.consumer.modes.sink import NewWriter, QueueSession, QueueWriter, Sink
+from rocketapp.consumer.offsets.stores import OffsetStore, Taken
+from rocketapp.errors import PluginError
 from rocketapp.hooks.answers import (
     AsyncCall,
     CheckedArgument,
@@ -57,34 +37,16 @@ from rocketapp.hooks.idempotency import (
     SecondCopy,
     keys_of,
 )
-from rocketapp.hooks.outcomes import (
-    is_done,
-    outcome_of,
-    outcomes_of,
-)
-from rocketapp.hooks.specs import (
-    hookimpl,
-)
-from rocketapp.hooks.surface import (
-    Surface,
-)
+from rocketapp.hooks.outcomes import is_done, outcome_of, outcomes_of
+from rocketapp.hooks.specs import hookimpl
+from rocketapp.hooks.surface import Surface
 from rocketapp.model import conventions
 from rocketapp.model import event as events
-from rocketapp.model.message_queue import (
-    QueueStart,
-)
-from rocketapp.model.metrics import (
-    metrics_of,
-)
-from rocketapp.model.outcome import (
-    Park,
-)
-from rocketapp.model.outgoing import (
-    Outgoing,
-)
-from rocketapp.model.policy import (
-    Override,
-)
+from rocketapp.model.message_queue import QueueStart
+from rocketapp.model.metrics import metrics_of
+from rocketapp.model.outcome import Park
+from rocketapp.model.outgoing import Outgoing
+from rocketapp.model.policy import Override
 from rocketapp.model.snapshot import (
     AppSnapshot,
     GroupSnapshot,
@@ -94,22 +56,11 @@ from rocketapp.model.snapshot import (
     Metric,
     QueueSnapshot,
 )
-from rocketapp.model.subscription import (
-    Start,
-    Subscription,
-)
-from rocketapp.producer.checks import (
-    RESERVED_PROPERTIES,
-)
-from rocketapp.state.allocation import (
-    Allocation,
-)
-from rocketapp.tasks import (
-    Tasks,
-)
-from rocketapp.wire.stored_records import (
-    StoredRecords,
-)
+from rocketapp.model.subscription import Start, Subscription
+from rocketapp.producer.checks import RESERVED_PROPERTIES
+from rocketapp.state.allocation import Allocation
+from rocketapp.tasks import Tasks
+from rocketapp.wire.stored_records import StoredRecords
 
 __all__ = [
     "CLAIMED",
