@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from rocketapp.app.call.chain import Around
 from rocketapp.app.call.returned import Publications
 from rocketapp.app.call.transaction import Transaction, refuse_twice
-from rocketapp.app.declare.changes import DEFAULT_REASON, AdjustOptions, LimitChange, PauseChange
+from rocketapp.app.declare.changes import DEFAULT_REASON, AdjustOptions, LimitChange, TopicChange
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.options import InheritedOptions, read_inherited
 from rocketapp.app.declare.phases import Declared, TwoPhases
@@ -167,7 +167,8 @@ class RocketApp(TwoPhases, Subscribing):
     def upcaster(self, kind: type[Any], *, version: int) -> Callable[[Upcast], Upcast]:
         """This function turns the members of a payload of version `version` into those of the next one.
 
-        kind: the class that handlers ask for and that is published; its own version is one above its last upcaster.
+        kind: the class that handlers ask for and that is published; its own version is one above its last upcaster. A
+            class that derives from it has its versions, unless it has upcasters of its own.
         What is published carries its version as the property `payload-version`; a message without one has version 1.
         An old payload goes through all upcasters from its version on. What one raises makes a dead letter.
         """
@@ -211,14 +212,14 @@ class RocketApp(TwoPhases, Subscribing):
         May be called at any time and from any thread; from a thread it holds within a turn of the event loop.
         Raises SetupError for a topic or group that the app does not have; before the start, when it starts.
         """
-        self._change_pauses(PauseChange(kind="pause", topic=topic, group=group, reason=reason, place=place_of_call()))
+        self._change_pause("pause", topic, group, reason)
 
     def resume(self, topic: str | None = None, *, group: str | None = None, reason: str | None = None) -> None:
         """Lift a reason of `pause`, or without one all of them. A topic goes on when all its reasons were lifted.
 
         Nothing happens if it is not paused for that reason. Otherwise as `pause`.
         """
-        self._change_pauses(PauseChange(kind="resume", topic=topic, group=group, reason=reason, place=place_of_call()))
+        self._change_pause("resume", topic, group, reason)
 
     def adjust(self, topic: str | None = None, *, group: str | None = None, **limits: Unpack[AdjustOptions]) -> None:
         """Change limits while the app runs: `app.adjust("orders", concurrency=8, queue_max_messages=100)`.
@@ -236,7 +237,7 @@ class RocketApp(TwoPhases, Subscribing):
         turn of the event loop. Raises SetupError for a value out of its bounds, a limit that no named topic has, a
         topic or group that the app does not have, and before the start; TypeError for a limit that cannot be changed.
         """
-        self._adjust(LimitChange(topic=topic, group=group, values=limits, place=place_of_call()))
+        self._change(LimitChange(topic=topic, group=group, values=limits, place=place_of_call()))
 
     if not TYPE_CHECKING:  # for a checker an unknown name stays an error
 
@@ -252,6 +253,12 @@ class RocketApp(TwoPhases, Subscribing):
                     return method
             raise AttributeError(f"RocketApp has no attribute {name!r}, and no plugin adds it{_mend(name)}")
 
+    def _change_pause(self, kind: str, topic: str | None, group: str | None, reason: str | None) -> None:
+        place = place_of_call()
+        if topic is None and group is None:
+            raise SetupError(place, f"app.{kind} needs a topic or a group=")
+        self._change(TopicChange(kind=kind, topic=topic, group=group, reason=reason, place=place))
+
     def _take(self, declaration: Declaration) -> None:
         self._may_declare("subscribe")
         self._declared.registry.add(declaration.within(self._inherited, self._around))
@@ -259,7 +266,7 @@ class RocketApp(TwoPhases, Subscribing):
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
         self._may_declare("transaction")
         self._declared.registry.check_cluster(transaction.cluster, transaction.place, "transaction: ")
-        transaction.join(self._publishing, self._declared.payloads, prefix=prefix)
+        transaction.join(self._publishing, prefix=prefix)
         refuse_twice(transaction, self._declared.transactions)
         self._declared.transactions.append(transaction)
 

@@ -338,12 +338,6 @@ class Sender(Protocol):
     async def send_one_way(self, message: Outgoing) -> None: ...
 
 
-class Replying(Protocol):
-    """Sends the answer to a request back to who asked: the producer of the cluster."""
-
-    async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None: ...
-
-
 class Running(Protocol):
     """A running app, as far as publishing needs it."""
 
@@ -354,10 +348,7 @@ class Running(Protocol):
         """The producer of a cluster. Raises SetupError when there is none."""
 
     def producer(self, cluster: str) -> Producer:
-        """What asks a cluster, and ends transactions there. Raises SetupError for a cluster without a producer."""
-
-    def replying(self, cluster: str) -> Replying:
-        """What answers requests of a cluster. Raises SetupError for a cluster without a producer."""
+        """What asks a cluster, answers there and ends transactions. Raises SetupError for one without a producer."""
 
     def options(self, kind: type[Any]) -> Any:
         """A table of the settings in use, by its class. Raises SetupError for an unknown one."""
@@ -366,7 +357,7 @@ class Running(Protocol):
 class Publishing(Publisher):
     """A Publisher over a running app or client; all others publish through one."""
 
-    __slots__ = ("_cluster", "_origin", "_payloads", "_running")
+    __slots__ = ("_cluster", "_origin", "_running", "payloads")
 
     def __init__(
         self,
@@ -379,7 +370,8 @@ class Publishing(Publisher):
         """`running`: gives the running app, or raises SetupError while it does not run. `cluster`: for calls that
         name none. `origin`: the message that what is published follows. `payloads`: encodes bodies.
         """
-        self._running, self._cluster, self._origin, self._payloads = running, cluster, origin, payloads
+        self._running, self._cluster, self._origin = running, cluster, origin
+        self.payloads: Payloads = payloads
 
     def __repr__(self) -> str:
         return f"<Publishing to cluster {self._cluster!r}, following {self._origin!r}>"
@@ -389,11 +381,11 @@ class Publishing(Publisher):
 
     def to(self, cluster: str) -> Publishing:
         """The same for another cluster."""
-        return Publishing(self._running, cluster, self._origin, payloads=self._payloads)
+        return Publishing(self._running, cluster, self._origin, payloads=self.payloads)
 
     def following(self, origin: Message) -> Publishing:
         """The same for what a handler publishes while it handles `origin`."""
-        return Publishing(self._running, self._cluster, origin, payloads=self._payloads)
+        return Publishing(self._running, self._cluster, origin, payloads=self.payloads)
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running app's. Raises SetupError while it does not run."""
@@ -408,7 +400,7 @@ class Publishing(Publisher):
     def outgoing(self, topic: str | Topic[Any], body: Any, options: MessageOptions) -> Outgoing:
         """One message, encoded. Raises TypeError or ValueError for an argument that no message has."""
         topic = topic.name_for(body) if isinstance(topic, Topic) else topic
-        message = outgoing(topic, body, options, self._payloads)
+        message = outgoing(topic, body, options, self.payloads)
         origin = self._origin
         if origin is None or CORRELATION_ID in message.properties:
             return message
@@ -485,7 +477,7 @@ class Publishing(Publisher):
                 place_of_call(), f"{name}_sync would block the event loop for ever: use `await` with `{name}` here"
             )
         # The callback that this leaves with the loop has a copy of this thread's context, and so has its task.
-        future = asyncio.run_coroutine_threadsafe(begun(call), running.loop)
+        future = asyncio.run_coroutine_threadsafe(call.start(), running.loop)
         limit = (running.send_timeout if call.timeout is None else call.timeout) + _ANSWER_GRACE
         try:
             return future.result(None if limit == math.inf else limit)
@@ -499,8 +491,8 @@ class Publishing(Publisher):
 
     async def reply(self, request: Message, value: Any) -> None:
         """Answer a request with this value, encoded as the body of a message is. Raises SendRefused, SendUnknown."""
-        body, properties = self._payloads.encode(value, None)
-        await self._running().replying(self._cluster).reply(request, body, properties)
+        body, properties = self.payloads.encode(value, None)
+        await self._running().producer(self._cluster).reply(request, body, properties)
 
     def reply_sync(self, request: Message, value: Any) -> None:
         """`reply` for sync handlers, in their threads."""
@@ -521,11 +513,6 @@ class Publishing(Publisher):
             return transactions.end(half, commit=commit, timeout=timeout, tag=message.tag, keys=message.keys)
 
         return half, end, transactions
-
-
-async def begun(call: Call[R]) -> R:
-    """A coroutine that begins the call where it runs."""
-    return await call.start()
 
 
 def correlation_id(message: Message) -> str:

@@ -116,7 +116,9 @@ class Subscribing(Transacting):
         middlewares = options.pop("middlewares", ())
         if problem := option_problem("middlewares", middlewares):
             raise SetupError(place, problem)
-        own = Around.of(middlewares, place)
+        own = Around()
+        for middleware in middlewares:
+            own.add_middleware(middleware, place)
 
         def decorate(handler: F) -> F:
             written = Declaration(

@@ -140,11 +140,9 @@ class UserCode:
     ) -> None:
         """`patience`: seconds that each function gets while the app stops."""
         self._app, self._functions, self._patience = app, functions, patience
-        self._all_plugins, self._surface = plugins, surface
-        self._plugins: list[str] = []
-        """Those whose start was completed."""
-        self._lifespans: list[Lifespan] = []
-        self._is_started = False
+        self._plugins, self._surface = plugins, surface
+        self._undoing: list[tuple[Callable[[], Coroutine[Any, Any, None]], str]] = []
+        """What stops what was started, each with whose it is, in the order of starting."""
 
     async def start(self) -> None:
         """Plugins, then functions and lifespans in the order of declaration. Raises what the first of them raised."""
@@ -155,34 +153,27 @@ class UserCode:
             elif one.hook is LifecycleHook.LIFESPAN:
                 lifespan = Lifespan(one)
                 await lifespan.enter(self._app)
-                self._lifespans.append(lifespan)
-        self._is_started = True
+                self._undoing.append((lifespan.leave, one.place))
+        shutdown = [one for one in self._functions if one.hook is LifecycleHook.SHUTDOWN]
+        self._undoing += ((partial(one.run, self._app), one.place) for one in shutdown)
 
     async def start_plugins(self) -> None:
         """The plugins alone, in their order."""
-        plugins = self._all_plugins
-        with_startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
+        plugins = self._plugins
+        startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
+        shutdown = {hook.plugin: hook for hook in plugins.hooks("app_shutdown")}
         for name in plugins.names():
-            if name in with_startup:
-                await self._run_hook(with_startup[name])
-            self._plugins.append(name)
+            if name in startup:
+                await self._run_hook(startup[name])
+            if name in shutdown:
+                self._undoing.append((partial(self._run_hook, shutdown[name]), f"plugin {name}"))
 
     async def stop(self, cut: asyncio.Event) -> bool:
         """The reverse of what was started; what fails or takes too long is logged. True when all went well."""
         clean = True
-        if self._is_started:
-            for one in reversed(self._functions):
-                if one.hook is LifecycleHook.SHUTDOWN:
-                    clean &= await self._patiently(one.run(self._app), cut, one.place)
-        while self._lifespans:
-            lifespan = self._lifespans.pop()
-            clean &= await self._patiently(lifespan.leave(), cut, lifespan.place)
-        shutdown = {hook.plugin: hook for hook in self._all_plugins.hooks("app_shutdown")}
-        while self._plugins:
-            hook = shutdown.get(self._plugins.pop())
-            if hook is not None:
-                clean &= await self._patiently(self._run_hook(hook), cut, f"plugin {hook.plugin}")
-        self._is_started = False
+        while self._undoing:
+            undo, who = self._undoing.pop()
+            clean &= await self._patiently(undo(), cut, who)
         return clean
 
     async def _run_hook(self, hook: Hook) -> None:
@@ -218,15 +209,11 @@ class Lifespan:
         self._tasks = Tasks()
         self._task: asyncio.Task[None]
 
-    @property
-    def place(self) -> str:
-        return self._function.place
-
     async def enter(self, app: object) -> None:
         """Raises SetupError with the place of what it raised."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         live = self._function.live(app, entered, self._leaving)
-        self._task = self._tasks.start(live, f"lifespan {self.place}")
+        self._task = self._tasks.start(live, f"lifespan {self._function.place}")
         try:
             await asyncio.wait({self._task, entered}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:

@@ -9,7 +9,7 @@ from typing import Any, Final, Self, Unpack
 
 from rocketapp.app.call.transaction import Transacting, Transaction, refuse_twice
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publishing import PLAIN, Publisher, Publishing, running_loop
+from rocketapp.app.publishing import Publisher, Publishing, running_loop
 from rocketapp.app.settings import Settings, check_tables
 from rocketapp.app.sources import settings_in_code
 from rocketapp.client.instance import ClientInstance
@@ -125,7 +125,7 @@ class Client(Transacting, Publisher):
             mend = 'Client(..., settings={"producer": {"group": "a-name"}})'
             problem = f"brokers ask the producer group how a transaction has ended: give the client its own, {mend}"
             raise SetupError(transaction.place, problem)
-        transaction.join(self._publishing, PLAIN, prefix=prefix)
+        transaction.join(self._publishing, prefix=prefix)
         refuse_twice(transaction, self._transactions)
         self._transactions.append(transaction)
 
@@ -197,7 +197,7 @@ class _Run:
             raise SetupError("", f"cluster={cluster!r}: {_ONE_CLUSTER}")
         return self._producer
 
-    sender = replying = producer
+    sender = producer
 
     def options(self, kind: type[Any]) -> Any:
         return self._settings.options(kind)

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.places import called_as, is_async, place_of_call, place_of_function
-from rocketapp.app.publishing import Call, PublishesSync, Publishing, begun
+from rocketapp.app.publishing import Call, PublishesSync, Publishing
 from rocketapp.errors import SetupError
 from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult, TransactionOptions
 from rocketapp.model.topic import Topic
@@ -150,7 +150,7 @@ class _InItsThread(Publishing):
         self._run = run
 
     def blocking(self, name: str, call: Call[R]) -> R:
-        found: R = self._run(begun(call))
+        found: R = self._run(call.start())
         return found
 
 

@@ -217,7 +217,7 @@ async def prepared(app: RocketApp, given: Mapping[str, Mapping[str, Any]]) -> As
     started.calls += 1
     try:
         if started.code is None:
-            started.code = _plugins_of(app, settings, handlers)
+            started.code = _plugins_of(app, settings)
             declared.settings_in_use = settings
             await started.code.start_plugins()
         yield handlers
@@ -229,14 +229,11 @@ async def prepared(app: RocketApp, given: Mapping[str, Mapping[str, Any]]) -> As
             declared.settings_in_use = None
 
 
-def _plugins_of(app: RocketApp, settings: Settings, handlers: Sequence[Declaration]) -> UserCode:
+def _plugins_of(app: RocketApp, settings: Settings) -> UserCode:
     """Observers are asked here, so that plugins see the settings before they wrap a handler."""
-    plugins = declared_of(app).plugins
     loop = asyncio.get_running_loop()
     clock, _ = parts_of(declared_of(app).container, VirtualClock(loop, EPOCH - loop.time()))
-    publishing = collecting(app, []).publishing
-    surface = AppSurface(app, settings, handlers, publishing=publishing, plugins=plugins, clock=clock)
-    return UserCode(app, declared_of(app).lifecycle_hooks, plugins, surface, patience=settings.app.drain_timeout)
+    return AppSurface(app, settings, publishing=collecting(app, []).publishing, clock=clock).user_code()
 
 
 def collecting(app: RocketApp, published: list[Published]) -> Unconnected:

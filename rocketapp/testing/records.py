@@ -123,7 +123,7 @@ class Published:
         """The body as a handler with an argument of this type would get it. Raises what its decoder raises."""
         if not self._payloads.takes(kind):
             raise TypeError(f"{kind!r} is not a type that a handler can ask for as its payload")
-        decoded: T = self._payloads.reader(kind).read(self)
+        decoded: T = self._payloads.reader(kind).read(self, self.body)
         return decoded
 
 

@@ -8,19 +8,17 @@ function itself.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from codecs import BOM_UTF8
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from rocketapp.app.call.chain import Call, Layer, Sifted, beside_others, sifted
+from rocketapp.app.call.chain import Call, Layer, beside_others, sifted
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, checked, getter, sync_call
 from rocketapp.app.call.returned import decided
 from rocketapp.app.call.signature import Argument, Kind
-from rocketapp.app.payloads import MARK, Reader, cause_of, problem_of
+from rocketapp.app.payloads import problem_of
 from rocketapp.app.publishing import Publishing
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.outcome import DeadLetter, Decisions, Outcomes
@@ -34,7 +32,7 @@ class Decoded(NamedTuple):
     payloads: list[Any]
 
 
-def _sift(messages: list[Any], decode: Callable[[Any], Any]) -> Sifted:
+def _sift(messages: list[Any], decode: Callable[[Any], Any]) -> tuple[Decoded, Outcomes]:
     """`decode` takes a message and returns its payload or raises DeadLetter."""
     good, bad = Decoded([], []), Outcomes()
     for message in messages:
@@ -45,7 +43,7 @@ def _sift(messages: list[Any], decode: Callable[[Any], Any]) -> Sifted:
         else:
             good.messages.append(message)
             good.payloads.append(payload)
-    return Sifted(good, bad)
+    return good, bad
 
 
 Get = Callable[[Any], Any]
@@ -118,12 +116,12 @@ def _bare_call(
     get = partial(_getter, subscription=subscription, publisher=own, publishing=publishing, decisions=decisions)
     if subscription.batch is None or payload is None:
         if len(arguments) == 1 and payload is not None and not payload.by_name:
-            return _call_with_payload(function, payload, subscription)
+            return _payload(payload, subscription, then=function)
         gets = [get(argument) for argument in arguments]
         return _call_of(function, arguments, gets, subscription.is_async)
     gets = [_of_decoded(argument, get) for argument in arguments]
     call = _call_of(function, arguments, gets, subscription.is_async)
-    sift = partial(_sift, decode=_decoded(payload, subscription))
+    sift = partial(_sift, decode=_payload(payload, subscription))
     return sifted(call, sift, subscription)
 
 
@@ -155,26 +153,6 @@ def _call_of(function: Callable[..., Any], arguments: tuple[Argument, ...], gets
     return lambda message: function(*[get(message) for get in gets])
 
 
-def _call_with_payload(function: Callable[..., Any], argument: Argument, subscription: Subscription) -> Call:
-    """The commonest typed shape, without a call between."""
-    decode, read = _reader(argument)
-    if decode is None:
-        get = _decoded(argument, subscription)
-        return lambda message: function(get(message))
-
-    def call(message: Any) -> Any:
-        try:
-            # `partition` finds MARK in a third of the time of `in`, which tries it as a number first.
-            payload = read(message) if message.raw_properties.partition(MARK)[1] else decode(message.body)
-        except MemoryError:
-            raise
-        except Exception as error:
-            payload = _read_behind_mark(message, decode, subscription, argument, error)
-        return function(payload)
-
-    return call
-
-
 def _by_name(function: Callable[..., Any], arguments: tuple[Argument, ...], gets: list[Get]) -> Call:
     positional = [get for argument, get in zip(arguments, gets, strict=True) if not argument.by_name]
     named = [(argument.name, get) for argument, get in zip(arguments, gets, strict=True) if argument.by_name]
@@ -199,7 +177,7 @@ def _getter(
         assert argument.provide is not None, "a provider's argument has its provider"
         provide, place = checked(argument.name, argument.provide, subscription), subscription.place
         return getter(argument.name, provide, is_async=subscription.is_async, place=place, loop=publishing.loop)
-    return _decoded(argument, subscription)
+    return _payload(argument, subscription)
 
 
 def _of_decoded(argument: Argument, get: Callable[[Argument], Get]) -> Get:
@@ -221,36 +199,6 @@ def _itself(message: Any) -> Any:
     return message
 
 
-def _decoded(argument: Argument, subscription: Subscription) -> Get:
-    decode, read = _reader(argument)
-
-    def get(message: Any) -> Any:
-        try:
-            if decode is None or message.raw_properties.partition(MARK)[1]:
-                return read(message)
-            return decode(message.body)
-        except MemoryError:
-            raise
-        except Exception as error:
-            return _read_behind_mark(message, decode, subscription, argument, error)
-
-    return get
-
-
-def _read_behind_mark(
-    message: Any,
-    decode: Callable[[bytes], Any] | None,
-    subscription: Subscription,
-    argument: Argument,
-    error: Exception,
-) -> Any:
-    """The payload behind a UTF-8 byte order mark, which some writers of JSON put in front. Else raises DeadLetter."""
-    with contextlib.suppress(Exception):  # what the body itself raises is known already
-        if decode is not None and message.body.startswith(BOM_UTF8):
-            return decode(message.body.removeprefix(BOM_UTF8))
-    raise undecodable(subscription, argument, error) from cause_of(error)
-
-
-def _reader(argument: Argument) -> Reader:
-    assert argument.reader is not None, "a payload's argument has its reader"
-    return argument.reader()
+def _payload(argument: Argument, subscription: Subscription, then: Callable[[Any], Any] | None = None) -> Get:
+    assert argument.getter is not None, "a payload's argument has its getter"
+    return argument.getter(wrong=partial(undecodable, subscription, argument), then=then)

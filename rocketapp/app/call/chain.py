@@ -25,7 +25,6 @@ from rocketapp.model.outcome import (
     FILTERED,
     Outcome,
     Outcomes,
-    Retry,
     Skip,
     is_outcome,
     is_unawaited,
@@ -120,14 +119,6 @@ class Around:
     middlewares: list[Wrapping] = field(default_factory=list)
     exception_handlers: dict[type[Exception], Wrapping] = field(default_factory=dict)
 
-    @staticmethod
-    def of(middlewares: Iterable[Any], place: str) -> Around:
-        """With these middlewares, the first outermost. Raises SetupError for what is none."""
-        made = Around()
-        for one in middlewares:
-            made.add_middleware(one, place)
-        return made
-
     def add_middleware(self, function: Any, place: str) -> None:
         """Raises SetupError unless the function is a middleware."""
         self.middlewares.append(_wrapping(function, ("message", "call_next"), "a middleware", place))
@@ -153,8 +144,15 @@ def around_layers(arounds: Sequence[Around], subscription: Subscription) -> list
     for around in reversed(arounds):
         if around.exception_handlers:
             names = ", ".join(kind.__name__ for kind in around.exception_handlers)
-            handlers = _usable(around.exception_handlers, subscription)
-            found.append(Layer("exceptions", names, partial(_mapped, handlers=handlers, subscription=subscription)))
+            for kind, one in around.exception_handlers.items():
+                if one.is_async and not subscription.is_async:
+                    raise SetupError(
+                        one.place,
+                        f"exception_handler({kind.__name__}) {one.name} is async, and {subscription.handler_name} "
+                        f"({subscription.place}) runs in a thread: make it a plain `def`, which serves both",
+                    )
+            build = partial(_mapped, handlers=around.exception_handlers, subscription=subscription)
+            found.append(Layer("exceptions", names, build))
         for one in _of_its_kind(around.middlewares, subscription):
             build = partial(_behind, one.function, is_async=subscription.is_async)
             found.append(Layer("middleware", one.name, build))
@@ -204,20 +202,6 @@ def _behind(middleware: Callable[..., Any], call: Call, *, is_async: bool) -> Ca
         return said if result is None else result
 
     return one_async if is_async else one
-
-
-def _usable(
-    handlers: Mapping[type[Exception], Wrapping], subscription: Subscription
-) -> dict[type[Exception], Wrapping]:
-    if not subscription.is_async:
-        for kind, handler in handlers.items():
-            if handler.is_async:
-                raise SetupError(
-                    handler.place,
-                    f"exception_handler({kind.__name__}) {handler.name} is async, and {subscription.handler_name} "
-                    f"({subscription.place}) runs in a thread: make it a plain `def`, which serves both",
-                )
-    return dict(handlers)
 
 
 def _mapped(call: Call, handlers: Mapping[type[Exception], Wrapping], subscription: Subscription) -> Call:
@@ -352,7 +336,7 @@ def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Sub
     async def one_async(message: Any) -> Any:
         return await call(message) if wanted(message) else refused()
 
-    def sift(messages: list[Any]) -> Sifted:
+    def sift(messages: list[Any]) -> tuple[list[Any], Outcomes]:
         left, others = list[Any](), Outcomes()
         for message in messages:
             try:
@@ -361,27 +345,21 @@ def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Sub
                 else:
                     others[message] = refused()
             except Exception as error:
-                others[message] = _failed_filter(error, predicates)
-        return Sifted(left, others)
+                others[message] = _failed_filter(error, predicates, subscription)
+        return left, others
 
     if subscription.batch is None:
         return one_async if subscription.is_async else one
     return beside_others(sifted(call, sift, subscription), subscription)
 
 
-class Sifted(NamedTuple):
-    """What of a batch goes on, and what is known of the others."""
-
-    given: Any
-    """What the next callable is called with."""
-    others: Outcomes
-
-
+Sift = Callable[[list[Any]], tuple[Any, Outcomes]]
+"""The messages of a batch -> what the next callable is called with, and what is known of those that do not go on."""
 _OTHERS: ContextVar[Outcomes] = ContextVar("rocketapp.others")
 """What is known of messages of the batch that is handled now, once the handler has raised that did not get them."""
 
 
-def sifted(call: Call, sift: Callable[[list[Any]], Sifted], subscription: Subscription) -> Call:
+def sifted(call: Call, sift: Sift, subscription: Subscription) -> Call:
     """A callable for all messages of a batch, made of one for those that `sift` lets through.
 
     When that raises, what is known of the others is noted for `beside_others`, which stands further outside: what is
@@ -431,7 +409,7 @@ def beside_others(call: Call, subscription: Subscription) -> Call:
             said = _in_place_of(error, subscription)
         finally:
             _OTHERS.reset(before)
-        return _of_all(said, messages, others, subscription) if others else said
+        return _of_all(said, messages, others, subscription)
 
     def many(messages: list[Any]) -> Any:
         others = Outcomes()
@@ -444,7 +422,7 @@ def beside_others(call: Call, subscription: Subscription) -> Call:
             said = _in_place_of(error, subscription)
         finally:
             _OTHERS.reset(before)
-        return _of_all(said, messages, others, subscription) if others else said
+        return _of_all(said, messages, others, subscription)
 
     return many_async if subscription.is_async else many
 
@@ -460,7 +438,7 @@ def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
 
 def _of_all(said: Any, messages: list[Any], others: Outcomes, subscription: Subscription) -> Any:
     """The outcome of the whole batch. `said`: of those that went on; what is known of the others holds."""
-    if is_unawaited(said):
+    if not others or is_unawaited(said):
         return said
     single = None
     try:
@@ -478,14 +456,11 @@ def _all_of(predicates: Sequence[Predicate]) -> Predicate:
     return lambda message: all(predicate(message) for predicate in predicates)
 
 
-def _failed_filter(error: Exception, predicates: Mapping[str, Predicate]) -> Outcome:
+def _failed_filter(error: Exception, predicates: Mapping[str, Predicate], subscription: Subscription) -> Outcome:
     """The outcome of one message of a batch whose filter raised: an attempt of it alone."""
-    if isinstance(error, Outcome):
-        return error
+    outcome = _in_place_of(error, subscription)
     owners = {code: plugin for plugin, one in predicates.items() if (code := code_of(one)) is not None}
     plugin = raised_by(error, owners)
-    retry = Retry()
-    retry.__cause__ = error
-    if plugin not in ("", _OWN_FILTER):
-        retry.__cause__ = PluginError(plugin, f"{type(error).__name__}: {error}", "message_filter")
-    return retry
+    if outcome is not error and plugin not in ("", _OWN_FILTER):
+        outcome.__cause__ = PluginError(plugin, f"{type(error).__name__}: {error}", "message_filter")
+    return outcome

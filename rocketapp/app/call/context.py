@@ -38,21 +38,22 @@ class Context(Publisher):
         self,
         first: Message,
         attempt: int,
-        subscription: Subscription,
+        group: str,
+        handler: str,
+        *,
         deadline: float | None,
         publisher: Publisher | None,
-        *,
         options: Options,
         decisions: Decisions | None = None,
     ) -> None:
         self._decisions = decisions
-        self._first, self._handler, self._publisher = first, subscription.handler_name, publisher
+        self._first, self._handler, self._publisher = first, handler, publisher
         self._options = options
         self.attempt: int = attempt
         """The first is 1. For a batch: the highest of its messages."""
         self.queue: MessageQueue | None = first.queue
         """Where the message was pulled from; its topic is `%RETRY%group` for an attempt after the first."""
-        self.group: str = subscription.group
+        self.group: str = group
         self.deadline: float | None = deadline
         """The event loop's time (`loop.time()`) at which `timeout=` ends this attempt, or None."""
 
@@ -74,13 +75,13 @@ class Context(Publisher):
         """
         message = Message.make() if message is None else message
         tables = {type(table): table for table in options}
-        subscription = _made_subscription(message.topic, group)
         return Context(
             message,
             message.attempt if attempt is None else attempt,
-            subscription,
-            deadline,
-            publisher,
+            group,
+            "test",
+            deadline=deadline,
+            publisher=publisher,
             options=lambda kind: _table_of(tables, kind),
             decisions=Decisions(),
         )
@@ -131,20 +132,6 @@ class Context(Publisher):
         return f"<Context {self._handler} attempt={self.attempt} queue={self.queue}>"
 
 
-def _made_subscription(topic: str, group: str) -> Subscription:
-    return Subscription(
-        topic=topic,
-        group=group,
-        tags=frozenset(),
-        expression="*",
-        concurrency=1,
-        retries=16,
-        is_async=True,
-        handler_name="test",
-        place="",
-    )
-
-
 def _table_of(tables: Mapping[type[Any], Any], kind: type[Any]) -> Any:
     if kind not in tables:
         raise LookupError(
@@ -180,11 +167,21 @@ def context_of(
     `decisions`: of a handler that commits by hand.
     """
     timeout, is_batch = subscription.timeout, subscription.batch is not None
+    group, handler = subscription.group, subscription.handler_name
 
     def make(item: Any) -> Context:
         first, attempt = (item[0], max(one.attempt for one in item)) if is_batch else (item, item.attempt)
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        context = Context(first, attempt, subscription, deadline, publisher(item), options=options, decisions=decisions)
+        context = Context(
+            first,
+            attempt,
+            group,
+            handler,
+            deadline=deadline,
+            publisher=publisher(item),
+            options=options,
+            decisions=decisions,
+        )
         if decisions is not None:
             decisions.begin(context.queue)
         return context

@@ -17,6 +17,7 @@ from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, cast
 
+from rocketapp.app.payloads import Payloads
 from rocketapp.errors import SetupError
 from rocketapp.hooks.answers import CheckedArgument
 from rocketapp.hooks.manager import Plugins
@@ -192,16 +193,18 @@ class Providers:
         options: type[Any] | None,
         values: Callable[[type[Any]], Any],
         plugins: Callable[[], Plugins],
+        payloads: Payloads,
     ) -> None:
         """`container`: None when the app has none. `options`: the class of its own table of settings, whose values
-        `values` gives while it runs. `plugins`: asked at each look.
+        `values` gives while it runs. `plugins`: asked at each look. `payloads`: what bodies become.
         """
+        self.payloads: Payloads = payloads
         self._container, self._options, self._values, self._plugins = container, options, values, plugins
 
     @classmethod
-    def none(cls) -> Providers:
-        """Of a function that gets the message and nothing else."""
-        return cls(None, None, lambda kind: None, Plugins)
+    def none(cls, payloads: Payloads) -> Providers:
+        """Of a function that gets the message or its payload, and nothing else."""
+        return cls(None, None, lambda kind: None, Plugins, payloads)
 
     @property
     def has_container(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NoReturn
 from rocketapp.app.call.context import Context, Pull, SyncPull
 from rocketapp.app.call.provided import Providers
 from rocketapp.app.codecs import UnfitTypeError, without_metadata
-from rocketapp.app.payloads import Payloads, Reader, described
+from rocketapp.app.payloads import described
 from rocketapp.app.places import plain_function
 from rocketapp.app.publishing import Publisher
 from rocketapp.errors import SetupError
@@ -60,8 +60,8 @@ class Argument:
     name: str
     kind: Kind
     by_name: bool = False
-    reader: Callable[[], Reader] | None = None
-    """How to read the payload; asked at start, when all codecs and upcasters are there."""
+    getter: Callable[..., Callable[[Message], Any]] | None = None
+    """`Payloads.getter` of the payload's type; asked at start, when all codecs and upcasters are there."""
     type_name: str = ""
     type: Any = None
     """Of the payload."""
@@ -78,7 +78,6 @@ def read_signature(
     batch: bool,
     place: str,
     providers: Providers,
-    payloads: Payloads,
     names: Mapping[str, Any],
     is_last: bool = True,
 ) -> tuple[Argument, ...]:
@@ -87,7 +86,7 @@ def read_signature(
     `names` are the local names at the declaration, for string annotations. Raises SetupError; for an annotation that
     may be resolvable later UnresolvedError, unless it `is_last`: not read again.
     """
-    reader = _Reader(function, place, batch, providers, payloads, names)
+    reader = _Reader(function, place, batch, providers, names)
     arguments = reader.arguments(is_last)
     reader.refuse_nothing_filled(arguments)
     reader.refuse_doubles(arguments)
@@ -101,7 +100,7 @@ def read_lifecycle_signature(
 
     what: such as `an on_startup function`.
     """
-    return _LifecycleReader(function, place, False, providers, Payloads(), {}, what, app_class).arguments(is_last)
+    return _LifecycleReader(function, place, False, providers, {}, what, app_class).arguments(is_last)
 
 
 @dataclass
@@ -112,7 +111,6 @@ class _Reader:
     _place: str
     _batch: bool
     _providers: Providers
-    _payloads: Payloads
     _names: Mapping[str, Any]
     _possible: ClassVar[str] = _POSSIBLE
     _sole: ClassVar[Kind] = Kind.MESSAGE
@@ -227,8 +225,8 @@ class _Reader:
         self._refuse_wrong_count(parameter.name, described(kind), is_list)
         if not is_payload:
             return Argument(parameter.name, Kind.MESSAGE)
-        reader = functools.partial(self._payloads.reader, kind)
-        return Argument(parameter.name, Kind.PAYLOAD, reader=reader, type_name=described(kind), type=kind)
+        getter = functools.partial(self._providers.payloads.getter, kind)
+        return Argument(parameter.name, Kind.PAYLOAD, getter=getter, type_name=described(kind), type=kind)
 
     def _refuse_wrong_count(self, name: str, kind: str, is_list: bool) -> None:
         if self._batch and not is_list:
@@ -240,7 +238,7 @@ class _Reader:
 
     def _is_payload(self, name: str, kind: Any) -> bool:
         try:
-            return self._payloads.takes(kind)
+            return self._providers.payloads.takes(kind)
         except NameError as error:
             raise UnresolvedError(f"argument {name!r}: in {described(kind)}, {error}") from error
         except UnfitTypeError as error:

@@ -8,7 +8,6 @@ from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
 
 from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.signature import Argument, Kind, read_signature
-from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import called_as, is_async, name_of_function, place_of_call, place_of_function, takes
 from rocketapp.app.publishing import PLAIN, Publishing
 from rocketapp.errors import SendRefused, SetupError
@@ -46,7 +45,7 @@ class Transaction(Generic[T]):
             raise SetupError(self.place, f"{self.name} takes one argument: what is published")
         self.function: Callable[[Any], Awaitable[bool]] = function
         self._prefix = ""
-        self._home: tuple[Publishing, Payloads] | None = None
+        self._home: Publishing | None = None
         self._check: Callable[..., Awaitable[bool | None]] | None = None
         self._check_place = ""
 
@@ -57,14 +56,14 @@ class Transaction(Generic[T]):
     def topic_name(self) -> str:
         return self.topic.name if isinstance(self.topic, Topic) else self._prefix + self.topic
 
-    def join(self, publishing: Publishing, payloads: Payloads, *, prefix: str = "") -> None:
+    def join(self, publishing: Publishing, *, prefix: str = "") -> None:
         """Belong to what runs it. `prefix`: of the routers between, for a topic that is given by its name.
 
         Raises SetupError when it belongs to something already: a check could not say whose question it answers.
         """
         if self._home is not None:
             raise SetupError(self.place, f"{self.name} is in an app already: include its router once")
-        self._home, self._prefix = (publishing.to(self.cluster), payloads), prefix
+        self._home, self._prefix = publishing.to(self.cluster), prefix
         problem = topic_problem(self.topic_name)
         if problem is not None:
             raise SetupError(self.place, f"transaction: {problem}")
@@ -82,7 +81,7 @@ class Transaction(Generic[T]):
         if self._home is None:
             raise SetupError(self.place, f"{self.name} is in no app yet: include its router")
         topic = self.topic if isinstance(self.topic, Topic) else self.topic_name
-        half, end, transactions = await self._home[0].begin(topic, payload, options)
+        half, end, transactions = await self._home.begin(topic, payload, options)
         if half.status is not SendStatus.OK:
             # As Java does: a crash of the broker may lose it, so nothing else is changed because of it.
             await end(False)
@@ -129,7 +128,7 @@ class Transaction(Generic[T]):
         check, name = self._check, self.name
         assert check is not None, "check_complete comes first"
         argument = self._argument(check)
-        read = None if argument.reader is None else argument.reader().read
+        read = None if argument.getter is None else argument.getter()
 
         async def ask(message: Message) -> bool | None:
             return _checked(await check(message if read is None else read(message)), f"the check of {name}")
@@ -137,10 +136,9 @@ class Transaction(Generic[T]):
         return ask
 
     def _argument(self, check: Callable[..., Any]) -> Argument:
-        place, payloads = self._check_place, PLAIN if self._home is None else self._home[1]
-        arguments = read_signature(
-            check, batch=False, place=place, providers=Providers.none(), payloads=payloads, names={}
-        )
+        place = self._check_place
+        providers = Providers.none(PLAIN if self._home is None else self._home.payloads)
+        arguments = read_signature(check, batch=False, place=place, providers=providers, names={})
         if len(arguments) != 1 or arguments[0].kind not in (Kind.MESSAGE, Kind.PAYLOAD) or arguments[0].by_name:
             raise SetupError(place, f"the check of {self.name} takes one argument: the payload, or the Message")
         return arguments[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
@@ -16,6 +16,7 @@ from rocketapp.model.subscription import KEYED, ORDERLY, POLLED, POPPED, Subscri
 
 if TYPE_CHECKING:
     from rocketapp.consumer.handler import ConsumedTopic
+    from rocketapp.consumer.modes.sink import Sink
 
 DEFAULT_REASON = "paused by the app"
 
@@ -27,52 +28,36 @@ class TopicChange:
     kind: str
     topic: str | None
     group: str | None
+    reason: str | None = None
+    """Of a pause. To resume: None lifts all reasons."""
     place: str
     """`file:line` of the call."""
 
     def __post_init__(self) -> None:
-        self._check_names(topic=self.topic, group=self.group)
-
-    def _check_names(self, **names: str | None) -> None:
-        for name, value in names.items():
+        for name in ("topic", "group", "reason"):
+            value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value):
                 self.refuse(f"{name}={value!r} is not a name")
 
     def refuse(self, problem: str) -> NoReturn:
         raise SetupError(self.place, f"app.{self.kind}: {problem}")
 
-    def named_in(self, plans: Sequence[ConsumedGroup]) -> list[tuple[int, str]]:
+    def named_in(self, plans: Sequence[ConsumedGroup]) -> list[tuple[int, ConsumedTopic]]:
         """The topics that it names, each with the index of its group's plan. Raises SetupError for unknown names."""
-        found = [
-            (index, topic.topic)
-            for index, plan in enumerate(plans)
-            for topic in plan.topics
-            if self.group in (None, plan.group) and self.topic in (None, topic.topic)
+        in_group = [
+            (at, topic) for at, plan in enumerate(plans) if self.group in (None, plan.group) for topic in plan.topics
         ]
-        if not found:
-            self._refuse_names(plans)
-        return found
-
-    def _refuse_names(self, plans: Sequence[ConsumedGroup]) -> NoReturn:
-        groups = {plan.group for plan in plans}
-        if self.group is not None and self.group not in groups:
+        found = [(at, topic) for at, topic in in_group if self.topic in (None, topic.topic)]
+        if self.group is not None and not in_group:
+            groups = {plan.group for plan in plans}
             self.refuse(f"no handler of this app is in group {self.group!r}: {nearest(self.group, groups)}")
-        topics = {topic.topic for plan in plans for topic in plan.topics if self.group in (None, plan.group)}
-        where = "" if self.group is None else f" in group {self.group!r}"
-        self.refuse(f"no handler of this app takes topic {self.topic!r}{where}: {nearest(self.topic or '', topics)}")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PauseChange(TopicChange):
-    """One call of `app.pause` or `app.resume`."""
-
-    reason: str | None
-    """None lifts all reasons."""
-
-    def __post_init__(self) -> None:
-        if self.topic is None and self.group is None:
-            raise SetupError(self.place, f"app.{self.kind} needs a topic or a group=")
-        self._check_names(topic=self.topic, group=self.group, reason=self.reason)
+        if not found:
+            topics = {topic.topic for _, topic in in_group}
+            where = "" if self.group is None else f" in group {self.group!r}"
+            self.refuse(
+                f"no handler of this app takes topic {self.topic!r}{where}: {nearest(self.topic or '', topics)}"
+            )
+        return found
 
 
 class AdjustOptions(TypedDict, total=False):
@@ -144,7 +129,7 @@ class LimitChange(TopicChange):
     values: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        self._check_names(topic=self.topic, group=self.group)
+        TopicChange.__post_init__(self)
         if not self.values:
             self.refuse(f"give at least one of {', '.join(sorted(NAMES))}")
         fields = fields_of(ConsumerConfig)
@@ -160,8 +145,31 @@ class LimitChange(TopicChange):
             if problem is not None:
                 self.refuse(problem if name in OF_HANDLERS else f"{name}={value!r}: {problem}")
 
-    def reason(self, name: str, topic: ConsumedTopic) -> str | None:
+    def by_group(self, plans: Sequence[ConsumedGroup]) -> dict[int, dict[str, dict[str, Any]]]:
+        """By index of its group's plan, and by topic, what is changed. Raises SetupError for what no topic can have."""
+        named = self.named_in(plans)
+        found: dict[int, dict[str, dict[str, Any]]] = {at: {} for at, _ in named}
+        refused: dict[str, list[str]] = {}
+        for name, value in self.values.items():
+            reasons = {(at, topic.topic): self._reason(name, topic) for at, topic in named}
+            taking = [key for key, reason in reasons.items() if reason is None]
+            for at, topic in taking:
+                found[at].setdefault(topic, {})[name] = value
+            if not taking:
+                refused.setdefault("; ".join(dict.fromkeys(filter(None, reasons.values()))), []).append(name)
+        if refused:
+            self.refuse("; ".join(f"{', '.join(sorted(names))}: {text}" for text, names in refused.items()))
+        # What is changed for everything that a group consumes holds for its retries too; those are pulled.
+        of_pulls = {name: value for name, value in self.values.items() if name in _OF_PULLS}
+        for at, topics in found.items() if self.topic is None and of_pulls else ():
+            if not plans[at].topics[0].broadcast:
+                topics[retry_topic(plans[at].group)] = of_pulls
+        return found
+
+    def _reason(self, name: str, topic: ConsumedTopic) -> str | None:
         """Why this value means nothing for a topic, or None. Raises SetupError for what a handler of it cannot have."""
+        if topic.sink is not None and name in _own_limits(topic.sink):
+            return f"a plugin consumes {topic.topic}, at its own pace"
         subscriptions = [handler.subscription for handler in topic.handlers]
         value = self.values[name]
         if name == "concurrency" and value is not None:
@@ -172,47 +180,11 @@ class LimitChange(TopicChange):
         return None if None in reasons else reasons[0]
 
 
-def of_groups(
-    change: LimitChange,
-    named: Sequence[tuple[int, str]],
-    plans: Sequence[ConsumedGroup],
-    own: Mapping[tuple[int, str], Collection[str]],
-) -> dict[int, dict[str, dict[str, Any]]]:
-    """By index of its group's plan, and by topic, what is changed. Raises SetupError for what no topic can have.
-
-    `own`: by index and topic the limits that the plugin which consumes it decides on.
-    """
-    known = {(index, one.topic): one for index, plan in enumerate(plans) for one in plan.topics}
-    found: dict[int, dict[str, dict[str, Any]]] = {index: {} for index, _ in named}
-    refused: dict[str, list[str]] = {}
-    for name, value in change.values.items():
-        reasons = dict[str, None]()
-        is_taken = False
-        for key in named:
-            index, topic = key
-            sink = f"a plugin consumes {topic}, at its own pace" if name in own.get(key, ()) else None
-            reason = sink or change.reason(name, known[key])
-            if reason is None:
-                is_taken = True
-                found[index].setdefault(topic, {})[name] = value
-            else:
-                reasons[reason] = None
-        if not is_taken:
-            refused.setdefault("; ".join(reasons), []).append(name)
-    if refused:
-        change.refuse("; ".join(f"{', '.join(sorted(names))}: {text}" for text, names in refused.items()))
-    _add_retries(change, found, plans)
-    return found
-
-
-def _add_retries(
-    change: LimitChange, found: dict[int, dict[str, dict[str, Any]]], plans: Sequence[ConsumedGroup]
-) -> None:
-    """What is changed for everything that a group consumes holds for its retries too; those are pulled."""
-    values = {name: value for name, value in change.values.items() if name in _OF_PULLS}
-    if change.topic is not None or not values:
-        return
-    for index, topics in found.items():
-        plan = plans[index]
-        if not any(topic.broadcast for topic in plan.topics):
-            topics[retry_topic(plan.group)] = values
+def _own_limits(sink: Sink) -> frozenset[str]:
+    """Names of the limits that the plugin decides on itself, in place of settings and options."""
+    names = OF_HANDLERS
+    if sink.max_messages is not None:
+        names |= {"queue_max_messages", "queue_max_span", "topic_max_messages"}
+    if sink.max_bytes is not None:
+        names |= {"queue_max_bytes", "topic_max_bytes"}
+    return names

@@ -20,7 +20,7 @@ from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer
 from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
 from rocketapp.app.declare.options import POLLED, Inherited, option_problem, tags_said, topic_name_problem
-from rocketapp.app.payloads import Payloads, described
+from rocketapp.app.payloads import described
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function
 from rocketapp.app.publishing import Publishing
 from rocketapp.config.consumer import ConsumerConfig
@@ -80,9 +80,11 @@ class Declaration:
                 self.refuse(f"{problem}{self._from(name)}")
         for problem in self._contradictions():
             self.refuse(problem)
-        if self.publication is not None and self.options.get("batch") is not None:
-            mend = "a batch= handler returns outcomes: ask for a Publisher, or remove batch="
-            raise SetupError(self.publication.place, f"publishes: {mend}")
+        if self.publication is not None:
+            self.publication.check()  # once more: a Router's prefix is part of its topic
+            if self.options.get("batch") is not None:
+                mend = "a batch= handler returns outcomes: ask for a Publisher, or remove batch="
+                raise SetupError(self.publication.place, f"publishes: {mend}")
         timeout = self.options.get("timeout")
         if timeout is not None and not self.is_async:
             mend = "give this handler timeout=None" if "timeout" in self.origins else "remove timeout="
@@ -113,7 +115,7 @@ class Declaration:
             publication=None if self.publication is None else self.publication.within(prefix),
         )
 
-    def read(self, providers: Providers, payloads: Payloads, *, at_start: bool = False) -> Declaration:
+    def read(self, providers: Providers, *, at_start: bool = False) -> Declaration:
         """The same with what fills its arguments. Raises SetupError, with the function's line, for what nothing fills.
 
         An annotation that names something not defined yet is asked for again at the start, and refused then.
@@ -133,7 +135,6 @@ class Declaration:
                 batch=self.options.get("batch") is not None,
                 place=place,
                 providers=providers,
-                payloads=payloads,
                 names=self.names,
                 is_last=at_start,
             )
@@ -142,9 +143,9 @@ class Declaration:
         self._check_arguments(arguments)
         return replace(self, arguments=arguments)
 
-    def resolved(self, providers: Providers, payloads: Payloads) -> Declaration:
+    def resolved(self, providers: Providers) -> Declaration:
         """The same with every argument known. Raises SetupError for what is still unknown."""
-        return self if self.arguments is not None else self.read(providers, payloads, at_start=True)
+        return self if self.arguments is not None else self.read(providers, at_start=True)
 
     def complete(self, group: str, consumer: ConsumerConfig) -> Declaration:
         """The same with its subscription: settings and defaults stand in for what nobody said.

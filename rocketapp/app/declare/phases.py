@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 from rocketapp.app.call.provided import Providers, instance_of
 from rocketapp.app.call.transaction import Transaction
-from rocketapp.app.declare.changes import LimitChange, PauseChange
+from rocketapp.app.declare.changes import LimitChange, TopicChange
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.registry import Registry, with_policy
 from rocketapp.app.payloads import Payloads, PluginCodec
@@ -134,7 +134,7 @@ class Declared:
         self.clusters: dict[str, str] = dict(clusters)
         self.container: Any = None
         self.lifecycle_hooks: list[HookFunction] = []
-        self.pauses: list[PauseChange] = []
+        self.pauses: list[TopicChange] = []
         """Calls of `pause` and `resume` before the start, in order."""
         self.publishers: list[Topic[Any]] = []
         """The topics of `app.publisher`, each once, as far as they were declared before the start."""
@@ -145,9 +145,11 @@ class Declared:
         self._own_table = own = None if options is None else _own_table(options, name, place)
         self.settings_in_use: Settings | None = None
         """Those with which the app runs, while it does."""
-        self.providers: Providers = Providers(self.container, own and own[1], self.options, lambda: self.plugins)
+        self.providers: Providers = Providers(
+            self.container, own and own[1], self.options, lambda: self.plugins, self.payloads
+        )
         """Where handlers' arguments come from."""
-        self.registry: Registry = Registry(name, clusters, self.providers, self.payloads)
+        self.registry: Registry = Registry(name, clusters, self.providers)
         if isinstance(plugins, str) or not isinstance(plugins, Iterable):
             raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
         self._plugin_objects = list(plugins)
@@ -282,11 +284,8 @@ class RunningApp(Running, Protocol):
     def handles(self, subscription: Subscription) -> bool:
         """Whether this is a subscription of the app, and not of another one in this process."""
 
-    def change_pauses(self, change: PauseChange) -> None:
-        """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
-
-    def adjust(self, change: LimitChange) -> None:
-        """Change limits. Raises SetupError for what cannot be changed. May be called from any thread."""
+    def change(self, change: TopicChange) -> None:
+        """Pause, resume or adjust. Raises SetupError for what cannot be. May be called from any thread."""
 
 
 class TwoPhases(Publisher):
@@ -306,21 +305,15 @@ class TwoPhases(Publisher):
         running = self._running
         return None if running is None or running.loop.is_closed() else running
 
-    def _change_pauses(self, change: PauseChange) -> None:
-        running = self._alive()
-        if running is None:
-            self._declared.pauses.append(change)
-        else:
-            running.change_pauses(change)
-
-    def _adjust(self, change: LimitChange) -> None:
-        running = self._alive()
-        if running is None:
+    def _change(self, change: TopicChange) -> None:
+        if (running := self._alive()) is not None:
+            running.change(change)
+        elif isinstance(change, LimitChange):
             change.refuse(
                 f"app {self.name!r} is not running: set limits in the settings, or at subscribe, before it starts"
             )
         else:
-            running.adjust(change)
+            self._declared.pauses.append(change)
 
     def _may_declare(self, what: str) -> None:
         if self._alive() is not None:
@@ -364,8 +357,8 @@ def loop_of(app: TwoPhases) -> asyncio.AbstractEventLoop:
     return app._must_run().loop
 
 
-def begin(app: TwoPhases, running: RunningApp) -> None:
-    """From now on publishing works and nothing more is declared.
+def begin(app: TwoPhases, running: RunningApp, settings: Settings) -> None:
+    """From now on publishing works, these settings are in use, and nothing more is declared.
 
     A run whose event loop was closed is over.
 
@@ -375,11 +368,12 @@ def begin(app: TwoPhases, running: RunningApp) -> None:
         raise SetupError(place_of_call(), f"app {app.name!r} is running already: stop it first")
     app._check_complete()
     app._running = running
+    app._declared.settings_in_use = settings
 
 
 def end(app: TwoPhases) -> None:
     """Nothing runs any more."""
-    app._running = None
+    app._running = app._declared.settings_in_use = None
 
 
 _NONE: Mapping[str, Mapping[str, Any]] = MappingProxyType({})

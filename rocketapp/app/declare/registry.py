@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.app.call.provided import Providers
 from rocketapp.app.declare.declaration import Declaration, retry_problem
 from rocketapp.app.declare.options import option_problem
-from rocketapp.app.payloads import Payloads
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.manager import Hook
@@ -51,9 +50,8 @@ class ConsumedGroup:
 class Registry:
     """The declarations of one app."""
 
-    def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers, payloads: Payloads) -> None:
+    def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers) -> None:
         self._app_name, self._clusters, self._providers = app_name, frozenset(clusters), providers
-        self._payloads = payloads
         self._entries: list[Declaration] = []
         self._taken = _Taken()
 
@@ -63,7 +61,7 @@ class Registry:
         self.check_cluster(declaration.options.get("cluster"), declaration.place)
         if (publication := declaration.publication) is not None:
             self.check_cluster(publication.options.get("cluster"), publication.place, "publishes: ")
-        one = declaration.read(self._providers, self._payloads).complete(self._app_name, _DEFAULTS)
+        one = declaration.read(self._providers).complete(self._app_name, _DEFAULTS)
         if one.enabled:
             self._taken.add(one.subscription)
             # The user's local objects are not kept alive.
@@ -92,7 +90,7 @@ class Registry:
 
     def handlers(self, group: str, consumer: ConsumerConfig, policed: Policed) -> list[Declaration]:
         """The same with every argument known. Raises SetupError for one that is not when everything is imported."""
-        return [one.resolved(self._providers, self._payloads) for one in self.declared(group, consumer, policed)]
+        return [one.resolved(self._providers) for one in self.declared(group, consumer, policed)]
 
 
 class _Taken:
@@ -176,22 +174,14 @@ def with_policy(one: Subscription, *, hooks: Iterable[Hook], options: Callable[[
             continue
         if not isinstance(answer, Policy | Override):
             raise _refused(hook, one, answer, "return a Policy, an Override, or None to decline")
-        new = _with_answer(one, answer, f"plugin {hook.plugin}")
+        said = Override(retry=answer) if isinstance(answer, Policy) else answer
+        source = f"{said.said_by} (plugin {hook.plugin})" if said.said_by else f"plugin {hook.plugin}"
+        new = one if said.retry is None else replace(one, retry=said.retry, retry_from=source)
+        new = new if said.retries is None else replace(new, retries=said.retries, retries_from=source)
         problem = option_problem("retries", new.retries) or retry_problem(new)
         if problem is not None:
             raise _refused(hook, one, answer, problem)
         return new
-    return one
-
-
-def _with_answer(one: Subscription, answer: Policy | Override, plugin: str) -> Subscription:
-    if isinstance(answer, Policy):
-        return replace(one, retry=answer, retry_from=plugin)
-    source = f"{answer.said_by} ({plugin})" if answer.said_by else plugin
-    if answer.retry is not None:
-        one = replace(one, retry=answer.retry, retry_from=source)
-    if answer.retries is not None:
-        one = replace(one, retries=answer.retries, retries_from=source)
     return one
 
 

@@ -12,7 +12,6 @@ from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from rocketapp.app.declare.changes import OF_HANDLERS
 from rocketapp.app.publishing import Sender
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.offsets.stores import OffsetStore
@@ -184,16 +183,6 @@ def sink_of(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Sink | N
             raise PluginError(answer.plugin, f"sink: {where} {problem}")
     sink = answer.value if isinstance(answer.value, Sink) else Sink(new_writer=answer.value)
     return replace(sink, plugin=answer.plugin)
-
-
-def own_limits(sink: Sink) -> frozenset[str]:
-    """Names of the limits that the plugin decides on itself, in place of settings and options."""
-    names = OF_HANDLERS
-    if sink.max_messages is not None:
-        names |= {"queue_max_messages", "queue_max_span", "topic_max_messages"}
-    if sink.max_bytes is not None:
-        names |= {"queue_max_bytes", "topic_max_bytes"}
-    return names
 
 
 ENGINE = ""

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 from rocketapp.app.call.chain import Layer
-from rocketapp.app.declare.changes import LimitChange, PauseChange
+from rocketapp.app.declare.changes import TopicChange
 from rocketapp.app.declare.phases import (
     TwoPhases,
     begin,
@@ -31,21 +31,17 @@ from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.surface import AppSurface
-from rocketapp.app.run.wiring import Wiring, World
+from rocketapp.app.run.wiring import World, parts_of, plans_of, resources
 from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.app.sources import SWITCHER
-from rocketapp.app.user_code import UserCode
 from rocketapp.clock import SystemClock
 from rocketapp.embedded.running import find_serving
-from rocketapp.errors import ConfigError, ConnectError, SetupError
+from rocketapp.errors import ConfigError, SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.subscription import Subscription
-from rocketapp.producer.producer import Producer
 from rocketapp.tasks import scope
-from rocketapp.transport.stream import Receiver, Stream
 from rocketapp.transport.tcp import dial_tcp
-from rocketapp.transport.tls import Tls
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.replies import reply_to
 
@@ -125,21 +121,18 @@ async def handlers_alone(
         return len(published)
 
     declared, running = declared_of(app), Unconnected(app, keep)
-    world = World(dial=_refuse, clock=SystemClock(), random=Random())
-    wiring = Wiring(app, settings, world, declared.plugins, publishing=running.publishing)
-    code = UserCode(
-        app, declared.lifecycle_hooks, declared.plugins, wiring.surface, patience=settings.app.drain_timeout
-    )
-    begin(app, running)
-    declared.settings_in_use = settings
+    clock, _ = parts_of(declared.container, SystemClock())
+    surface = AppSurface(app, settings, publishing=running.publishing, clock=clock)
+    groups = plans_of(surface.handlers, surface.plugins, running.publishing, version=0)
+    code = surface.user_code()
+    begin(app, running, settings)
     try:
-        await wiring.start_resources()
+        await resources(declared.container, "init")
         await code.start()
-        yield wiring.groups
+        yield groups
     finally:
         await code.stop(asyncio.Event())
-        await wiring.stop_resources()
-        declared.settings_in_use = None
+        await resources(declared.container, "shutdown")
         end(app)
 
 
@@ -149,19 +142,14 @@ def layers_of(app: TwoPhases, settings: Settings) -> list[tuple[Subscription, li
     Raises SetupError and PluginError.
     """
     settings, declared = complete(app, settings), declared_of(app)
-    handlers = handlers_of(app, settings)
 
     def not_running() -> Unconnected:
         raise SetupError(declared.place, f"app {app.name!r} is not running")
 
     publishing = Publishing(not_running, payloads=declared.payloads)
     # Plugins learn the settings by it, before they are asked for wrappers.
-    AppSurface(app, settings, handlers, publishing=publishing, plugins=declared.plugins, clock=SystemClock())
-    return [(one.subscription, one.layers(publishing, declared.plugins)) for one in handlers]
-
-
-async def _refuse(address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> Stream:
-    raise ConnectError(address, "nothing is connected while a handler is tried")
+    surface = AppSurface(app, settings, publishing=publishing, clock=SystemClock())
+    return [(one.subscription, one.layers(publishing, surface.plugins)) for one in surface.handlers]
 
 
 class Unconnected:
@@ -179,13 +167,10 @@ class Unconnected:
         """What handlers publish with."""
         return Publishing(lambda: self, payloads=self._declared.payloads)
 
-    def sender(self, cluster: str) -> _Keeping:
+    def producer(self, cluster: str) -> Any:
         return _Keeping(self._keep, cluster)
 
-    replying = sender
-
-    def producer(self, cluster: str) -> Producer:
-        raise SetupError("", "a handler is called without a cluster: it cannot ask, nor begin a transaction")
+    sender = producer
 
     def options(self, kind: type[Any]) -> Any:
         return self._declared.options(kind)
@@ -193,11 +178,8 @@ class Unconnected:
     def handles(self, subscription: Subscription) -> bool:
         return True
 
-    def change_pauses(self, change: PauseChange) -> None:
-        """There is nothing to pause."""
-
-    def adjust(self, change: LimitChange) -> None:
-        """There is nothing to limit."""
+    def change(self, change: TopicChange) -> None:
+        """There is nothing to pause, and nothing to limit."""
 
 
 class _Keeping:
@@ -205,6 +187,9 @@ class _Keeping:
 
     def __init__(self, keep: Callable[[Outgoing, str], int], cluster: str) -> None:
         self._keep, self._cluster = keep, cluster
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise SetupError("", "a handler is called without a cluster: it cannot ask, nor begin a transaction")
 
     async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
         number = self._keep(message, self._cluster)

@@ -15,19 +15,21 @@ import threading
 import weakref
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, PauseChange, of_groups
+from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, TopicChange
 from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end
 from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
 from rocketapp.app.publishing import Publishing, Sender, running_loop
-from rocketapp.app.run.extensions import WrappedSender, fold_publish, own_limits, tell_allocation
-from rocketapp.app.run.wiring import Wiring, World
+from rocketapp.app.run.extensions import WrappedSender, fold_publish, tell_allocation
+from rocketapp.app.run.wiring import Wiring, World, resources
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.rollout.check import digest
 from rocketapp.errors import ConfigError, ConnectionLostError, SetupError, TlsError, TransportError
+from rocketapp.hooks.answers import PublishCall
 from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
@@ -68,8 +70,9 @@ class Lifecycle:
         self._wiring: Wiring | None = None
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}
-        self._senders: dict[str, Sender] = {}
-        """The producers, behind the publish wrappers of plugins if there are any."""
+        self._publish_call: PublishCall | None = None
+        """The publish wrappers of plugins, if there are any."""
+        self._plans: Sequence[ConsumedGroup] = ()
         self._consumers: list[PushConsumer] = []
         self._own: frozenset[int] = frozenset()
         """Which subscriptions are those of this app, by identity."""
@@ -78,7 +81,7 @@ class Lifecycle:
         self._began = False
         self._is_assembled = False
         """The consumers of all groups are there."""
-        self._early_changes: list[PauseChange] = []
+        self._early_changes: list[TopicChange] = []
         """Pauses from before that."""
 
     def __repr__(self) -> str:
@@ -96,8 +99,7 @@ class Lifecycle:
         self._settings = complete(self._app, self._settings)
         self._early_changes = list(declared_of(self._app).pauses)
         end_in_children(self)
-        begin(self._app, self)
-        declared_of(self._app).settings_in_use = self._settings
+        begin(self._app, self, self._settings)
         self._began = True
         try:
             await self._start()
@@ -125,8 +127,8 @@ class Lifecycle:
 
     def sender(self, cluster: str) -> Sender:
         """What sends to a cluster. Raises SetupError when it is unknown or not connected."""
-        sender = self._senders.get(cluster)
-        return self.producer(cluster) if sender is None else sender
+        producer = self.producer(cluster)
+        return producer if self._publish_call is None else WrappedSender(self._publish_call, cluster)
 
     def producer(self, cluster: str) -> Producer:
         """The producer of a cluster. Raises SetupError when it is unknown or not connected."""
@@ -143,8 +145,6 @@ class Lifecycle:
             "", f"cluster={cluster!r} is unknown, or not connected yet: RocketApp(clusters=...) names {known}"
         )
 
-    replying = producer
-
     def options(self, kind: type[Any]) -> Any:
         """A table of the settings. Raises SetupError for an unknown class."""
         return declared_of(self._app).options(kind)
@@ -152,30 +152,20 @@ class Lifecycle:
     def handles(self, subscription: Subscription) -> bool:
         return id(subscription) in self._own
 
-    def change_pauses(self, change: PauseChange) -> None:
-        """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
-        if self._wiring is not None:
-            change.named_in(self._plans())
-        if running_loop() is self.loop:
-            self._change_pauses(change)
+    def change(self, change: TopicChange) -> None:
+        """Pause, resume or adjust. Raises SetupError for what cannot be. May be called from any thread."""
+        if not isinstance(change, LimitChange):
+            if self._wiring is not None:
+                change.named_in(self._plans)
+            changing = partial(self._change_pauses, change)
+        elif self._is_assembled:
+            changing = partial(self._adjust, change.by_group(self._plans))
         else:
-            self.loop.call_soon_threadsafe(self._change_pauses, change)
-
-    def adjust(self, change: LimitChange) -> None:
-        """Change limits. Raises SetupError for what cannot be changed. May be called from any thread."""
-        if self._wiring is None or not self._is_assembled:
             change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
-        own = {
-            (index, one.topic): own_limits(one.sink)
-            for index, plan in enumerate(self._plans())
-            for one in plan.topics
-            if one.sink is not None
-        }
-        changes = of_groups(change, change.named_in(self._plans()), self._plans(), own)
         if running_loop() is self.loop:
-            self._adjust(changes)
+            changing()
         else:
-            self.loop.call_soon_threadsafe(self._adjust, changes)
+            self.loop.call_soon_threadsafe(changing)
 
     @property
     def subscribes(self) -> bool:
@@ -190,7 +180,7 @@ class Lifecycle:
     async def idle(self) -> Idle:
         """Whether anything is left to do, over all consumers."""
         reports = await asyncio.gather(*(consumer.idle() for consumer in self._consumers))
-        plans = self._plans()[: len(reports)]
+        plans = self._plans[: len(reports)]
         # The same in every worker of a group: their reports are put together.
         names = [f"{plan.group} on {plan.cluster}" if plan.cluster else plan.group for plan in plans]
         # By consumer: two groups may want the same queue.
@@ -215,7 +205,7 @@ class Lifecycle:
             client.disown()
         for consumer in self._consumers:
             consumer.halt()
-        self._producers, self._senders = {}, {}
+        self._producers = {}
 
     # Starting.
 
@@ -231,29 +221,21 @@ class Lifecycle:
             publishing=self.publishing,
             snapshot=self.snapshot,
         )
-        self._own = frozenset(map(id, wiring.surface.subscriptions))
+        self._plans, self._own = wiring.groups, frozenset(map(id, wiring.surface.subscriptions))
         for change in self._early_changes:
-            change.named_in(self._plans())
+            change.named_in(self._plans)
         tell_allocation(wiring.allocation, [plan.group for plan in wiring.shared])
         wiring.blocked_loop.start()
-        self._user_code = UserCode(
-            self._app,
-            declared_of(self._app).lifecycle_hooks,
-            plugins,
-            wiring.surface,
-            patience=self._settings.app.drain_timeout,
-        )
-        wrapped = fold_publish(self.producer, plugins, wiring.surface)
-        await wiring.start_resources()
+        self._user_code = wiring.surface.user_code()
+        self._publish_call = fold_publish(self.producer, plugins, wiring.surface)
+        await resources(declared_of(self._app).container, "init")
         await self._connect(wiring)
         for cluster, client in self._clients.items():
             group = self._settings.producer.group or self._app.name
             producer = wiring.producer(client, group)
             await producer.start()
             self._producers[cluster] = producer
-        for cluster, producer in self._producers.items():
-            self._senders[cluster] = producer if wrapped is None else WrappedSender(wrapped, cluster)
-        for plan in wiring.groups:
+        for plan in self._plans:
             client, producer = self._clients[plan.cluster], self._producers[plan.cluster]
             self._consumers.append(wiring.consumer(plan, client, producer, expected_members=self._expected_members))
         self._is_assembled = True
@@ -320,18 +302,15 @@ class Lifecycle:
                 await client.check_keys()
             return
 
-    def _plans(self) -> Sequence[ConsumedGroup]:
-        return () if self._wiring is None else self._wiring.groups
-
-    def _change_pauses(self, change: PauseChange) -> None:
+    def _change_pauses(self, change: TopicChange) -> None:
         if not self._is_assembled:
             self._early_changes.append(change)
             return
-        for index, topic in change.named_in(self._plans()):
+        for index, topic in change.named_in(self._plans):
             if change.kind == "pause":
-                self._consumers[index].pause(topic, change.reason or DEFAULT_REASON)
+                self._consumers[index].pause(topic.topic, change.reason or DEFAULT_REASON)
             else:
-                self._consumers[index].resume(topic, change.reason)
+                self._consumers[index].resume(topic.topic, change.reason)
 
     def _adjust(self, changes: Mapping[int, Mapping[str, Mapping[str, float | None]]]) -> None:
         for index, topics in changes.items():
@@ -350,22 +329,22 @@ class Lifecycle:
 
     async def _stop_engine(self) -> None:
         """Producers, then clients: what fails here only leaves a connection to the operating system."""
-        if self._wiring is not None:
-            self._wiring.surface.periodic.stop()
+        wiring, self._publish_call = self._wiring, None
+        if wiring is not None:
+            wiring.surface.periodic.stop()
         for part in (self._producers, self._clients):
             results = await asyncio.gather(*(one.stop() for one in part.values()), return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException):
                     log.error("stopping: %s", result, exc_info=result)
-        self._producers, self._senders, self._clients = {}, {}, {}
+        self._producers, self._clients = {}, {}
         if self._offset_store is not None:
             await _closed(self._offset_store.close(), "the offset store")
             self._offset_store = None
-        if self._wiring is not None:
-            await _closed(self._wiring.stop_resources(), "a resource of the container")
-            self._wiring.blocked_loop.stop()
+        if wiring is not None:
+            await _closed(resources(declared_of(self._app).container, "shutdown"), "a resource of the container")
+            wiring.blocked_loop.stop()
         end(self._app)
-        declared_of(self._app).settings_in_use = None
 
 
 async def opened(store: OffsetStore) -> None:

@@ -11,10 +11,11 @@ from traceback import extract_tb
 from typing import Any, TypeVar, Unpack
 
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.app.declare.phases import TwoPhases, declared_of, handlers_of
 from rocketapp.app.places import is_async
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.settings import Settings
+from rocketapp.app.user_code import UserCode
 from rocketapp.clock import Clock
 from rocketapp.hooks.answers import ReadMetrics
 from rocketapp.hooks.idempotency import IdempotencyStore
@@ -117,33 +118,35 @@ class AppSurface:
         self,
         app: TwoPhases,
         settings: Settings,
-        handlers: Sequence[Declaration],
         *,
         publishing: Publishing,
-        plugins: Plugins,
         clock: Clock,
+        plugins: Plugins | None = None,
         snapshot: Callable[[], AppSnapshot] | None = None,
     ) -> None:
-        """Sets the plugins up and asks for their observers. `snapshot`: None where nothing is connected.
+        """Sets the plugins up and asks for their observers. `plugins`: None is those of the app. `snapshot`: None where
+        nothing is connected.
 
-        Raises what the plugins raise, and PluginError.
+        Raises what the plugins raise, PluginError, and SetupError for handlers that cannot be.
         """
         self._app, self._settings, self._publishing, self._clock = app, settings, publishing, clock
-        self._plugins = plugins
+        self.plugins: Plugins = declared_of(app).plugins if plugins is None else plugins
+        self.handlers: Sequence[Declaration] = handlers_of(app, settings, self.plugins)
+        """Every handler of the app, complete."""
         self.periodic: Periodic = Periodic()
         """The timers of `every`; its owner starts and stops them."""
-        self.subscriptions: Sequence[Subscription] = tuple(one.subscription for one in handlers)
+        self.subscriptions: Sequence[Subscription] = tuple(one.subscription for one in self.handlers)
         nothing = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
         self.snapshot: Callable[[], AppSnapshot] = snapshot or (lambda: nothing)
         self._stores: list[HookResult] | None = None
         self._failures = PluginFailures()
         self._observers: list[tuple[str, Observe]] = []
         self._metrics: list[tuple[str, ReadMetrics]] = []
-        for hook in plugins.hooks("app_setup"):
+        for hook in self.plugins.hooks("app_setup"):
             hook.call(app=self)
-        for answer in plugins.ask_for_functions("observe_events", app=self):
+        for answer in self.plugins.ask_for_functions("observe_events", app=self):
             self._observers.append((answer.plugin, answer.value))
-        for answer in plugins.ask_for_functions("metrics", app=self):
+        for answer in self.plugins.ask_for_functions("metrics", app=self):
             self._metrics.append((answer.plugin, answer.value))
 
     @property
@@ -174,6 +177,11 @@ class AppSurface:
             except Exception as error:
                 self._failures.tell(f"plugin {plugin}", f"the event {type(event).__name__}", error)
 
+    def user_code(self) -> UserCode:
+        """What starts and stops the plugins and the app's own functions."""
+        functions, patience = declared_of(self._app).lifecycle_hooks, self._settings.app.drain_timeout
+        return UserCode(self._app, functions, self.plugins, self, patience=patience)
+
     def halt(self) -> None:
         """In a forked child: what happens there is told to no observer, as it is not what becomes of the messages."""
         self._observers.clear()
@@ -190,7 +198,7 @@ class AppSurface:
 
     def idempotency_store(self) -> IdempotencyStore | None:
         if self._stores is None:
-            self._stores = self._plugins.ask("idempotency_store", app=self)
+            self._stores = self.plugins.ask("idempotency_store", app=self)
         return self._stores[-1].value if self._stores else None
 
     def reader(self, kind: Any, content_type: str | None = None) -> Callable[[Message], Any]:

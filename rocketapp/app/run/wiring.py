@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from rocketapp.app.call.chain import fold
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import TwoPhases, declared_of, handlers_of
+from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.declare.registry import ConsumedGroup, union_of
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.extensions import allocation_of, check_clusters, offset_store_of, sink_of
@@ -93,19 +93,10 @@ class Wiring:
 
         Raises SetupError, PluginError or ConfigError.
         """
-        handlers = handlers_of(app, settings, plugins)
-        self._settings, self._world, self._user = settings, world, declared_of(app).container
+        self._settings, self._world = settings, world
         self.clock: Clock
-        self.clock, store = parts_of(self._user, world.clock)
-        surface = AppSurface(
-            app,
-            settings,
-            handlers,
-            publishing=publishing,
-            plugins=plugins,
-            snapshot=snapshot,
-            clock=self.clock,
-        )
+        self.clock, store = parts_of(declared_of(app).container, world.clock)
+        surface = AppSurface(app, settings, publishing=publishing, clock=self.clock, plugins=plugins, snapshot=snapshot)
         self.surface: AppSurface = surface
         self._tls = tls_of(settings.client)
         self.allocation: Allocation = allocation_of(settings.consumer, plugins, surface)
@@ -114,7 +105,7 @@ class Wiring:
         self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
         self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
         version = int(self.clock.now() * 1000)
-        self.groups: tuple[ConsumedGroup, ...] = plans_of(handlers, plugins, publishing, version=version)
+        self.groups: tuple[ConsumedGroup, ...] = plans_of(surface.handlers, plugins, publishing, version=version)
         check_clusters(self.offset_store, (plan.cluster for plan in self.shared))
 
     @property
@@ -180,19 +171,11 @@ class Wiring:
             expected_members=expected_members,
         )
 
-    async def start_resources(self) -> None:
-        """Initialize the Resource providers of the user's container."""
-        if self._user is not None:
-            await _awaited(self._user.init_resources())
 
-    async def stop_resources(self) -> None:
-        if self._user is not None:
-            await _awaited(self._user.shutdown_resources())
-
-
-async def _awaited(value: Any) -> None:
-    if value is not None:
-        await value
+async def resources(container: Any, what: Literal["init", "shutdown"]) -> None:
+    """Open or close the Resource providers of the user's container; None: there is no container."""
+    if container is not None and (waiting := getattr(container, f"{what}_resources")()) is not None:
+        await waiting
 
 
 def plans_of(

@@ -43,9 +43,6 @@ class NotRunning:
     def producer(self, cluster: str) -> Any:
         raise AssertionError("nothing is asked here")
 
-    def replying(self, cluster: str) -> Any:
-        raise AssertionError("nothing is answered here")
-
     def options(self, kind: type[Any]) -> Any:
         raise AssertionError("no settings are here")
 

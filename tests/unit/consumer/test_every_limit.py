@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from rocketapp.app.declare.changes import NAMES, LimitChange, of_groups
+from rocketapp.app.declare.changes import NAMES, LimitChange
 from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -150,13 +150,8 @@ def change(way: str, name: str) -> None:
     declared = subscription(**WAYS[way][0], **own_options(way, effect))
     topic = ConsumedTopic("topic", "last", 16, (Handler(declared, unused),), SubscriptionData("topic"))
     plan = ConsumedGroup("", "group", (topic,))
-    found = of_groups(
-        LimitChange(topic="topic", group=None, values={name: effect.value}, place="app.py:1"),
-        [(0, "topic")],
-        [plan],
-        {},
-    )
-    assert found == {0: {"topic": {name: effect.value}}}
+    limits = LimitChange(topic="topic", group=None, values={name: effect.value}, place="app.py:1")
+    assert limits.by_group([plan]) == {0: {"topic": {name: effect.value}}}
 
 
 def own_options(way: str, effect: Effect) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class Replies(NotRunning):
         self.loop, self.problem = asyncio.get_running_loop(), problem
         self.sent: list[tuple[Message, bytes, str]] = []
 
-    def replying(self, cluster: str) -> Any:
+    def producer(self, cluster: str) -> Any:
         replies = self
 
         class Replying:

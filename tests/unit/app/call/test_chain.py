@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, Retry, RocketApp, SetupError, Skip
+from rocketapp import DeadLetter, Message, Policy, Retry, RocketApp, SetupError, Skip
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
 from rocketapp.plugin import PluginError, Wrapper, hookimpl
@@ -276,6 +276,23 @@ def test_of_a_batch_only_the_message_fails_whose_filter_raised_and_the_error_nam
         assert ".Strict: ValueError: invalid literal" in reasons.pop("three")
         assert sorted(reasons) == (["1", "5"] if isinstance(said, Retry) else [])
         assert t.filtered == 1
+
+
+@pytest.mark.parametrize("batch", [None, 5])
+def test_a_policy_says_what_the_exception_of_a_filter_means_in_a_batch_too(batch: int | None) -> None:
+    app = RocketApp("shop", plugins=[Strict()])
+
+    async def handle(given: Message) -> None: ...
+
+    async def handle_all(given: list[Message]) -> None: ...
+
+    policy = Policy(on={ValueError: DeadLetter})
+    app.subscribe("orders", start="first", batch=batch, retry=policy)(handle_all if batch else handle)
+    with TestApp(app) as t:
+        t.publish("orders", "three")
+        t.settle()
+        assert not t.retried
+        assert ["invalid literal" in dead.reason for dead in t.dead] == [True]
 
 
 def test_a_handler_that_empties_its_list_fails_all_of_it_beside_filtered_messages() -> None:

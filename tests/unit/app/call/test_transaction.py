@@ -12,7 +12,6 @@ import pytest
 
 from rocketapp import ConfigError, Message, RocketApp, Router, SendRefused, SendResult, SendUnknown, SetupError
 from rocketapp.app.call.transaction import Transaction
-from rocketapp.app.payloads import Payloads
 from rocketapp.app.publishing import Publishing
 from rocketapp.model.outgoing import Outgoing, SendStatus
 from rocketapp.testing import TestApp
@@ -61,7 +60,7 @@ class Written(NotRunning):
 
 def transaction(written: Written, function: Callable[[Any], Awaitable[bool]]) -> Transaction[Any]:
     made = Transaction("orders", function, cluster="", place="here:1")
-    made.join(Publishing(lambda: written), Payloads())
+    made.join(Publishing(lambda: written))
     return made
 
 

@@ -8,9 +8,8 @@ from typing import Any, cast
 import pytest
 
 from rocketapp import Message, RocketApp, SetupError
-from rocketapp.app.declare.changes import LimitChange, of_groups
+from rocketapp.app.declare.changes import LimitChange
 from rocketapp.app.declare.registry import ConsumedGroup
-from rocketapp.app.run.extensions import own_limits
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.modes.sink import Sink
 from rocketapp.model.subscription import SubscriptionData
@@ -72,9 +71,9 @@ async def test_what_cannot_be_changed_is_refused_in_one_line(what: str) -> None:
 def test_a_plugin_that_consumes_a_topic_has_its_own_pace() -> None:
     change = LimitChange(topic="orders", group=None, values={"rate": 1.0, "queue_max_messages": 9}, place="app.py:1")
     sink = Sink(new_writer=cast("Any", None), max_messages=5)
-    topic = ConsumedTopic("orders", "last", 16, (), SubscriptionData("orders"))
+    topic = ConsumedTopic("orders", "last", 16, (), SubscriptionData("orders"), sink=sink)
     with pytest.raises(SetupError, match="queue_max_messages, rate: a plugin consumes orders, at its own pace"):
-        of_groups(change, [(0, "orders")], [ConsumedGroup("", "shop", (topic,))], {(0, "orders"): own_limits(sink)})
+        change.by_group([ConsumedGroup("", "shop", (topic,))])
 
 
 def test_before_the_start_and_for_other_names_it_is_refused() -> None:

@@ -242,6 +242,32 @@ def test_what_is_published_carries_its_version() -> None:
     assert not sent(app, Moved("tea")).properties
 
 
+def test_a_byte_order_mark_is_left_out_of_versions_and_choices_too() -> None:
+    app = RocketApp("shop")
+    returns(app, Order)
+    upcasting(app)
+    old = message(b'\xef\xbb\xbf{"number": "7", "cents": 500}')
+    assert handled(app, old) == Order("7", 5)
+    by_tag = RocketApp("shop")
+    returns(by_tag, Annotated[Order | Moved, TypeByTag({"a": Order, "b": Moved})])
+    assert handled(by_tag, message(b'\xef\xbb\xbf{"id": "7"}', properties={"TAGS": "a"})) == Order("7")
+
+
+def test_a_class_that_derives_from_one_with_upcasters_has_its_versions() -> None:
+    class Gift(Order):
+        card: str = ""
+
+    app, gifts = RocketApp("shop"), RocketApp("gifts")
+    for one, kind in ((app, Order), (gifts, Gift)):
+        returns(one, kind)
+        upcasting(one)
+    gift = sent(app, Gift("7", 5, "for you"))
+    assert gift.properties == {"payload-version": "3"}
+    assert handled(app, gift) == Order("7", 5)
+    assert handled(gifts, gift) == Gift("7", 5, "for you")
+    assert handled(gifts, message(b'{"number": "7", "cents": 500}')) == Gift("7", 5)
+
+
 def test_a_version_that_cannot_be_read_is_a_dead_letter_with_the_reason() -> None:
     app = RocketApp("shop")
     returns(app, Order)

@@ -153,6 +153,12 @@ async def test_a_router_s_prefix_is_the_topic_s() -> None:
     assert [sent.topic for _, sent in written.sent] == ["a-b-invoices"]
 
 
+def test_a_router_s_prefix_that_no_topic_can_have_is_refused_where_publishes_stands() -> None:
+    router = Router(prefix="a b-")
+    with pytest.raises(SetupError, match=r"test_publication.py:\d+: publishes: topic 'a b-invoices'"):
+        router.subscribe(Topic("orders", Invoice))(router.publishes("invoices")(nothing))
+
+
 async def nothing(message: Message) -> None: ...
 
 
