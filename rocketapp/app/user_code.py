@@ -49,7 +49,8 @@ class HookFunction:
 
     async def run(self, app: object) -> None:
         """Call the function. Raises SetupError with its place and its error."""
-        parts, runs_here = self._parts(), is_async(self.function)
+        runs_here = is_async(self.function)
+        parts = self._parts(runs_here)
         try:
             if runs_here:
                 await async_call(self.function, parts)(app)
@@ -64,7 +65,7 @@ class HookFunction:
 
         Raises SetupError with its place and its error.
         """
-        parts = self._parts(runs_here=True)
+        parts = self._parts(True)
 
         async def live(*positional: Any, **named: Any) -> None:
             async with self._context(self.function(*positional, **named)):
@@ -88,9 +89,8 @@ class HookFunction:
         context: AbstractAsyncContextManager[Any] = made
         return context
 
-    def _parts(self, *, runs_here: bool | None = None) -> tuple[Part, ...]:
+    def _parts(self, runs_here: bool) -> tuple[Part, ...]:
         """What fills the arguments, for one call. Raises SetupError for what nothing can fill."""
-        runs_here = is_async(self.function) if runs_here is None else runs_here
         return tuple(self._part(argument, runs_here) for argument in self.read(is_last=True))
 
     def _part(self, argument: Argument, runs_here: bool) -> Part:

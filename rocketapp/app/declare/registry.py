@@ -20,7 +20,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.manager import Hook
 from rocketapp.model.policy import Override, Policy
-from rocketapp.model.subscription import ALL_TAGS, SQL92, Subscription, SubscriptionData, kind_of
+from rocketapp.model.subscription import SQL92, Subscription, SubscriptionData, kind_of
 
 if TYPE_CHECKING:
     from rocketapp.consumer.handler import ConsumedTopic
@@ -151,16 +151,16 @@ def _from(name: str, one: Subscription) -> str:
     return f" ({one.retries_from})" if name == "retries" and "plugin " in one.retries_from else ""
 
 
-def union_of(subscriptions: Sequence[Subscription], version: int) -> SubscriptionData:
-    """What the handlers of one topic want together, as brokers hear it. `version`: milliseconds since 1970."""
+def union_of(subscriptions: Sequence[Subscription]) -> SubscriptionData:
+    """What the handlers of one topic want together, as brokers hear it; the consumer gives it its version."""
     topic = subscriptions[0].topic
     if sql := subscriptions[0].sql:
-        return SubscriptionData(topic, sql, frozenset(), version, SQL92)
+        return SubscriptionData(topic, sql, expression_type=SQL92)
     tags = [one.tags for one in subscriptions]
     if not all(tags):
-        return SubscriptionData(topic, ALL_TAGS, frozenset(), version)
+        return SubscriptionData(topic)
     union = frozenset().union(*tags)
-    return SubscriptionData(topic, " || ".join(sorted(union)), union, version)
+    return SubscriptionData(topic, " || ".join(sorted(union)), union)
 
 
 def with_policy(one: Subscription, *, hooks: Iterable[Hook], options: Callable[[type[Any]], Any]) -> Subscription:

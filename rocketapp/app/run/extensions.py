@@ -46,11 +46,10 @@ def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) ->
 
     Raises ConfigError for an unknown name and for what the strategy lacks, PluginError for a wrong answer of a plugin.
     """
-    ours = _ours(config)
     theirs: dict[str, Allocation] = {}
     for answer in plugins.ask("allocation_strategy", app=surface):
         name = _name_of(answer)
-        if name.upper() in ours or name in theirs:
+        if name.upper() in _OURS or name in theirs:
             raise PluginError(answer.plugin, f"allocation_strategy: another strategy is named {name!r} already")
         theirs[name] = answer.value
     return named(config, theirs)
@@ -58,12 +57,12 @@ def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) ->
 
 def named(config: ConsumerConfig, theirs: Mapping[str, Allocation] | None = None) -> Allocation:
     """The one that the settings name, of ours and those of plugins. Raises ConfigError."""
-    theirs, ours, wanted = theirs or {}, _ours(config), config.allocation.strip()
+    theirs, wanted = theirs or {}, config.allocation.strip()
     if wanted in theirs:
         return theirs[wanted]
-    if (make := ours.get(wanted.upper())) is None:
-        raise ConfigError(_OPTION, f"{wanted!r} is not one of {', '.join([*ours, *theirs])}")
-    return make()
+    if (make := _OURS.get(wanted.upper())) is None:
+        raise ConfigError(_OPTION, f"{wanted!r} is not one of {', '.join([*_OURS, *theirs])}")
+    return make(config)
 
 
 def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
@@ -72,21 +71,6 @@ def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
         return
     names = ", ".join(dict.fromkeys(groups))
     log.info("queues are shared by %s (consumer.allocation), as by all members of %s", allocation.name, names)
-
-
-def _ours(config: ConsumerConfig) -> dict[str, Callable[[], Allocation]]:
-    by_name: dict[str, Callable[[], Allocation]] = {
-        "AVG": Average,
-        "AVG_BY_CIRCLE": ByCircle,
-        "CONSISTENT_HASH": partial(ConsistentHash, config.virtual_nodes),
-    }
-    nearby = {f"MACHINE_ROOM_NEARBY-{name}": partial(_nearby, config, make) for name, make in by_name.items()}
-    return {
-        **by_name,
-        "CONFIG": partial(_by_config, config),
-        "MACHINE_ROOM": partial(_by_machine_room, config),
-        **nearby,
-    }
 
 
 def _by_config(config: ConsumerConfig) -> ByConfig:
@@ -104,9 +88,9 @@ def _by_machine_room(config: ConsumerConfig) -> ByMachineRoom:
     return ByMachineRoom(frozenset(config.machine_rooms))
 
 
-def _nearby(config: ConsumerConfig, make_inner: Callable[[], Allocation]) -> Nearby:
+def _nearby(make_inner: Make, config: ConsumerConfig) -> Nearby:
     of_broker = _finder("consumer.broker_room", config.broker_room)
-    return Nearby(make_inner(), of_broker, _finder("consumer.member_room", config.member_room))
+    return Nearby(make_inner(config), of_broker, _finder("consumer.member_room", config.member_room))
 
 
 def _finder(option: str, expression: str) -> Callable[[str], str]:
@@ -123,6 +107,21 @@ def _found(expression: re.Pattern[str], text: str) -> str:
     if match is None:
         return ""
     return (match[1] if expression.groups else match[0]) or ""
+
+
+Make = Callable[[ConsumerConfig], Allocation]
+_SHARES: Mapping[str, Make] = {
+    "AVG": lambda _: Average(),
+    "AVG_BY_CIRCLE": lambda _: ByCircle(),
+    "CONSISTENT_HASH": lambda config: ConsistentHash(config.virtual_nodes),
+}
+_OURS: Mapping[str, Make] = {
+    **_SHARES,
+    "CONFIG": _by_config,
+    "MACHINE_ROOM": _by_machine_room,
+    **{f"MACHINE_ROOM_NEARBY-{name}": partial(_nearby, make) for name, make in _SHARES.items()},
+}
+"""By the name that the settings have."""
 
 
 def _name_of(answer: HookResult) -> str:

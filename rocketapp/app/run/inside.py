@@ -123,7 +123,7 @@ async def handlers_alone(
     declared, running = declared_of(app), Unconnected(app, keep)
     clock, _ = parts_of(declared.container, SystemClock())
     surface = AppSurface(app, settings, publishing=running.publishing, clock=clock)
-    groups = plans_of(surface.handlers, surface.plugins, running.publishing, version=0)
+    groups = plans_of(surface.handlers, surface.plugins, running.publishing)
     code = surface.user_code()
     begin(app, running, settings)
     try:

@@ -104,8 +104,7 @@ class Wiring:
         self._observe: Observe = surface.observe
         self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
         self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
-        version = int(self.clock.now() * 1000)
-        self.groups: tuple[ConsumedGroup, ...] = plans_of(surface.handlers, plugins, publishing, version=version)
+        self.groups: tuple[ConsumedGroup, ...] = plans_of(surface.handlers, plugins, publishing)
         check_clusters(self.offset_store, (plan.cluster for plan in self.shared))
 
     @property
@@ -178,21 +177,19 @@ async def resources(container: Any, what: Literal["init", "shutdown"]) -> None:
         await waiting
 
 
-def plans_of(
-    handlers: Iterable[Declaration], plugins: Plugins, publishing: Publishing, *, version: int
-) -> tuple[ConsumedGroup, ...]:
-    """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
+def plans_of(handlers: Iterable[Declaration], plugins: Plugins, publishing: Publishing) -> tuple[ConsumedGroup, ...]:
+    """What is to be consumed."""
     by_group: dict[tuple[str, str], dict[str, list[Declaration]]] = {}
     for one in handlers:
         topics = by_group.setdefault((one.subscription.cluster, one.subscription.group), {})
         topics.setdefault(one.subscription.topic, []).append(one)
     return tuple(
-        ConsumedGroup(cluster, group, tuple(_consumed(same, plugins, publishing, version) for same in topics.values()))
+        ConsumedGroup(cluster, group, tuple(_consumed(same, plugins, publishing) for same in topics.values()))
         for (cluster, group), topics in by_group.items()
     )
 
 
-def _consumed(same: Sequence[Declaration], plugins: Plugins, publishing: Publishing, version: int) -> ConsumedTopic:
+def _consumed(same: Sequence[Declaration], plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
     """One topic of a group, with the handlers that share its subscription."""
     subscriptions = [one.subscription for one in same]
     first = subscriptions[0]
@@ -202,7 +199,7 @@ def _consumed(same: Sequence[Declaration], plugins: Plugins, publishing: Publish
         start=first.start,
         retries=first.retries,
         handlers=handlers,
-        data=union_of(subscriptions, version),
+        data=union_of(subscriptions),
         sink=None if same[0].is_polled else sink_of(plugins, subscriptions),
         broadcast=first.broadcast,
     )

@@ -73,7 +73,7 @@ def line_of(function: Callable[..., Any]) -> str:
 
 def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> tuple[ConsumedGroup, ...]:
     """What the app's consumers would be."""
-    return plans_of(_all_bound(app, consumer, group), declared_of(app).plugins, NOWHERE, version=1)
+    return plans_of(_all_bound(app, consumer, group), declared_of(app).plugins, NOWHERE)
 
 
 def bound(app: RocketApp) -> Declaration:

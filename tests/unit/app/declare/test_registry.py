@@ -129,7 +129,7 @@ def test_one_handler_may_take_the_rest_beside_exact_tags() -> None:
     app.subscribe("orders", tags="paid")(handler())
     app.subscribe("orders")(handler())
     (topic,) = plans(app)[0].topics
-    assert topic.data == SubscriptionData("orders", "*", frozenset(), 1)
+    assert topic.data == SubscriptionData("orders", "*", frozenset())
 
 
 def test_brokers_hear_the_union_of_tags() -> None:
@@ -137,7 +137,7 @@ def test_brokers_hear_the_union_of_tags() -> None:
     app.subscribe("orders", tags="refunded || paid")(handler())
     app.subscribe("orders", tags="shipped")(handler())
     (topic,) = plans(app)[0].topics
-    expected = SubscriptionData("orders", "paid || refunded || shipped", frozenset({"paid", "refunded", "shipped"}), 1)
+    expected = SubscriptionData("orders", "paid || refunded || shipped", frozenset({"paid", "refunded", "shipped"}))
     assert topic.data == expected
 
 
