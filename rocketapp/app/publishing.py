@@ -230,6 +230,7 @@ class Publishes(ABC):
 
         Raises NotRecalled when the message comes, or has come: its time is over or nearly so, or the broker does not
         take messages back (its `recallMessageEnable`). May be repeated.
+        cluster: None is the unnamed one, in a handler that of the handled message; "" is always the unnamed one.
         timeout: seconds in total; None is `producer.send_timeout`.
         """
         await self._through().recalling(topic, handle, cluster, timeout).here()
@@ -442,7 +443,8 @@ class Publishing(Publisher):
 
         async def recall() -> None:
             running = self._running()
-            await running.producer(cluster or "").recall(name, handle, limit or running.send_timeout)
+            where = self._cluster if cluster is None else cluster
+            await running.producer(where).recall(name, handle, limit or running.send_timeout)
 
         return Call(self, recall, name, limit)
 

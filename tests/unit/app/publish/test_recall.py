@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp import Client, Message, NotRecalled, RocketApp, SyncClient
+from rocketapp import Client, Context, Message, NotRecalled, RocketApp, SyncClient
 from rocketapp.testing import TestApp
 from rocketapp.testing.broker import serving
 from rocketapp.wire.requests.recall import RecallHandle
@@ -47,6 +47,31 @@ def test_handlers_of_both_kinds_take_back_what_waits_and_hear_what_is_too_late()
         t.settle()
     assert said.keys() == {"async", "sync"}
     assert all("reminders" in str(error) and "604" in str(error) and not error.perhaps for error in said.values())
+
+
+def test_a_handler_takes_back_what_it_has_published_to_the_cluster_of_its_message() -> None:
+    app = RocketApp("shop", clusters={"eu": "127.0.0.2:9876"}, cluster="eu")
+    came: list[str] = []
+
+    @app.subscribe("reminders")
+    async def remind(message: Message) -> None:
+        came.append(message.text())
+
+    @app.subscribe("paid")
+    async def forget(message: Message) -> None:
+        sent = await app.publish("reminders", message.body, delay=45)
+        await app.recall("reminders", str(sent.recall_handle))
+
+    @app.subscribe("paid-in-a-shop")
+    def forget_too(message: Message, context: Context) -> None:
+        sent = context.publish_sync("reminders", message.body, delay=45)
+        context.recall_sync("reminders", str(sent.recall_handle))
+
+    with TestApp(app) as t:
+        t.publish("paid", "1", cluster="eu")
+        t.publish("paid-in-a-shop", "2", cluster="eu")
+        t.settle()
+        assert (came, t.retried, len(t.handled)) == ([], [], 2)
 
 
 async def test_clients_take_back_too_and_name_what_is_not_a_handle() -> None:
