@@ -1,60 +1,43 @@
-"""A circuit breaker: closed, open, half open.
+"""When a circuit breaker opens: there are enough failures, close enough together, among enough of all calls.
 
-Closed, it remembers the times of the latest failures, and opens when there are enough of them, close enough together,
-among enough of all calls. Open, nothing is called. After its pause it is half open: one message is tried, and its
-outcome closes the breaker or opens it again. What succeeded is not reported to it: it reads the handler's counter.
+What succeeded is not reported to it: it reads the handler's counter.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from enum import Enum
 
 from rocketapp.model.policy import Breaker
 
 
-class Circuit(Enum):
-    """Whether calls of a handler may start: all, none, or one to try."""
-
-    CLOSED = "closed"
-    OPEN = "open"
-    HALF_OPEN = "half open"
-
-
-class BreakerState:
-    """Counts the failures of one handler, and says when its topic is paused."""
+class RecentFailures:
+    """The latest failures of one handler, as many as open its breaker."""
 
     def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
-        self.circuit: Circuit = Circuit.CLOSED
-        self._failures: deque[tuple[float, int]] = deque(maxlen=breaker.failures)
+        self._latest: deque[tuple[float, int]] = deque(maxlen=breaker.failures)
         """Time, and how many messages had been handled until then."""
 
     def __repr__(self) -> str:
-        return f"<BreakerState {self.circuit.value}: {len(self._failures)} failures>"
+        return f"<RecentFailures: {len(self._latest)} of {self._breaker.failures}>"
 
-    def failed(self, now: float, handled: int) -> float | None:
-        """A call has failed; `handled`: messages handled since the start. Seconds of the failures when it opens.
+    def add(self, now: float, handled: int) -> None:
+        """A call has failed; `handled`: messages handled since the start."""
+        self._latest.append((now, handled))
 
-        Failures of calls that began before it opened change nothing while it is open.
-        """
-        if self.circuit is Circuit.OPEN:
-            return None
-        failures, about = self._failures, self._breaker
-        failures.append((now, handled))
-        since, handled_before = failures[0]
-        if self.circuit is Circuit.CLOSED:
-            calls = about.failures + handled - handled_before
-            if len(failures) < about.failures or now - since > about.within or about.failures < about.share * calls:
-                return None
-        self.circuit = Circuit.OPEN
-        return now - since
+    @property
+    def seconds(self) -> float:
+        """From the first of them to the last."""
+        return self._latest[-1][0] - self._latest[0][0]
 
-    def probe(self) -> None:
-        """The pause is over: the next outcome decides."""
-        self.circuit = Circuit.HALF_OPEN
+    @property
+    def are_enough(self) -> bool:
+        """Whether they open the breaker."""
+        about, handled = self._breaker, self._latest[-1][1] - self._latest[0][1]
+        if len(self._latest) < about.failures or self.seconds > about.within:
+            return False
+        return about.failures >= about.share * (about.failures + handled)
 
-    def close(self) -> None:
-        """A call has succeeded, or the topic was resumed by hand."""
-        self.circuit = Circuit.CLOSED
-        self._failures.clear()
+    def clear(self) -> None:
+        """A call has succeeded as a probe, or the topic was resumed by hand."""
+        self._latest.clear()

@@ -30,38 +30,34 @@ class _Counted:
 class Unpaused:
     """Compares one retry queue with its limits. It looks at all messages only when that may change the answer."""
 
-    def __init__(self, queue: ProcessQueue[Any], limits: QueueLimits, pauses: Pauses) -> None:
-        self._queue, self._limits, self._pauses = queue, limits, pauses
-        self._changes = -1
-        """How often the pauses had changed at the last look."""
+    def __init__(self, queue: ProcessQueue[Any], pauses: Pauses) -> None:
+        self._queue, self._pauses = queue, pauses
+        self._looked_with: tuple[int, QueueLimits] | None = None
+        """At the last look: how often the pauses had changed, and the limits."""
         self._free_to = 0
         """Until the queue reaches this offset, no limit of messages or span is reached."""
 
     def __repr__(self) -> str:
         return f"<Unpaused {self._queue!r}>"
 
-    def change(self, limits: QueueLimits) -> None:
-        """Other limits hold from now on."""
-        self._limits, self._changes = limits, -1
-
-    def reached(self, share: float) -> bool:
+    def reached(self, limits: QueueLimits, share: float) -> bool:
         """Whether the messages that are not held reach that share of a limit."""
-        queue, limits = self._queue, self._limits
+        queue, now = self._queue, (self._pauses.changes, limits)
         if not limits.reached(queue, share):
             return False
-        is_known = self._changes == self._pauses.changes and queue.end_offset < self._free_to
+        is_known = self._looked_with == now and queue.end_offset < self._free_to
         if is_known and share == 1.0 and queue.size < limits.max_bytes:
             return False
         counted = self._count()
-        self._changes = self._pauses.changes
+        self._looked_with = now
         self._free_to = queue.end_offset + limits.max_messages - counted.count
         if limits.max_span is not None:
             self._free_to = min(self._free_to, counted.commit_offset + limits.max_span)
         return limits.reached(counted, share)
 
-    def reason(self) -> str | None:
+    def reason(self, limits: QueueLimits) -> str | None:
         """The limit that stopped the queue, in words; None when none did."""
-        return self._limits.reason(self._count())
+        return limits.reason(self._count())
 
     def held(self) -> str | None:
         """What is held, and why; None when nothing is."""

@@ -64,7 +64,7 @@ class FlowControl:
         account = self.budget.open(name, queue, expected=expected)
         unpaused = None
         if pauses is not None and is_retry_topic(queue.message_queue.topic):
-            unpaused = Unpaused(queue, limits, pauses)
+            unpaused = Unpaused(queue, pauses)
         return QueueFlow(self, queue, limits, account, unpaused)
 
     async def granted(self, account: QueueAccount) -> None:
@@ -121,12 +121,11 @@ class QueueFlow:
     ) -> None:
         """`unpaused`: counts only what is not paused, in a queue with messages of several topics."""
         self._control, self._budget = control, control.budget
-        self._queue, self._limits, self._account, self._unpaused = queue, limits, account, unpaused
+        self._queue, self._account, self._unpaused = queue, account, unpaused
         self._whole = limits
-        """Before they were divided among the queues of the topic."""
+        """Before they are divided among the queues of the topic."""
         self._own: dict[str, Any] = {}
         """What `hold_at_most` has said, which another change leaves alone."""
-        self._divided_by = 0
         self._loop = asyncio.get_running_loop()
         self._reopened: asyncio.Future[None] | None = None
         self._is_scheduled = False
@@ -139,14 +138,18 @@ class QueueFlow:
         """Why the next pull has to wait, in words and as it is now."""
         if self._unpaused is None:
             return self._limits.reason(self._queue) or self._budget.reason(self._account)
-        reason = self._unpaused.reason() or self._budget.reason(self._account)
+        reason = self._unpaused.reason(self._limits) or self._budget.reason(self._account)
         held = self._unpaused.held()
         return reason if held is None else f"{reason}; {held}"
 
     def change(self, limits: QueueLimits) -> None:
         """Other limits hold from now on, but for what `hold_at_most` has said."""
-        self._whole, self._divided_by = replace(limits, **self._own), 0
+        self._whole = replace(limits, **self._own)
         self.look_again()
+
+    @property
+    def _limits(self) -> QueueLimits:
+        return self._whole.divided(max(1, self._account.topic.accounts))
 
     @property
     def patience(self) -> float:
@@ -204,13 +207,9 @@ class QueueFlow:
 
     def is_full(self, share: float = 1.0) -> bool:
         """Whether the queue has reached this share of one of its own limits."""
-        unpaused, queues = self._unpaused, self._account.topic.accounts
-        if queues != self._divided_by:
-            self._divided_by = queues
-            self._limits = self._whole.divided(max(1, queues))
-            if unpaused is not None:
-                unpaused.change(self._limits)
-        return self._limits.reached(self._queue, share) if unpaused is None else unpaused.reached(share)
+        if self._unpaused is not None:
+            return self._unpaused.reached(self._limits, share)
+        return self._limits.reached(self._queue, share)
 
     def look_again(self) -> None:
         """Messages were finished, limits changed, or topics paused or resumed: perhaps the queue may pull now."""

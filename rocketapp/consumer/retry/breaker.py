@@ -1,6 +1,7 @@
 """A failure may stop a topic: the handler or its policy has said Pause, or a circuit breaker has had enough.
 
-What decides about a breaker is `state.breaker`; here are its clock and its pauses. A topic that is paused by a
+A breaker is closed until `state.breaker` says that there are enough failures. Open, it pauses its topic. After its
+pause it is half open: one message is tried, and its outcome closes it or opens it again. A topic that is paused by a
 breaker goes on as soon as one message of it was handled. Topics are paused as `app.pause` does, with reasons that
 add up, so that a pause of the app holds whatever a breaker says.
 """
@@ -12,7 +13,7 @@ import asyncio
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.model.policy import Breaker
-from rocketapp.state.breaker import BreakerState, Circuit
+from rocketapp.state.breaker import RecentFailures
 from rocketapp.state.pauses import Pauses, Probe
 from rocketapp.state.redelivery import Failure
 
@@ -55,40 +56,41 @@ class CircuitBreaker:
     def __init__(self, handler: Handler, about: Breaker, pauses: Pauses) -> None:
         self._handler, self._about, self._pauses = handler, about, pauses
         self._topic = handler.subscription.topic
-        self._state = BreakerState(about)
+        self._failures = RecentFailures(about)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._reason = ""
         """Why it has paused the topic; empty while it has not."""
-        self._current = Probe(handler.name, handler.stats)
-        """The probe that was made last."""
+        self._tried: Probe | None = None
+        """The probe that was made last; None while it is closed or open."""
         self._until = 0.0
         """The loop's time until which its message is waited for."""
 
     def __repr__(self) -> str:
-        return f"<CircuitBreaker {self._handler.name}: {self._state.circuit.value}>"
+        return f"<CircuitBreaker {self._handler.name}: {self._reason or 'closed'}>"
 
     def failed(self, failure: Failure) -> None:
         """An attempt of its handler has failed."""
-        is_half_open = self._state.circuit is Circuit.HALF_OPEN
-        if self._was_resumed() or (is_half_open and self._current.was_of_use):
+        if self._was_resumed() or (self._tried is not None and self._tried.was_of_use):
             self._close()
+        is_half_open = self._tried is not None
         if failure.dead or failure.parked:
             if is_half_open and self._reason:
                 self._probe()  # that message says nothing about the others
-            return
-        seconds = self._state.failed(self._loop.time(), self._handler.stats.handled)
-        if seconds is not None:
-            self._open(seconds, failure)
+        elif is_half_open or not self._reason:  # otherwise its call began before it opened
+            self._failures.add(self._loop.time(), self._handler.stats.handled)
+            if is_half_open or self._failures.are_enough:
+                self._open(failure)
 
     def stop(self) -> None:
         """Its group has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
-    def _open(self, seconds: float, failure: Failure) -> None:
+    def _open(self, failure: Failure) -> None:
         self.stop()
-        about, before = self._about, self._reason
+        self._tried = None
+        about, before, seconds = self._about, self._reason, self._failures.seconds
         self._reason = (
             f"circuit breaker of {self._handler.name}: {about.failures} failed attempts within {seconds:.0f} s, "
             f"the last: {failure}; one message is tried after {about.pause:g} s"
@@ -98,29 +100,29 @@ class CircuitBreaker:
 
     def _probe(self) -> None:
         """Let one message through; another one when that gives no answer within a pause."""
-        self._state.probe()
-        self._current = Probe(self._handler.name, self._handler.stats)
+        probe = self._tried = Probe(self._handler.name, self._handler.stats)
         self._until = self._loop.time() + self._about.pause
-        self._pauses.probe(self._topic, self._reason, self._current)
-        self._look()
+        self._pauses.probe(self._topic, self._reason, probe)
+        self._look(probe)
 
-    def _look(self) -> None:
+    def _look(self, probe: Probe) -> None:
         self.stop()
-        if self._was_resumed() or self._current.was_of_use:
+        if self._was_resumed() or probe.was_of_use:
             self._close()
         elif self._loop.time() < self._until:
-            self._timer = self._loop.call_later(_LOOK, self._look)
-        elif self._current.is_taken:
+            self._timer = self._loop.call_later(_LOOK, self._look, probe)
+        elif probe.is_taken:
             self._probe()
         else:
             # For a whole pause its handler had no message to try: perhaps it stands behind those of another handler.
             # The topic goes on, and the next message of the handler decides.
-            self._current.take(self._handler.name)
+            probe.take(self._handler.name)
             self._resume()
 
     def _close(self) -> None:
         self.stop()
-        self._state.close()
+        self._tried = None
+        self._failures.clear()
         self._resume()
 
     def _resume(self) -> None:

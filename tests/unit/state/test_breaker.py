@@ -7,48 +7,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.policy import Breaker
-from rocketapp.state.breaker import BreakerState, Circuit
+from rocketapp.state.breaker import RecentFailures
 
 
-def opened(state: BreakerState, *calls: tuple[float, int]) -> list[float | None]:
-    return [state.failed(now, handled) for now, handled in calls]
+def enough(failures: RecentFailures, *calls: tuple[float, int]) -> list[float | None]:
+    """After each of these failures: in how many seconds there were enough of them, if there were."""
+    found = list[float | None]()
+    for now, handled in calls:
+        failures.add(now, handled)
+        found.append(failures.seconds if failures.are_enough else None)
+    return found
 
 
 def test_it_opens_at_its_number_of_failures_within_the_time() -> None:
-    state = BreakerState(Breaker(failures=3, within=10, pause=5))
-    assert opened(state, (0, 0), (8, 0), (11, 0)) == [None, None, None]
-    assert opened(state, (17, 0)) == [9]
-    assert state.circuit is Circuit.OPEN
+    failures = RecentFailures(Breaker(failures=3, within=10, pause=5))
+    assert enough(failures, (0, 0), (8, 0), (11, 0), (17, 0)) == [None, None, None, 9]
 
 
 def test_failures_that_are_a_small_share_of_all_calls_do_not_open_it() -> None:
-    state = BreakerState(Breaker(failures=2, within=10, pause=5, share=0.5))
-    assert opened(state, (0, 100), (1, 103)) == [None, None]
-    assert opened(state, (2, 105)) == [1]
+    failures = RecentFailures(Breaker(failures=2, within=10, pause=5, share=0.5))
+    assert enough(failures, (0, 100), (1, 103), (2, 105)) == [None, None, 1]
 
 
-def test_while_it_is_open_failures_of_earlier_calls_change_nothing() -> None:
-    state = BreakerState(Breaker(failures=1, within=10, pause=5))
-    assert opened(state, (0, 0), (1, 0)) == [0, None]
-
-
-def test_half_open_one_failure_opens_it_again_and_a_success_closes_it() -> None:
-    state = BreakerState(Breaker(failures=2, within=10, pause=5))
-    opened(state, (0, 0), (0, 0))
-    state.probe()
-    assert opened(state, (5, 9)) == [5]
-    state.probe()
-    state.close()
-    assert state.circuit is Circuit.CLOSED
-    assert opened(state, (6, 9)) == [None]
-    assert opened(state, (7, 9)) == [1]
+def test_it_begins_to_count_anew_when_it_was_closed() -> None:
+    failures = RecentFailures(Breaker(failures=2, within=10, pause=5))
+    assert enough(failures, (0, 0), (0, 0)) == [None, 0]
+    failures.clear()
+    assert enough(failures, (6, 9), (7, 9)) == [None, 1]
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.integers(0, 5)), max_size=30), st.integers(1, 5), st.floats(0.1, 1))
 def test_it_opens_exactly_when_the_latest_failures_say_so(
     steps: list[tuple[float, int]], failures: int, share: float
 ) -> None:
-    state = BreakerState(Breaker(failures=failures, within=60, pause=1, share=share))
+    latest_failures = RecentFailures(Breaker(failures=failures, within=60, pause=1, share=share))
     seen: list[tuple[float, int]] = []
     now = 0.0
     handled = 0
@@ -58,9 +50,8 @@ def test_it_opens_exactly_when_the_latest_failures_say_so(
         latest = seen[-failures:]
         calls = failures + handled - latest[0][1]
         expected = len(latest) == failures and now - latest[0][0] <= 60 and failures >= share * calls
-        assert (state.failed(now, handled) is not None) == expected
-        if expected:
-            return
+        latest_failures.add(now, handled)
+        assert latest_failures.are_enough == expected
 
 
 @pytest.mark.parametrize(

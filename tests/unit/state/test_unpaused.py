@@ -37,7 +37,7 @@ def test_only_messages_of_topics_that_are_not_paused_count_in_any_order_of_event
 ) -> None:
     queue: ProcessQueue[Retried] = ProcessQueue(MessageQueue("%RETRY%g", "b", 0), 0)
     pauses = Pauses()
-    unpaused = Unpaused(queue, LIMITS, pauses)
+    unpaused = Unpaused(queue, pauses)
     for what, topic, number in steps:
         if what == "put":
             queue.put([Retried(queue.end_offset + each, topic) for each in range(number)])
@@ -53,7 +53,7 @@ def test_only_messages_of_topics_that_are_not_paused_count_in_any_order_of_event
         counted = [message for message in unfinished if not pauses.is_paused(message.topic)]
         span = queue.commit_offset + queue.span - counted[0].offset if counted else 0
         for share in (1.0, REOPEN):
-            assert unpaused.reached(share) == bool(
+            assert unpaused.reached(LIMITS, share) == bool(
                 counted
                 and (
                     len(counted) >= LIMITS.max_messages * share
@@ -67,7 +67,7 @@ def test_what_is_held_is_said_with_its_reason() -> None:
     queue: ProcessQueue[Retried] = ProcessQueue(MessageQueue("%RETRY%g", "b", 0), 0)
     queue.put([Retried(0, "a"), Retried(1, "b"), Retried(2, "a")])
     pauses = Pauses()
-    unpaused = Unpaused(queue, LIMITS, pauses)
+    unpaused = Unpaused(queue, pauses)
     assert unpaused.held() is None
     pauses.pause("a", "sink down")
     assert unpaused.held() == "2 messages are held: paused: sink down"
