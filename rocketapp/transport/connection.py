@@ -12,10 +12,10 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from typing import Any, NamedTuple
 
 from rocketapp.errors import ConnectionLostError, FrameTooLargeError, ProtocolError, RequestTimeoutError
-from rocketapp.state.pending import Pending, PendingRequest
 from rocketapp.transport.access import Access
 from rocketapp.transport.stream import Stream
 from rocketapp.wire.codes import ResponseCode
@@ -41,7 +41,6 @@ _SWEEP_GRAIN = 0.01
 _CLOSE_TIMEOUT = 1.0
 """Seconds that `close` waits for the last bytes to be sent."""
 _LARGEST_OPAQUE = 0x7FFF_FFFF
-_NEVER = float("-inf")
 _RESPONSE, _ONE_WAY = 1, 2
 _GO_AWAY = int(ResponseCode.GO_AWAY)
 
@@ -50,14 +49,17 @@ Serve = Callable[["Connection", Command], Command | None]
 
 
 class Ask(NamedTuple):
-    """A request in flight. `again`: it is sent for the second time, because the first answer was GO_AWAY."""
+    """A request in flight. It is taken out once: when it is answered or overdue, or when the connection ends."""
 
     command: Command
     answer: asyncio.Future[Command]
-    again: bool
+    started: float
+    deadline: float
+    again: bool = False
+    """It is sent for the second time, because the first answer was GO_AWAY."""
 
 
-GoAway = Callable[["Connection", PendingRequest[Ask]], None]
+GoAway = Callable[["Connection", Ask], None]
 
 
 class Connection:
@@ -92,7 +94,8 @@ class Connection:
         self._max_frame_bytes = max_frame_bytes
         self._stream: Stream | None = None
         self._opaques = itertools.count(1)
-        self._pending: Pending[Ask] = Pending()
+        self._pending: dict[int, Ask] = {}
+        """By their id (Java: opaque). One scan of all deadlines serves many: they share one timer."""
         self._serving = self._paused = False
         self._out: list[bytes] = []
         self._out_bytes = 0
@@ -110,7 +113,7 @@ class Connection:
         self.is_retired: bool = False
         self.closed_reason: str = ""
         self.last_heard: float = self._loop.time()
-        self._last_frame, self._last_written = _NEVER, self.last_heard
+        self._last_frame, self._last_written = -inf, self.last_heard
         self.state: Any = None
         """Free for the owner of the connection, for example for facts about the peer."""
 
@@ -145,12 +148,12 @@ class Connection:
         if self._access is not None:
             self._access.complete(command)
         now = self._loop.time()
-        self.restart(PendingRequest(Ask(command, answer, False), now, now + timeout))
+        self.restart(Ask(command, answer, now, now + timeout))
         return answer
 
-    def restart(self, waiting: PendingRequest[Ask]) -> None:
+    def restart(self, waiting: Ask) -> None:
         """Write a request again, for the caller that already waits for it. Its deadline stays."""
-        command, answer, _ = waiting.waiter
+        command, answer = waiting.command, waiting.answer
         if self.is_closed or self.is_retired:
             if not answer.done():
                 answer.set_exception(ConnectionLostError(self.peer, self.closed_reason or "the peer goes away"))
@@ -161,7 +164,7 @@ class Connection:
             if not answer.done():
                 answer.set_exception(problem)
             return
-        self._pending.add(opaque, waiting)
+        self._pending[opaque] = waiting
         if self._timer is None or waiting.deadline < self._timer_at:
             self._set_timer(waiting.deadline)
         # Alone it would wait for a turn of the loop in which nothing joins it.
@@ -261,7 +264,7 @@ class Connection:
     @property
     def has_answered(self) -> bool:
         """The peer has sent a whole frame."""
-        return self._last_frame != _NEVER
+        return self._last_frame != -inf
 
     def lost(self, reason: str) -> None:
         if self._may_want_tls and not (self.has_answered or self._is_server or self.is_closed):
@@ -292,15 +295,15 @@ class Connection:
     # Inside.
 
     def _answer(self, response: Command) -> None:
-        waiting = self._pending.answered(response.opaque)
+        waiting = self._pending.pop(response.opaque, None)
         if waiting is None:
             return
-        answer = waiting.waiter.answer
+        answer = waiting.answer
         if answer.done():
             return
         if self._access is not None:
-            self._access.restore(waiting.waiter.command, response)
-        if response.code == _GO_AWAY and self._on_go_away is not None and not waiting.waiter.again:
+            self._access.restore(waiting.command, response)
+        if response.code == _GO_AWAY and self._on_go_away is not None and not waiting.again:
             self._on_go_away(self, waiting)
         else:
             answer.set_result(response)
@@ -359,11 +362,12 @@ class Connection:
         now = self._loop.time()
         silent = now - self.last_heard
         suspicious = False
-        for waiter, started, deadline in self._pending.overdue(now):
-            if not waiter.answer.done():
+        overdue = [opaque for opaque, waiting in self._pending.items() if waiting.deadline <= now]
+        for command, answer, started, deadline, _ in map(self._pending.pop, overdue):
+            if not answer.done():
                 seconds = deadline - started
-                problem = f"no answer to request {waiter.command.code} within {seconds:.3g} s"
-                waiter.answer.set_exception(RequestTimeoutError(self.peer, problem))
+                problem = f"no answer to request {command.code} within {seconds:.3g} s"
+                answer.set_exception(RequestTimeoutError(self.peer, problem))
                 suspicious = suspicious or silent >= max(seconds - _SWEEP_GRAIN, SILENCE)
         if suspicious:
             self.abort(f"half-open: silent for {silent:.3g} s while a request waited")
@@ -375,8 +379,8 @@ class Connection:
         if idle_end <= now:
             self.abort(f"idle for {IDLE_TIMEOUT:g} s")
             return
-        next_deadline = self._pending.next_deadline()
-        self._set_timer(idle_end if next_deadline is None else max(min(next_deadline, idle_end), now + _SWEEP_GRAIN))
+        next_deadline = min((waiting.deadline for waiting in self._pending.values()), default=inf)
+        self._set_timer(max(min(next_deadline, idle_end), now + _SWEEP_GRAIN))
 
     def _end(self, reason: str) -> None:
         if self.is_closed:
@@ -388,9 +392,10 @@ class Connection:
         self._backlog.clear()
         self._out.clear()
         self.room.set()
-        for waiting in self._pending.drain():
-            if not waiting.waiter.answer.done():
-                waiting.waiter.answer.set_exception(ConnectionLostError(self.peer, reason))
+        pending, self._pending = self._pending, {}
+        for waiting in pending.values():
+            if not waiting.answer.done():
+                waiting.answer.set_exception(ConnectionLostError(self.peer, reason))
         if self._on_lost is not None:
             self._on_lost(self, reason)
 

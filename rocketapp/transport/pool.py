@@ -13,7 +13,6 @@ from random import Random
 
 from rocketapp.errors import ConnectError, TransportError
 from rocketapp.state.backoff import Backoff
-from rocketapp.state.pending import PendingRequest
 from rocketapp.tasks import Tasks
 from rocketapp.transport.access import Access
 from rocketapp.transport.connection import Ask, Connection, not_supported
@@ -169,21 +168,21 @@ class Pool:
             if not self._closed:
                 self._owner.lost(address, reason)
 
-    def _go_away(self, address: str, connection: Connection, waiting: PendingRequest[Ask]) -> None:
+    def _go_away(self, address: str, connection: Connection, waiting: Ask) -> None:
         if not connection.is_retired and self._connections.get(address) is not connection:
             # The connection is still being greeted. Asking again would wait for this dial, that is, for itself.
-            waiting.waiter.answer.set_exception(ConnectError(address, "went away while greeting"))
+            waiting.answer.set_exception(ConnectError(address, "went away while greeting"))
             return
         self._lost(address, connection, "the peer goes away")
         self._tasks.start(self._ask_again(address, waiting), f"go away {address}")
         connection.retire()
 
-    async def _ask_again(self, address: str, waiting: PendingRequest[Ask]) -> None:
-        command, answer, _ = waiting.waiter
+    async def _ask_again(self, address: str, waiting: Ask) -> None:
+        answer = waiting.answer
         try:
             async with asyncio.timeout_at(waiting.deadline):
                 connection = await self.get(address)
-            connection.restart(waiting._replace(waiter=Ask(command, answer, True)))
+            connection.restart(waiting._replace(again=True))
         except (TransportError, TimeoutError) as error:
             if not answer.done():
                 # The peer refused the request with GO_AWAY, so it certainly did not execute it.
