@@ -302,9 +302,9 @@ class MessageDelivery:
             self._start_free(share, is_of_one=len({id(taker) for taker, _ in share}) == 1)
 
     def _start_free(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:
-        run = FreeRun(pairs, self, is_of_one=is_of_one)
+        run, caller = FreeRun(pairs, self, is_of_one=is_of_one), pairs[0][0].caller
         self._free[run] = None
-        self._callers.submit(run)
+        caller.workers.submit(caller, (run,))
 
     def walk_apart(self, run: FreeRun) -> None:
         """One of its handlers has no free call: from now on each has a run of its own, unless nothing may start."""
@@ -327,7 +327,7 @@ class MessageDelivery:
 
     def _submit(self, run: FreeRun) -> None:
         if run.items and not run.starts_nothing:
-            self._callers.submit(run)
+            run.submit()
 
     def _taker(self, caller: Caller) -> Taker:
         known = self._takers.get(id(caller))
@@ -364,7 +364,7 @@ class MessageDelivery:
             self._ask()
             return
         line.is_at_work = True
-        self._callers.submit(line)
+        line.submit()
 
     def _is_prepared(self, line: LineRun, taker: Taker) -> bool:
         """Whether its first message may start now; otherwise it is seen to, and the line goes on after that."""
@@ -444,7 +444,7 @@ class MessageDelivery:
                 run.starts_nothing = True
                 self._ask()
             elif not run.is_queued:
-                self._callers.submit(run)
+                run.submit()
         elif not run.walkers and run in self._free:
             del self._free[run]
             self._started_to = max(self._started_to, run.last_offset)

@@ -286,7 +286,7 @@ class PolledDelivery(SinkDelivery):
             if self._mode.caller.is_busy:
                 reason = waits_for_call(self._handler.name, self._mode.caller.most)
                 self._member.blocked.because(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
-            self._mode.callers.submit(call)
+            call.submit()
             try:
                 end = await call.end
             finally:

@@ -26,7 +26,7 @@ class Callers:
         self._observe, self._pauses, self._journal = member.observe, member.pauses, journal
         self._make_threads = threads
         self.tasks: Tasks = Tasks(member.observe)
-        self._on_loop = LoopWorkers(self.tasks, journal, self.submit)
+        self._on_loop = LoopWorkers(self.tasks, journal)
         self._in_threads: ThreadWorkers | None = None
         self._of: dict[int, Caller] = {}
         """By the identity of handlers."""
@@ -54,13 +54,8 @@ class Callers:
 
     def _workers_in_threads(self) -> ThreadWorkers:
         if self._in_threads is None:
-            self._in_threads = ThreadWorkers(self._make_threads(), self._observe, self._journal, self.submit)
+            self._in_threads = ThreadWorkers(self._make_threads(), self._observe, self._journal)
         return self._in_threads
-
-    def submit(self, run: Run) -> None:
-        """Walk through this run, which has messages."""
-        caller = run.items[0][0].caller
-        caller.workers.submit(caller, (run,))
 
     def busy(self) -> list[Caller]:
         """Those that have messages and no free call."""

@@ -62,11 +62,9 @@ class _Worker:
 class ThreadWorkers:
     """The workers of all sync handlers of one group."""
 
-    def __init__(
-        self, threads: ThreadPool, observe: Observe, journal: Journal | None, pass_on: Callable[[Run], None]
-    ) -> None:
-        """`journal`: where threads note down what they have in flight. `pass_on` takes runs for the loop."""
-        self._threads, self._observe, self._journal, self._pass_on = threads, observe, journal, pass_on
+    def __init__(self, threads: ThreadPool, observe: Observe, journal: Journal | None) -> None:
+        """`journal`: where threads note down what they have in flight."""
+        self._threads, self._observe, self._journal = threads, observe, journal
         self._loop = asyncio.get_running_loop()
         self._now = clock_of(self._loop)
         self._lock = threading.Lock()
@@ -359,7 +357,7 @@ class ThreadWorkers:
         if not run.items or run.starts_nothing:
             run.returned()
         elif run.items[0][0].caller.workers is not self or not run.is_of_many:
-            self._pass_on(run)
+            run.submit()
         else:
             run.split()
 

@@ -50,9 +50,9 @@ class _Worker:
 class LoopWorkers:
     """The workers of all async handlers of one group."""
 
-    def __init__(self, tasks: Tasks, journal: Journal | None, pass_on: Callable[[Run], None]) -> None:
-        """`journal`: where workers note down what they have in flight. `pass_on` takes runs for threads."""
-        self._tasks, self._journal, self._pass_on = tasks, journal, pass_on
+    def __init__(self, tasks: Tasks, journal: Journal | None) -> None:
+        """`journal`: where workers note down what they have in flight."""
+        self._tasks, self._journal = tasks, journal
         self._loop = asyncio.get_running_loop()
         self._now = clock_of(self._loop)
         self._ready = Ready(self._leave, lambda run: run.split())
@@ -84,7 +84,7 @@ class LoopWorkers:
     def _leave(self, run: Run) -> None:
         """Nothing of this run may start here now."""
         if run.items and not run.starts_nothing:
-            self._pass_on(run)
+            run.submit()
         elif run.items or not run.is_shared:  # otherwise who took the last one gives it back
             run.returned()
 

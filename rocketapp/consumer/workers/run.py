@@ -109,6 +109,11 @@ class Run:
             self.lease: Lease = delivery.lease
             self.notes_each: bool = delivery.has_keys
 
+    def submit(self) -> None:
+        """On the loop: have the workers of its first message's handler walk through it. It has messages."""
+        caller = self.items[0][0].caller
+        caller.workers.submit(caller, (self,))
+
     def note(self, note: Note, most: int) -> int:
         """Note down that a worker takes at most this number; how many it may take."""
         note.clear()

@@ -69,5 +69,5 @@ class OneCalled:
 
     def submit(self, *messages: Message) -> FreeRun:
         run = FreeRun([(self.taker, one) for one in messages], Session(), is_of_one=True)
-        self.callers.submit(run)
+        run.submit()
         return run

@@ -276,9 +276,9 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
             go_on.wait(10)
 
     workers = OneCalled(Handler(subscription(is_async=False, concurrency=2), call), Reports())
-    workers.callers.submit(InOrder(workers.taker, 0))
+    InOrder(workers.taker, 0).submit()
     await asyncio.to_thread(started.wait, 10)
-    workers.callers.submit(InOrder(workers.taker, 1))
+    InOrder(workers.taker, 1).submit()
     await until(lambda: len(events) == 4)
     assert events.index("done 0") < events.index("back 0")
     assert events.index("done 1") < events.index("back 1")
@@ -300,7 +300,7 @@ async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_at
     first = OneCalled(Handler(subscription("first", is_async=False), call), Counting())
     second = Taker(first.callers.one(Handler(subscription("second", is_async=False), call)), Counting())
     takers = first.taker, second
-    first.callers.submit(FreeRun([(takers[at % 2], message(at)) for at in range(32)], Session(), is_of_one=False))
+    FreeRun([(takers[at % 2], message(at)) for at in range(32)], Session(), is_of_one=False).submit()
     is_through.wait(10)  # on the loop, which hears of all together
     await until(lambda: sum(shares) == 32)
     assert len(shares) <= 4  # the last message may be a little later
