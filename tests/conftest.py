@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.own_thread import check_threads
 from tests.peers import toolchain
 from tests.peers.clusters import LOCK_EXPIRY, Apache, Cluster, Embedded, shared
 from tests.peers.java_client import JavaClient, Peer
@@ -43,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(_Marks())
+    check_threads()
     if hasattr(config, "workerinput"):
         toolchain.CACHE.mkdir(exist_ok=True)
         turns = Turns(toolchain.CACHE)
