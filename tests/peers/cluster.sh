@@ -25,7 +25,8 @@ run() { # run NAME CLASS ARGS...: in the background, in a session of its own, it
   read -ra more <<<"${OPTIONS:-}"
   if [[ -s $lib.jsa ]]; then more+=(-XX:SharedArchiveFile="$lib.jsa"); fi
   : >"$dir/logs/$name.out" # at once: `await` would find what the process before this one wrote
-  setsid "$java" "${opts[@]}" ${more[@]+"${more[@]}"} -Duser.home="$dir" -cp "$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
+  # Without TLS, which a test asks for by an option of its own: every start would make a key and a certificate.
+  setsid "$java" -Dtls.server.mode=disabled "${opts[@]}" ${more[@]+"${more[@]}"} -Duser.home="$dir" -cp "$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
   echo $! >"$dir/$name.pid"
 }
 
