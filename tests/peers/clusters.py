@@ -20,6 +20,7 @@ from typing import Protocol
 
 from tests.peers import toolchain
 from tests.peers.bare import GET_ROUTE, Bare
+from tests.peers.forks import Fork
 from tests.peers.waiting import wait_until
 
 
@@ -202,7 +203,7 @@ def shared(directory: Path) -> Iterator[Apache]:
 
 
 class Embedded:
-    """`rocketapp broker` as a process of its own."""
+    """`rocketapp broker` as a process of its own: see `forks`."""
 
     name = "embedded"
 
@@ -218,7 +219,7 @@ class Embedded:
         self.directory, self.store, self.broker_name = directory, directory / "data", broker_name
         self._environment = {f"ROCKETAPP_BROKER__{name.upper()}": str(value) for name, value in options.items()}
         self._environment["ROCKETAPP_BROKER__NAME"] = broker_name
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Fork | None = None
         self.seconds_to_serve = 0.0
         directory.mkdir(parents=True, exist_ok=True)
         self.name_server = self._start(listen)
@@ -228,9 +229,13 @@ class Embedded:
         started = time.monotonic()
         out = self.directory / "stdout.txt"
         with out.open("wb") as stdout, (self.directory / "stderr.txt").open("ab") as stderr:
-            command = toolchain.rocketapp_command("broker", "--dir", str(self.store), "--listen", listen)
-            self._process = subprocess.Popen(
-                command, env={**os.environ, **self._environment}, stdout=stdout, stderr=stderr, start_new_session=True
+            self._process = Fork(
+                ["broker", "--dir", str(self.store), "--listen", listen],
+                directory=Path.cwd(),
+                environment={**os.environ, **self._environment},
+                out=stdout,
+                err=stderr,
+                new_session=True,
             )
         line = wait_until(
             lambda: self._first_line(out),

@@ -28,8 +28,9 @@ _AT_THE_START = ("PYTHON", "LC_", "LANG", "TZ", "LD_", "MALLOC", "PYICEBERG_")
 RUN = (
     *("dynaconf", "uvloop", "rocketapp.app.run.lifecycle", "rocketapp.cli.commands.run", "rocketapp.cli.loader"),
     *("rocketapp.cli.processes.broker", "rocketapp.cli.processes.run", "rocketapp.cli.processes.worker"),
+    *("rocketapp.cli.main", "rocketapp.cli.cluster", "rocketapp.embedded.embedded"),
 )
-"""With these comes nearly all that a plain app has imported when it handles its first message."""
+"""With these comes nearly all that a broker has imported when it serves, and a plain app at its first message."""
 _FORKING = Path(__file__).with_name("forking")
 _STATUS = struct.Struct("i")
 _one_at_a_time = threading.Lock()
