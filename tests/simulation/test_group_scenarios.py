@@ -257,12 +257,13 @@ async def test_a_frozen_member_whose_queues_went_to_others_takes_no_offset_back(
         stage.world.fault(facts.CUT, first.name)
         stage.world.network.cut(first.name)
     await stage.join()
-    sending = stage.sender.send_all("orders", "", 200, lambda: 0.5)
+    count = min(200, int(seconds) * 2 + 60)  # for half a minute after it goes on, or until then
+    sending = stage.sender.send_all("orders", "", count, lambda: 0.5)
     await asyncio.sleep(seconds)
     first.thaw()
     await sending
     await stage.calm(30)
-    assert {event.number for event in stage.done()} == set(range(1, 241))
+    assert {event.number for event in stage.done()} == set(range(1, 41 + count))
     await stage.end()
 
 
