@@ -103,6 +103,7 @@ _COMPUTING = 2
 """Processes for what needs a core of its own."""
 _WAITING = (
     "tests/faults/test_faults",
+    "tests/conformance/test_replication",
     "tests/conformance/",
     "tests/faults/test_embedded_faults",
     "contrib/rocketapp-lake/tests/sink/test_kills",
@@ -110,6 +111,11 @@ _WAITING = (
     "tests/unit/testing/test_contracts",
 )
 """Rooms that mostly wait, the longest first: for brokers, for processes that start and for time that passes."""
+_OWN_BROKERS = tuple(
+    f"tests/conformance/test_{name}.py"
+    for name in ("access_keys", "admin_tool", "moving_up", "old_topics", "registration", "security", "users")
+)
+"""They ask nothing of the brokers that others share: each is a part of its own."""
 _LONG = (
     "contrib/rocketapp-pyspark/",
     "contrib/rocketapp-lake/",
@@ -141,8 +147,12 @@ _APPS = tuple(
 )
 """Conformance mostly of our own apps; `send` is not `send_back`. `operators` changes a setting of the broker while
 `admin` must not run."""
-_ONE_BY_ONE = tuple(
-    f"tests/unit/cli/test_{name}" for name in ("bad_inputs", "crashes", "reload", "run", "service_manager", "workers")
+_ONE_BY_ONE = (
+    "tests/conformance/test_replication",
+    *(
+        f"tests/unit/cli/test_{name}"
+        for name in ("bad_inputs", "crashes", "reload", "run", "service_manager", "workers")
+    ),
 )
 """Files whose tests share nothing: each goes to the process that is free, so that all end at about the same time."""
 _WITH_SPARK = (
@@ -198,6 +208,8 @@ def shares(nodeid: str) -> str:
     if nodeid.startswith(_ONE_BY_ONE):
         return nodeid
     if nodeid.startswith("tests/conformance/"):
+        if nodeid.startswith(_OWN_BROKERS) and "[embedded]" not in nodeid:
+            return nodeid.partition("::")[0]
         if re.search(r"[\[-]embedded[\]-]", nodeid):
             return "the embedded broker"
         return "apps on Apache RocketMQ" if nodeid.startswith(_APPS) else "Apache RocketMQ"
