@@ -21,6 +21,8 @@ SUITE = "tests with Spark"
 _OLDEST = 17
 JARS = Path(__file__).parents[3] / ".cache" / "spark-jars"
 """What `make test` has fetched of jars/pom.xml."""
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+"""It lives for minutes: compiling for speed, or checking the classes of Spark's jars, would cost more than it wins."""
 _not_run: list[str] = []
 collect_ignore = [] if version("pyspark").startswith("4.1.") else ["sink/test_delta_by_spark.py"]
 """Spark writes Delta tables where a jar for its version is tested."""
@@ -95,6 +97,8 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
     _take_a_share_of_its_own()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    paths = [str(Path(__file__).parent / "daemon"), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     remote = os.environ.get("ROCKETAPP_TESTS_SPARK") == "connect"
     builder = SparkSession.builder.remote("local[2]") if remote else SparkSession.builder.master("local[2]")
     # In the path of Spark 4.0 the jar of Delta for 4.1 breaks every look-up of a data source.
@@ -110,7 +114,12 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file={log}",
+        # Each query reads some rows, once: compiling a program for it takes longer than the rows.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.python.daemon.module": "spark_daemon",
+        "spark.driver.extraJavaOptions": f"{JVM} -Dderby.stream.error.file={log}",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }.items():
         builder = builder.config(name, value)
