@@ -212,6 +212,22 @@ def test_single_messages_of_a_batch_may_stay_undone(batch_shop: BatchShop, engin
     assert marked(engine) == 1
 
 
+def test_of_a_batch_only_the_message_fails_whose_key_function_raised(database: Database, engine: Engine) -> None:
+    app, given = RocketApp("shop", plugins=[database]), list[str]()
+
+    @app.subscribe("orders", batch=10, retries=1, idempotent=database.once_by(lambda one: one.properties["number"]))
+    def take(messages: list[Message], session: Session) -> None:
+        given.extend(message.text() for message in messages)
+        session.execute(insert(effects), [{"number": int(message.text())} for message in messages])
+
+    with TestApp(app) as t:
+        for body, properties in (("1", {"number": "1"}), ("2", {}), ("3", {"number": "3"})):
+            t.publish("orders", body, properties=properties, order_key="one queue")
+        t.settle()
+        assert [(dead.message.text(), dead.reason[:13]) for dead in t.dead] == [("2", "Retry: KeyErr")]
+    assert (given, stored(engine), marked(engine)) == (["1", "3"], [1, 3], 2)
+
+
 def test_a_handler_without_an_engine_of_its_kind_is_refused_at_start(engine: Engine) -> None:
     database = Database(engine)
     effects.create(engine)

@@ -176,7 +176,9 @@ class Declaration:
             retry_from=self.said_by("retry"),
         )
         for problem in _problems(subscription):
-            self.refuse(problem)
+            sources = {"retries": subscription.retries_from, "retry": subscription.retry_from}
+            source = sources.get(problem.partition("=")[0], "handler")
+            self.refuse(problem if source == "handler" else f"{problem} (from {source})")
         return replace(self, subscription=subscription)
 
     def layers(

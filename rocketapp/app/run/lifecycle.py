@@ -213,7 +213,7 @@ class Lifecycle:
         plugins = declared_of(self._app).plugins
         if self._more_plugins:
             plugins = plugins.joined_by(self._more_plugins)
-        self._wiring = wiring = Wiring(
+        wiring = Wiring(
             self._app,
             self._settings,
             self._world,
@@ -222,6 +222,7 @@ class Lifecycle:
             snapshot=self.snapshot,
         )
         self._plans, self._own = wiring.groups, frozenset(map(id, wiring.surface.subscriptions))
+        self._wiring = wiring  # from now on other threads find the plans
         for change in self._early_changes:
             change.named_in(self._plans)
         tell_allocation(wiring.allocation, [plan.group for plan in wiring.shared])

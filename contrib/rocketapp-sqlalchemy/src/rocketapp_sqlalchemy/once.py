@@ -31,6 +31,8 @@ class Once:
         def wrap(call: SyncCall) -> SyncCall:
             def once(handed: Any) -> Any:
                 part = self._part(handed)
+                if not part.keys:
+                    return part.outcome(None, is_called=False)
                 with make_session() as session:
                     unhandled = part.unhandled(marking.take(session.connection(), part.keys))
                     if not unhandled:
@@ -55,6 +57,8 @@ class Once:
         def wrap(call: AsyncCall) -> AsyncCall:
             async def once(handed: Any) -> Any:
                 part = self._part(handed)
+                if not part.keys:
+                    return part.outcome(None, is_called=False)
                 async with make_session() as session:
                     connection = await session.connection()
                     unhandled = part.unhandled(await connection.run_sync(marking.take, part.keys))
@@ -75,17 +79,27 @@ class Once:
         return wrap
 
     def _part(self, handed: Any) -> _Part:
-        is_batch = self._subscription.batch is not None
-        messages = list(handed) if is_batch else [handed]
-        return _Part(self._subscription, messages, [self._key(message) for message in messages])
+        return _Part(self._subscription, handed, self._key)
 
 
 class _Part:
     """The messages of one call, and what is decided about them."""
 
-    def __init__(self, subscription: Subscription, messages: list[Message], keys: list[str]) -> None:
-        self._subscription, self._messages, self.keys = subscription, messages, keys
+    def __init__(self, subscription: Subscription, handed: Any, key: MakeKey) -> None:
+        self._subscription = subscription
         self._is_batch = subscription.batch is not None
+        self._messages: list[Message] = []
+        self.keys: list[str] = []
+        self._without_key = Outcomes()
+        """Of a batch: the messages whose key function raised. The others are not to blame."""
+        for message in handed if self._is_batch else [handed]:
+            try:
+                self.keys.append(key(message))
+                self._messages.append(message)
+            except Exception as error:
+                if not self._is_batch:
+                    raise
+                self._without_key[message] = self._outcome_of(error)
         self._given: dict[str, Message] = {}
         """By key: the first copy of what is to be handled."""
         self._outcomes: list[Any] = []
@@ -119,14 +133,22 @@ class _Part:
         """For the engine: the handler's own answer where it says everything."""
         if not self._is_batch:
             return result if is_called else SKIPPED
-        if is_called and len(self._given) == len(self._messages):
+        if is_called and len(self._given) == len(self._messages) and not self._without_key:
             return result
         said = dict(zip(self._given, self._outcomes, strict=is_called))
-        outcomes = Outcomes()
+        outcomes = Outcomes(self._without_key)
         for key, message in zip(self.keys, self._messages, strict=True):
             outcome = said.get(key, SKIPPED)
             outcomes[message] = SKIPPED if is_done(outcome, self._subscription) else outcome
         return outcomes
+
+    def _outcome_of(self, error: Exception) -> Any:
+        """What it means for its message, by the handler's policy; an outcome says itself what follows."""
+        outcome = outcome_of(error, self._subscription, raised=True)
+        if outcome is None or isinstance(error, type(outcome)):
+            return error
+        outcome.__cause__ = error
+        return outcome
 
 
 def _refuse_another(session: Session, begun: SessionTransaction | None) -> None:

@@ -365,8 +365,13 @@ def test_what_settings_make_contradictory_is_refused_at_start() -> None:
 def test_unlimited_retries_of_settings_are_refused_for_concurrent_handlers() -> None:
     app = RocketApp("shop")
     app.subscribe("orders")(handler())
-    with pytest.raises(SetupError, match="needs orderly=True"):
+    with pytest.raises(SetupError, match=r"retries=-1 .*needs orderly=True.* \(from consumer.retries\)"):
         plans(app, ConsumerConfig(retries=-1))
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    router = Router(retries=-1)
+    router.subscribe("orders")(handler())
+    with pytest.raises(SetupError, match=rf"needs orderly=True.* \(from Router at {re.escape(__file__)}:{line + 1}\)"):
+        RocketApp("shop").include(router)
 
 
 def test_a_subscription_is_complete() -> None:
