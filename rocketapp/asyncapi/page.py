@@ -1,7 +1,4 @@
-"""A document as a page for people: one file of HTML without a script, and nothing from elsewhere.
-
-A JSON schema is a table of its fields, with types in words and links to those that have a name.
-"""
+"""A document as a page for people: one file of HTML without a script, and nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ article.send { border-color: var(--warn); } article.receive { border-color: var(
 .send .pill { color: var(--warn); } .receive .pill { color: var(--good); }
 dl.facts { margin: .5rem 0; }
 dl.facts > div { display: grid; gap: 0 1rem; grid-template-columns: 8.5rem 1fr; padding: .12rem 0; }
-dt { color: var(--quiet); } dd { margin: 0; min-width: 0; } dd p, td p { margin: 0; }
+dt { color: var(--quiet); } dd { margin: 0; min-width: 0; } dd p { margin: 0; }
 .scroll { overflow-x: auto; }
 nav ul { columns: 16rem; list-style: none; margin: 0; padding: 0; } nav h2:not(:first-child) { margin-top: 1rem; }
 .diagram { display: block; margin: 0 auto; }
@@ -41,9 +38,7 @@ nav ul { columns: 16rem; list-style: none; margin: 0; padding: 0; } nav h2:not(:
 .line { fill: none; opacity: .55; stroke-width: 1.4; } .line.receive { stroke: var(--good); }
 .line.send { stroke: var(--warn); } .arrow.receive { fill: var(--good); } .arrow.send { fill: var(--warn); }
 @media (max-width: 36rem) {
-  dl.facts > div { grid-template-columns: 1fr; padding: .3rem 0; }
-  table, tbody, tr, td { display: block; } thead { clip-path: inset(50%); position: absolute; }
-  td { border: 0; padding: .05rem 0; } tr { border-bottom: 1px solid var(--line); padding: .4rem 0; } }
+  dl.facts > div { grid-template-columns: 1fr; padding: .3rem 0; } }
 """
 ).strip()
 
@@ -67,125 +62,19 @@ def _with_code(text: str) -> str:
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
-_BOUNDS = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "more than {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "less than {}",
-    "multipleOf": "a multiple of {}",
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "pattern": "matches {}",
-    "minItems": "at least {} items",
-    "maxItems": "at most {} items",
-    "uniqueItems": "each item once",
-    "default": "default {}",
-}
-_COMBINED = {"anyOf": " or ", "oneOf": " or ", "allOf": " and "}
-_LONGEST_LIST = 20
-"""Values of an enumeration that are shown."""
+_REFERENCE = re.compile(re.escape(PLACE) + r"([\w.-]+)")
 
 
 def schema_of(schema: Any) -> str:
-    """A whole schema: description, fields, and for what is not an object its type in words."""
-    if not isinstance(schema, dict):
-        return f"<p>{type_text(schema)}</p>"
-    parts = [prose(schema.get("description", ""))]
-    if "schemaFormat" in schema:
-        parts.append(f"<pre>{escape(json.dumps(schema['schema'], indent=2))}</pre>")
-    elif "x-protobuf" in schema:
-        parts.append(_table(_protobuf_rows(schema["x-protobuf"]["fields"])))
-    elif schema.get("properties"):
-        parts.append(_table(_rows(schema)))
-    else:
-        parts.append(f"<p>{type_text(schema)}{_bounds(schema)}</p>")
-    return "".join(parts)
+    """A schema: what it describes as text, and the rest as JSON, in which each reference is a link."""
+    about = schema.get("description", "") if isinstance(schema, dict) else ""
+    rest = {key: value for key, value in schema.items() if key != "description"} if about else schema
+    shown = escape(json.dumps(rest, indent=2, ensure_ascii=False), quote=False)
+    return f"{prose(about)}<pre>{_REFERENCE.sub(_link, shown)}</pre>"
 
 
-def type_text(schema: Any) -> str:
-    """`array of <a>Item</a>`, `string (date-time) or null`, or the values of an enumeration. HTML."""
-    if not isinstance(schema, dict):
-        return "any" if schema else "nothing"
-    if "schemaFormat" in schema or "x-protobuf" in schema:
-        return _foreign(schema)
-    if "$ref" in schema:
-        name = str(schema["$ref"]).removeprefix(PLACE)
-        return f'<a href="#schema-{escape(name)}">{escape(name)}</a>'
-    for key, word in _COMBINED.items():
-        if key in schema:
-            return word.join(map(type_text, schema[key]))
-    values = [schema["const"]] if "const" in schema else schema.get("enum")
-    return _plain_type(schema) if values is None else _listed(values)
-
-
-def _listed(values: list[Any]) -> str:
-    """The values of an enumeration."""
-    more = f" and {len(values) - _LONGEST_LIST} more" if len(values) > _LONGEST_LIST else ""
-    return " or ".join(f"<code>{_value(value)}</code>" for value in values[:_LONGEST_LIST]) + more
-
-
-def _foreign(schema: Mapping[str, Any]) -> str:
-    """A schema of another language, by its name."""
-    if "x-protobuf" in schema:
-        return f"<code>{escape(schema['x-protobuf']['message'])}</code>"
-    own = schema["schema"]
-    name = own.get("name", "") if isinstance(own, dict) else ""
-    return f"<code>{escape(str(name))}</code>" if name else "a record"
-
-
-def _plain_type(schema: Mapping[str, Any]) -> str:
-    kind = schema.get("type", "any")
-    if isinstance(kind, list):
-        return " or ".join(escape(one) for one in kind)
-    if kind == "array":
-        items = schema.get("items")
-        if isinstance(items, list):
-            return f"array of {', then '.join(map(type_text, items))}"
-        return "array" if items is None else f"array of {type_text(items)}"
-    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
-        return f"object with values of {type_text(schema['additionalProperties'])}"
-    form = schema.get("format") or schema.get("contentEncoding")
-    return escape(f"{kind} ({form})" if form else str(kind))
-
-
-def _rows(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    required = schema.get("required", ())
-    for name, field in schema["properties"].items():
-        is_needed = "" if name in required else ' <small class="quiet">optional</small>'
-        text = prose(field.get("description", "")) if isinstance(field, dict) else ""
-        head = f"<code>{escape(name)}</code>{is_needed}"
-        yield head, f"{type_text(field)}{_bounds(field)}", text
-
-
-def _protobuf_rows(fields: list[Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
-    for field in fields:
-        yield f"<code>{escape(field['name'])}</code>", escape(field["type"]), f"field {field['number']}"
-
-
-def _table(rows: Iterator[tuple[str, str, str]]) -> str:
-    # The roles are said because small screens lay the rows out as blocks, and a table without its layout has none.
-    parts = ['<div class="scroll"><table role="table"><thead><tr role="row">']
-    parts += (f'<th scope="col" role="columnheader">{head}</th>' for head in ("Field", "Type", "Meaning"))
-    parts.append("</tr></thead><tbody>")
-    for row in rows:
-        cells = "".join(f'<td role="cell">{cell}</td>' for cell in row)
-        parts.append(f'<tr role="row">{cells}</tr>')
-    return "".join([*parts, "</tbody></table></div>"])
-
-
-def _bounds(schema: Any) -> str:
-    if not isinstance(schema, dict):
-        return ""
-    # An enumeration's least and most are not of interest, a tuple's are said by its types.
-    is_tuple = isinstance(schema.get("items"), list)
-    known = {key: text for key, text in _BOUNDS.items() if key in schema and not (is_tuple and key.endswith("Items"))}
-    said = [text.format(_value(schema[key])) for key, text in known.items()]
-    return f' <small class="quiet">({", ".join(said)})</small>' if said else ""
-
-
-def _value(value: Any) -> str:
-    """As JSON has it, a text without its quotes."""
-    return escape(value if isinstance(value, str) else json.dumps(value))
+def _link(reference: re.Match[str]) -> str:
+    return f'<a href="#schema-{reference[1]}">{reference[1]}</a>'
 
 
 _ITSELF = f"{policy_of(STYLE)}; form-action 'none'"
@@ -193,8 +82,6 @@ CONTENT_POLICY: Final = f"{_ITSELF}; frame-ancestors 'none'"
 """A browser loads nothing and runs nothing."""
 _WORDS = {"send": "sends", "receive": "receives"}
 _STARTS = {"first": "with the oldest message", "last": "with the next message"}
-_SHOWN = ("properties", "schemaFormat", "x-protobuf")
-"""What a payload has that is more than its type in words."""
 Objects = Mapping[str, Any]
 Operations = Mapping[str, Sequence[tuple[str, Objects]]]
 """Those of each channel, with their names."""
@@ -338,22 +225,20 @@ def _failures(retry: Objects) -> Iterator[tuple[str, str]]:
 def _message(key: str, message: Objects) -> Iterator[str]:
     yield f'<article id="message-{key}" class="message"><h4>{escape(message["title"])}</h4>'
     yield prose(message.get("summary", ""))
-    yield f'<dl class="facts"><div><dt>Body</dt><dd>{_payload_text(message)}</dd></div>'
+    payload = message.get("payload", {})
+    named = f"{_REFERENCE.sub(_link, escape(payload['$ref']))} as " if "$ref" in payload else ""
+    yield f'<dl class="facts"><div><dt>Body</dt><dd>{named}{_code(message["contentType"])}</dd></div>'
     headers = message.get("headers", {}).get("properties", {})
-    if "tag" in headers:
-        yield f"<div><dt>Tag</dt><dd>{' or '.join(map(_code, headers['tag']['enum']))}</dd></div>"
-    for name, schema in headers.get("properties", {}).get("properties", {}).items():
-        yield f"<div><dt>Property {_code(name)}</dt><dd>{type_text(schema)}</dd></div>"
+    found = {"Tag": headers["tag"]} if "tag" in headers else {}
+    known = headers.get("properties", {}).get("properties", {})
+    found.update((f"Property {_code(name)}", schema) for name, schema in known.items())
+    for name, schema in found.items():
+        values = [schema["const"]] if "const" in schema else schema["enum"]
+        yield f"<div><dt>{name}</dt><dd>{' or '.join(map(_code, values))}</dd></div>"
     yield "</dl>"
-    payload = message.get("payload")
-    if payload is not None and any(key in payload for key in _SHOWN):
+    if payload and not named:
         yield schema_of(payload)
     yield "</article>"
-
-
-def _payload_text(message: Objects) -> str:
-    content_type = _code(message["contentType"])
-    return f"{type_text(message['payload'])} as {content_type}" if "payload" in message else content_type
 
 
 def _schemas(schemas: Objects) -> Iterator[str]:

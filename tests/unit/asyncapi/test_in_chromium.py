@@ -49,7 +49,7 @@ def test_it_is_styled_and_the_browser_has_nothing_to_complain_of(browser: Browse
     browser.complaints()  # of pages before this one
     browser.open(address)
     assert "Take the money." in browser.text()
-    assert browser.style("table", "border-collapse") == "collapse"
+    assert browser.style(".card", "border-radius") == "12px"
     assert [line for line in browser.complaints() if "favicon" not in line] == []
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from rocketapp import Message, RocketApp
 from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of
-from rocketapp.asyncapi.page import page_of, prose, type_text
+from rocketapp.asyncapi.page import page_of, prose, schema_of
 from tests.unit.asyncapi.everything import everything
 
 EVIL = "<script>alert('x')</script>"
@@ -86,10 +85,9 @@ def test_it_takes_nothing_from_elsewhere_and_runs_nothing(page: str) -> None:
         "when the transaction of its function is committed",
         "one by one per key (by_customer)",
         "The last four digits.",
-        "(at least 1, at most 1000000)",
-        "array of integer, then number",
-        "object with values of Colour",
-        "Card or Cash",
+        '"maximum": 1000000',
+        '"additionalProperties": { "$ref": "Colour" }',
+        '"anyOf": [ { "$ref": "Card" }, { "$ref": "Cash" } ]',
         "payload-version",
         "shop.Address",
     ],
@@ -121,26 +119,13 @@ def test_an_app_without_handlers_has_a_page() -> None:
     assert "Nothing is subscribed or published." in Read(page).text
 
 
-@pytest.mark.parametrize(
-    ("schema", "text"),
-    [
-        (True, "any"),
-        ({}, "any"),
-        ({"type": ["string", "null"]}, "string or null"),
-        ({"type": "array"}, "array"),
-        ({"type": "string", "format": "date-time"}, "string (date-time)"),
-        ({"type": "string", "contentEncoding": "base64"}, "string (base64)"),
-        ({"const": 1}, "<code>1</code>"),
-        ({"enum": ["<", 2]}, "<code>&lt;</code> or <code>2</code>"),
-        ({"allOf": [{"$ref": "#/components/schemas/A"}]}, '<a href="#schema-A">A</a>'),
-    ],
-)
-def test_a_type_in_words(schema: Any, text: str) -> None:
-    assert type_text(schema) == text
-
-
-def test_a_long_enumeration_is_cut() -> None:
-    assert type_text({"enum": list(range(100))}).endswith("<code>19</code> and 80 more")
+def test_a_schema_is_json_with_links_to_those_that_it_names() -> None:
+    schema = {"description": "What `a` is.", "items": {"$ref": "#/components/schemas/A-2"}, "pattern": "<"}
+    assert schema_of(schema) == (
+        '<p>What <code>a</code> is.</p><pre>{\n  "items": {\n    "$ref": "<a href="#schema-A-2">A-2</a>"\n  },\n'
+        '  "pattern": "&lt;"\n}</pre>'
+    )
+    assert schema_of(True) == "<pre>true</pre>"
 
 
 def test_an_indented_paragraph_keeps_its_lines() -> None:
