@@ -16,8 +16,6 @@ import rocketapp
 from rocketapp.cli.failure import CommandError
 
 NAME = "rocketapp"
-_DISTRIBUTIONS = {"yaml": "PyYAML"}
-"""Those that are not called like their modules."""
 _VERSION = re.compile(r"\d+(\.\w+)*([-+.]\w+)*")
 
 
@@ -126,5 +124,5 @@ def _noted(name: str, noted: dict[str, Any]) -> Source:
 def require(what: str, library: str, extra: str) -> None:
     """Raises CommandError, which says what installs it, where `what` needs a library that is not there."""
     if find_spec(library) is None:
-        name, mend = _DISTRIBUTIONS.get(library, library), running().pip_command(extra)
-        raise CommandError(f"{what} needs {name}, which comes with the extra {extra!r}: {mend}")
+        mend = running().pip_command(extra)
+        raise CommandError(f"{what} needs {library}, which comes with the extra {extra!r}: {mend}")

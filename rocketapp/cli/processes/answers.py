@@ -42,7 +42,7 @@ def answer(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str
 def _describe(app: RocketApp, settings: Settings, _fields: Mapping[str, Any]) -> str:
     from rocketapp.asyncapi.document import document_of, encoded
 
-    return encoded(document_of(app, settings), "json")
+    return encoded(document_of(app, settings))
 
 
 def _replay(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:

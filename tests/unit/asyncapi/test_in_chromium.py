@@ -24,7 +24,7 @@ class DescribedDesk(Desk):
     """Of the app with everything."""
 
     def describe(self) -> bytes:
-        return encoded(document_of(everything(), Settings()), "json").encode()
+        return encoded(document_of(everything(), Settings())).encode()
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Files of documents, and how they differ."""
+"""Names and schemas of documents."""
 
 from __future__ import annotations
 
@@ -6,31 +6,8 @@ from typing import Any
 
 import pytest
 
-from rocketapp.asyncapi.document import Format, decoded, difference, encoded
 from rocketapp.asyncapi.messages import Names, identifier
 from rocketapp.asyncapi.schemas import draft_07
-
-DOCUMENT = {"asyncapi": "3.0.0", "info": {"title": "Käse: yes", "version": "1"}, "channels": {"on": {"address": None}}}
-
-
-@pytest.mark.parametrize("form", ["json", "yaml"])
-def test_a_file_holds_the_same_document(form: Format) -> None:
-    text = encoded(DOCUMENT, form)
-    assert decoded(text, form) == DOCUMENT
-    assert text.endswith("\n")
-    assert "Käse" in text
-
-
-def test_equal_documents_do_not_differ_however_they_are_laid_out() -> None:
-    assert difference(decoded(encoded(DOCUMENT, "yaml"), "yaml"), DOCUMENT, ("file", "app"), most=9) == []
-
-
-def test_a_difference_shows_the_lines_and_says_how_many_more() -> None:
-    other = {**DOCUMENT, "info": {"title": "Brot", "version": "2"}}
-    lines = difference(DOCUMENT, other, ("file", "app"), most=100)
-    assert lines[:2] == ["--- file", "+++ app"]
-    assert '+    "title": "Brot",' in lines
-    assert difference(DOCUMENT, other, ("file", "app"), most=3)[3:] == [f"... and {len(lines) - 3} more lines"]
 
 
 @pytest.mark.parametrize(
