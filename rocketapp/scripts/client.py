@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from random import Random
 from typing import Any, Final, Self, Unpack
 
-from rocketapp.app.call.transaction import Transacting, Transaction, refuse_twice
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publisher, Publishing, running_loop
 from rocketapp.app.settings import Settings, check_tables
@@ -28,7 +27,7 @@ GROUP: Final = "rocketapp_client"
 """The producer group of clients, unless the settings name one."""
 
 
-class Client(Transacting, Publisher):
+class Client(Publisher):
     """Talks to one cluster, inside `async with`. It has no handlers. It publishes as RocketApp does.
 
     name_server: `host:port`, several separated by `;`; or the URL of an address server that names them.
@@ -49,7 +48,6 @@ class Client(Transacting, Publisher):
         self._settings = settings_in_code(given, place)
         self._run: _Run | None = None
         self._publishing = Publishing(self._must_run)
-        self._transactions: list[Transaction[Any]] = []
 
     def __repr__(self) -> str:
         return f"<Client of {self._shown}, {'connected' if self._run is not None else 'not connected'}>"
@@ -57,10 +55,8 @@ class Client(Transacting, Publisher):
     async def __aenter__(self) -> Self:
         if self._run is not None:
             raise SetupError(place_of_call(), f"{self!r} is entered already: make another one")
-        for transaction in self._transactions:
-            transaction.check_complete()
         run = _Run(self._settings)
-        await run.start(self._transactions)
+        await run.start()
         self._run = run
         return self
 
@@ -116,19 +112,6 @@ class Client(Transacting, Publisher):
         if self._run is not None:
             self._run.readings.pop(reading, None)
 
-    def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
-        if self._run is not None:
-            raise SetupError(transaction.place, f"{self!r}: declare transactions before `async with`")
-        if transaction.cluster:
-            raise SetupError(transaction.place, f"cluster={transaction.cluster!r}: {_ONE_CLUSTER}")
-        if not self._settings.producer.group:
-            mend = 'Client(..., settings={"producer": {"group": "a-name"}})'
-            problem = f"brokers ask the producer group how a transaction has ended: give the client its own, {mend}"
-            raise SetupError(transaction.place, problem)
-        transaction.join(self._publishing, prefix=prefix)
-        refuse_twice(transaction, self._transactions)
-        self._transactions.append(transaction)
-
     def _must_run(self) -> _Run:
         if self._run is None:
             raise SetupError(place_of_call(), f"{self!r}: write `async with {type(self).__name__}(...) as client:`")
@@ -163,13 +146,11 @@ class _Run:
             trace_topic=trace_topic_of(settings.client),
         )
 
-    async def start(self, transactions: Iterable[Transaction[Any]]) -> None:
+    async def start(self) -> None:
         """Raises what stopped it; then nothing is left running."""
         try:
             await self.client.start()
             await self._producer.start()
-            for transaction in transactions:
-                self.producer(transaction.cluster).transactions.answer(transaction.topic_name, transaction.ask())
         except BaseException:
             await self.client.stop()
             raise

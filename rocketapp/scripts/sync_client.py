@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import functools
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Generic, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack
 
-from rocketapp.app.call.transaction import Transaction
-from rocketapp.app.places import called_as, is_async, place_of_call, place_of_function
+from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Call, PublishesSync, Publishing
 from rocketapp.errors import SetupError
-from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult, TransactionOptions
+from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult
 from rocketapp.model.topic import Topic
 from rocketapp.scripts.client import Client
 from rocketapp.scripts.reading import ReadOptions
@@ -22,7 +20,6 @@ from rocketapp.wire.record import Message
 
 T = TypeVar("T")
 R = TypeVar("R")
-C = TypeVar("C", bound=Callable[..., bool | None])
 _LEFT = (
     "this client was left while the call waited, which may have been carried out: leave `with SyncClient(...)` when "
     "all threads are done with it"
@@ -88,27 +85,6 @@ class SyncClient(PublishesSync):
     def recall(self, topic: str | Topic[Any], handle: str, *, timeout: float | None = None) -> None:
         """Take a delayed message back before its time: see RocketApp.recall."""
         self.recall_sync(topic, handle, timeout=timeout)
-
-    @overload
-    def transaction(self, topic: Topic[T]) -> Callable[[Callable[[T], bool]], SyncTransaction[T]]: ...
-    @overload
-    def transaction(self, topic: str) -> SyncLocalPart: ...
-
-    @called_as('transaction takes a topic: write @client.transaction("the-topic")')
-    def transaction(self, topic: str | Topic[Any]) -> Any:
-        """Make a plain function the local part of a transaction that a message belongs to: see Client.transaction.
-
-        Declare it before `with`. The function and its check run in threads.
-        """
-        place = place_of_call()
-        if callable(topic):
-            raise SetupError(place, 'transaction needs a topic: write @client.transaction("the-topic")')
-
-        def decorate(function: Callable[[Any], bool]) -> SyncTransaction[Any]:
-            local = in_thread(function, "the local part", place)
-            return SyncTransaction(self._client.transaction(topic)(local), self._run)
-
-        return decorate
 
     def messages(self, topic: str, **options: Unpack[ReadOptions]) -> Iterator[Message]:
         """Every message of a topic as it comes: `for message in client.messages("orders")`. See Client.messages."""
@@ -205,54 +181,3 @@ class LoopThread:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
-
-
-Run = Callable[[Coroutine[Any, Any, SendResult | None]], SendResult | None]
-"""Runs a call on the client's loop, and blocks until it has ended."""
-
-
-class SyncTransaction(Generic[T]):
-    """What `@client.transaction` of a SyncClient makes of a function. Calling it sends the message, and blocks."""
-
-    __slots__ = ("_made", "_run")
-
-    def __init__(self, made: Transaction[T], run: Run) -> None:
-        self._made, self._run = made, run
-
-    def __repr__(self) -> str:
-        return f"<SyncTransaction {self._made.name} of {self._made.topic_name}>"
-
-    def __call__(self, payload: T, **options: Unpack[TransactionOptions]) -> SendResult | None:
-        """Send the message so that no consumer sees it, call the function, then commit or roll back.
-
-        As with `Client.transaction`. The function runs in another thread, with the context variables of this one.
-        """
-        return self._run(self._made(payload, **options))
-
-    def check(self, function: C) -> C:
-        """Say how the transaction of a message has ended: True, False, or None when that is not known yet.
-
-        A plain function that takes the payload or the Message; it runs in a thread. The function itself is returned.
-        Raises SetupError for a second one, and for a function that cannot be asked.
-        """
-        self._made.check(in_thread(function, "a check", self._made.place))
-        return function
-
-
-class SyncLocalPart(Protocol):
-    """Makes a function the local part of a transaction; its one argument is what is published."""
-
-    def __call__(self, function: Callable[[T], bool], /) -> SyncTransaction[T]: ...
-
-
-def in_thread(function: Callable[..., Any], what: str, place: str) -> Callable[..., Any]:
-    """The same as an async function. Raises SetupError for one that is async already."""
-    if not callable(function) or is_async(function):
-        problem = f"{what} of a SyncClient is a plain function: make {function!r} a `def`, or use Client"
-        raise SetupError(place_of_function(function, place), problem)
-
-    @functools.wraps(function)
-    async def call(argument: Any) -> Any:
-        return await asyncio.to_thread(function, argument)
-
-    return call

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
-
-from rocketapp import Client, Message
 from tests.conftest import RunApp, on_apache
-from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
@@ -93,37 +87,6 @@ def test_a_java_member_answers_for_ours(java: JavaClient, run_app: RunApp, topic
     consumer = java.consume(topic, f"{group}-all", **{"from": "first"})
     wait_until(lambda: consumer.bodies() == ["true"], within=CHECKED, what=lambda: f"committed: {consumer.bodies()}")
     assert java.checked(group) == ["true"]
-
-
-@on_apache
-def test_a_script_commits_and_is_asked(cluster: Cluster, java: JavaClient, topic: str, group: str) -> None:
-    java.create_topic(topic, 4)
-    consumer = java.consume(topic, f"{group}-all", **{"from": "first"})
-    client = Client(cluster.name_server, settings={"producer": {"group": group}})
-    asked: asyncio.Queue[str] = asyncio.Queue()
-
-    @client.transaction(topic)
-    async def place(body: str) -> bool:
-        if body == "left":
-            raise LookupError(body)
-        return body == "commit"
-
-    @place.check
-    async def known(message: Message) -> bool | None:
-        asked.put_nowait(message.text())
-        return True
-
-    async def script() -> str:
-        async with client:
-            assert await place("commit") is not None
-            assert await place("rollback") is None
-            with pytest.raises(LookupError):
-                await place("left")
-            async with asyncio.timeout(CHECKED):
-                return await asked.get()
-
-    assert asyncio.run(script()) == "left"
-    wait_until(lambda: sorted(consumer.bodies()) == ["commit", "left"], within=CHECKED, what=consumer.bodies)
 
 
 def test_ours_answers_for_a_java_member(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:

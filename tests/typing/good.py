@@ -325,19 +325,6 @@ async def what_is_delayed_can_be_taken_back(order: Order) -> None:
         app.recall_sync("orders", result.recall_handle)
 
 
-plain_client = SyncClient("127.0.0.1:9876", settings={"producer": {"group": "script"}})
-
-
-@plain_client.transaction(orders)
-def place_plainly(order: Order) -> bool:
-    return order.amount > 0
-
-
-@place_plainly.check
-def is_placed_plainly(order: Order) -> bool | None:
-    return None
-
-
 @app.poll(orders, every=5.0, tags="new", concurrency=2)
 async def export(pull: Pull) -> None:
     messages = await pull(32)
@@ -358,5 +345,4 @@ async def scripts(order: Order) -> None:
             assert_type(message, Message)
     with SyncClient("127.0.0.1:9876") as plain:
         assert_type(plain.request(orders, order), Message)
-        assert_type(place_plainly(order, tag="new"), SendResult | None)
         assert_type([one.text() for one in plain.messages("orders", idle=1.5)], list[str])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import queue
 import subprocess
 import sys
 import threading
@@ -168,35 +167,6 @@ async def test_a_client_is_in_a_group_once(broker: str) -> None:
             break
 
 
-@pytest.mark.parametrize("kind", [Client, SyncClient])
-def test_a_transaction_without_its_topic_is_refused_where_it_stands(kind: type[Client | SyncClient]) -> None:
-    client = kind("h:1", settings={"producer": {"group": "script-p"}})
-    with pytest.raises(SetupError, match=r"test_client\.py:\d+: transaction needs a topic: write @"):
-        client.transaction(lone_check)  # type: ignore[call-overload]
-
-
-async def test_transactions_of_a_client_are_declared_before_it_is_entered(broker: str) -> None:
-    async def place(order: str) -> bool:
-        return True
-
-    with pytest.raises(SetupError, match="give the client its own"):
-        Client(broker).transaction("script-n")(place)
-    with pytest.raises(SetupError, match=r"test_client\.py:\d+: cluster='eu': a Client talks to one cluster"):
-        Client(broker).transaction("script-n", cluster="eu")(place)
-    client = Client(broker, settings={"producer": {"group": "script-owner"}})
-    made = client.transaction("script-n")(place)
-    with pytest.raises(SetupError, match="has no check"):
-        await client.__aenter__()
-    made.check(lone_check)
-    async with client:
-        with pytest.raises(SetupError, match="before `async with`"):
-            client.transaction("script-o")(place)
-
-
-async def lone_check(message: Message) -> bool | None:
-    return None
-
-
 async def test_a_request_that_is_not_answered_ends_in_time(broker: str) -> None:
     async with Client(broker, settings=QUICK) as client:
         with pytest.raises(NoReply, match=r"script-c within 1 s"):
@@ -348,34 +318,6 @@ def test_a_forked_child_is_told_to_make_its_own(broker: str) -> None:
         child.join()
         assert not told.empty() and "forked" in told.get()
         client.publish("script-j", b"1")
-
-
-def test_plain_code_commits_and_is_asked(broker: str) -> None:
-    client, asked = SyncClient(broker, settings={"producer": {"group": "script-plain-owner"}}), queue.SimpleQueue[str]()
-
-    @client.transaction("script-q")
-    def place(body: str) -> bool:
-        if body == "left":
-            raise LookupError(body)
-        return body == "commit"
-
-    @place.check
-    def known(message: Message) -> bool | None:
-        asked.put(message.text())
-        return True
-
-    async def wrong(body: str) -> bool:
-        return True
-
-    with pytest.raises(SetupError, match="plain function"):
-        client.transaction("script-r")(wrong)  # type: ignore[arg-type]
-    with client:
-        assert place("commit", tag="t") is not None
-        assert place("rollback") is None
-        with pytest.raises(LookupError):
-            place("left")
-        assert asked.get(timeout=30) == "left"
-        assert sorted(one.text() for one in client.messages("script-q", start="first", idle=1.0)) == ["commit", "left"]
 
 
 def test_the_names_are_public() -> None:
