@@ -7,15 +7,15 @@ time. Messages are looked up as an administrator's commands do, so that the brok
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import shutil
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rocketapp.admin.cluster import AdminCluster
 from rocketapp.admin.groups import is_system
-from rocketapp.broker.facts import BrokerFacts, BrokerState, MemberState, Progress, QueueState, WaitingMessage
+from rocketapp.broker.facts import BrokerFacts, BrokerState, Progress, QueueState
 from rocketapp.model.names import dlq_topic
 
 T = TypeVar("T")
@@ -32,16 +32,6 @@ class Look(Protocol):
     def __call__(self, work: Callable[[AdminCluster], Coroutine[Any, Any, T]], /) -> T: ...
 
 
-class TopicLine(NamedTuple):
-    """A topic in a list."""
-
-    name: str
-    queues: int
-    messages: int
-    last_ms: int
-    """When its last message was stored; 0 without one."""
-
-
 class GroupLine(NamedTuple):
     """A group in a list."""
 
@@ -54,13 +44,6 @@ class GroupLine(NamedTuple):
     @property
     def whole_lag(self) -> int:
         return sum(self.lag.values())
-
-
-class Disk(NamedTuple):
-    """The file system of the store."""
-
-    free: int
-    size: int
 
 
 class _Turns:
@@ -102,35 +85,35 @@ class BrokerDesk:
         return f"<BrokerDesk of {self._facts!r}>"
 
     def state(self, within: float = ANSWERED_WITHIN) -> BrokerState:
-        return self._read(self._facts.state, within)
+        return self.read(BrokerFacts.state, within)
 
-    def disk(self) -> Disk | None:
-        """None for a store in memory."""
-        if self._directory is None:
-            return None
-        found = os.statvfs(self._directory)
-        return Disk(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+    def disk(self) -> tuple[int, int] | None:
+        """Bytes that are free in the file system of the store, and those that it has; None for one in memory."""
+        found = None if self._directory is None else shutil.disk_usage(self._directory)
+        return None if found is None else (found.free, found.total)
+
+    def read(self, call: Callable[[BrokerFacts], T], within: float = ANSWERED_WITHIN) -> T:
+        """What `call` returns of the facts: for what takes no longer than a turn."""
+
+        async def work() -> T:
+            return call(self._facts)
+
+        return self._asked(work(), within)
+
+    def listed(self, rows: Callable[[BrokerFacts], Iterable[T]]) -> list[T]:
+        """The same of any number of rows: others have their turn between them."""
+        return self._walked(lambda turns: turns.listed(rows(self._facts)))
 
     def topic_names(self) -> list[str]:
-        return self._read(self._facts.topics)
+        return self.read(BrokerFacts.topics)
 
-    def topics(self, names: Sequence[str]) -> list[TopicLine]:
-        """What the broker knows of topics with these names."""
+    def topics(self, names: Sequence[str]) -> list[tuple[str, list[QueueState]]]:
+        """The queues of each of these topics."""
 
-        async def work(turns: _Turns) -> list[TopicLine]:
-            lines = []
-            for name in names:
-                queues = await turns.listed(self._facts.queues(name))
-                lines.append(
-                    TopicLine(name, len(queues), _messages(queues), max((one.last_ms for one in queues), default=0))
-                )
-            return lines
+        async def work(turns: _Turns) -> list[tuple[str, list[QueueState]]]:
+            return [(name, await turns.listed(self._facts.queues(name))) for name in names]
 
         return self._walked(work)
-
-    def queues(self, topic: str) -> list[QueueState]:
-        """Those of a topic; none when there is no such topic."""
-        return self._walked(lambda turns: turns.listed(self._facts.queues(topic)))
 
     def groups(self) -> list[GroupLine]:
         """All groups of users, the one that is furthest behind first."""
@@ -143,40 +126,19 @@ class BrokerDesk:
                 lag = {}
                 for topic in sorted(topics):
                     lag[topic] = sum([one.lag for one in await turns.listed(facts.progress(group, topic))])
-                dead = _messages(await turns.listed(facts.queues(dlq_topic(group))))
+                dead = stored_in(await turns.listed(facts.queues(dlq_topic(group))))
                 lines.append(GroupLine(group, len(facts.members(group)), lag, dead))
             return sorted(lines, key=lambda one: (-one.whole_lag, one.name))
 
         return self._walked(work)
 
-    def readers(self, topic: str) -> list[str]:
-        """The groups that consume a topic."""
-        return self._read(lambda: sorted(group for group, has in self._facts.groups().items() if topic in has))
-
     def progress(self, group: str) -> list[Progress]:
         """Every queue of every topic of a group."""
 
-        async def work(turns: _Turns) -> list[Progress]:
-            topics = self._facts.groups().get(group, set())
-            return await turns.listed(one for topic in sorted(topics) for one in self._facts.progress(group, topic))
+        def rows(facts: BrokerFacts) -> Iterator[Progress]:
+            return (one for topic in sorted(facts.groups().get(group, ())) for one in facts.progress(group, topic))
 
-        return self._walked(work)
-
-    def members(self, group: str) -> tuple[list[MemberState], list[tuple[str, str]]]:
-        """Its members, and the topics with the expressions that they subscribe."""
-        return self._read(lambda: (self._facts.members(group), self._facts.subscriptions(group)))
-
-    def record(self, position: int) -> bytes | None:
-        """The stored message at this position of the log; None where none begins."""
-        return self._read(lambda: self._facts.record(position))
-
-    def delayed(self, most: int) -> list[WaitingMessage]:
-        """The next ones that are due."""
-        return self._walked(lambda turns: turns.listed(self._facts.delayed(most)))
-
-    def open_transactions(self, most: int) -> list[WaitingMessage]:
-        """The oldest half messages that have not ended, at most so many."""
-        return self._walked(lambda turns: turns.listed(self._facts.open_transactions(most)))
+        return self.listed(rows)
 
     def _walked(self, work: Callable[[_Turns], Coroutine[Any, Any, T]]) -> T:
         async def one_at_a_time() -> T:
@@ -184,12 +146,6 @@ class BrokerDesk:
                 return await work(_Turns())
 
         return self._asked(one_at_a_time())
-
-    def _read(self, call: Callable[[], T], within: float = ANSWERED_WITHIN) -> T:
-        async def work() -> T:
-            return call()
-
-        return self._asked(work(), within)
 
     def _asked(self, work: Coroutine[Any, Any, T], within: float = ANSWERED_WITHIN) -> T:
         asked = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -199,5 +155,6 @@ class BrokerDesk:
             asked.cancel()
 
 
-def _messages(queues: Iterable[QueueState]) -> int:
+def stored_in(queues: Iterable[QueueState]) -> int:
+    """How many messages they hold together."""
     return sum(one.end_offset - one.first_offset for one in queues)

@@ -17,11 +17,11 @@ from rocketapp.admin import dead_letters
 from rocketapp.admin.cluster import AdminCluster, AdminError
 from rocketapp.admin.messages import find_by_id, find_by_key, limits, newest, stored_since
 from rocketapp.admin.topics import kind_of
-from rocketapp.broker.facts import BrokerState, WaitingMessage
+from rocketapp.broker.facts import BrokerState
 from rocketapp.clock import SystemClock
 from rocketapp.errors import ProtocolError, RocketAppError
-from rocketapp.operate.broker_desk import BrokerDesk, GroupLine, TopicLine
-from rocketapp.operate.parts import END, Cell, button, counted, duration, head, shown, small_page, table, time_of
+from rocketapp.operate.broker_desk import BrokerDesk, GroupLine, stored_in
+from rocketapp.operate.parts import END, Columns, button, counted, duration, head, shown, small_page, table, time_of
 from rocketapp.wire.record import Message, decode_records
 
 Query = Mapping[str, str]
@@ -32,79 +32,13 @@ MOST_SEARCHED = 64
 LONGEST_BEGINNING, LONGEST_BODY = 80, 65_536
 """Characters of a body in a list, and bytes of one that are shown."""
 _LONGEST_POSITION = 19
+SOME_GROUPS: Final = 10
 _log = logging.getLogger("rocketapp.http")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def page(desk: BrokerDesk, query: Query) -> str:
-    """The broker, its slaves, the groups that are furthest behind, and the first topics."""
-    return _page(
-        desk,
-        lambda state: _part("The broker", lambda: _broker(desk, state)),
-        lambda state: _part("Slaves", lambda: _slaves(state)),
-        lambda _: _part("Groups", lambda: _groups(desk, query, most=10)),
-        lambda _: _part("Topics", lambda: _topics(desk)),
-    )
-
-
-def topics_page(desk: BrokerDesk, query: Query) -> str:
-    """Topics by a part of their names."""
-    return _page(desk, lambda _: _part("Topics", lambda: _found_topics(desk, query)), asks_again=False)
-
-
-def groups_page(desk: BrokerDesk, query: Query) -> str:
-    """All groups, the one that is furthest behind first."""
-    return _page(desk, lambda _: _part("Groups", lambda: _groups(desk, query)))
-
-
-def topic_page(desk: BrokerDesk, query: Query) -> str:
-    """One topic: its queues, and who consumes it."""
-    name = query.get("name", "")
-    return _page(desk, lambda _: _part(f"Topic {name}", lambda: _topic(desk, name, query)))
-
-
-def group_page(desk: BrokerDesk, query: Query) -> str:
-    """One group: its members, and how far it is."""
-    name = query.get("name", "")
-    return _page(
-        desk,
-        lambda _: _part(f"Group {name}", lambda: _members(desk, name)),
-        lambda _: _part("Queues", lambda: _progress(desk, name, query)),
-    )
-
-
-def waiting_page(desk: BrokerDesk, query: Query) -> str:
-    """What no consumer sees yet."""
-    return _page(
-        desk,
-        lambda state: _part("Delayed", lambda: _delayed(desk, state)),
-        lambda state: _part("Open transactions", lambda: _transactions(desk, state)),
-    )
-
-
-def messages_page(desk: BrokerDesk, query: Query) -> str:
-    """The newest messages of a topic, or those with a key, an id, or of a time."""
-    return _page(desk, lambda _: _part("Messages", lambda: _messages(desk, query)), asks_again=False)
-
-
-def message_page(desk: BrokerDesk, query: Query) -> str:
-    """One message with its properties and its body."""
-    return _page(desk, lambda _: _part("Message", lambda: _message(desk, query.get("at", ""))), asks_again=False)
-
-
-def dead_letters_page(desk: BrokerDesk, query: Query) -> str:
-    """The newest dead letters of a group."""
-    group = query.get("group", "")
-    return _page(desk, lambda _: _part("Dead letters", lambda: _dead_letters(desk, group)), asks_again=False)
-
-
-def outcome_page(desk: BrokerDesk, group: str, outcome: str) -> str:
-    """What became of a replay."""
-    back = _link("/dead-letters", "the dead letters of this group", group=group)
-    return small_page(desk.state().name, "Replay of a dead letter", f"<pre>{escape(outcome)}</pre><p>{back}</p>")
-
-
-def _page(desk: BrokerDesk, *parts: Callable[[BrokerState], Iterable[str]], asks_again: bool = True) -> str:
+def page(path: str, desk: BrokerDesk, query: Query) -> str:
+    """The page at one of the paths in `PAGES`."""
     state, at = desk.state(), SystemClock().now()
     about = [
         f"{shown(state.address)} at {time_of(at)} UTC",
@@ -116,28 +50,34 @@ def _page(desk: BrokerDesk, *parts: Callable[[BrokerState], Iterable[str]], asks
         '<a href="/metrics">metrics</a>',
     ]
     word, is_good = "read-only" if state.problem else "ready", not state.problem
-    lines = [*head(state.name, word, about, is_good=is_good, asks_again=asks_again)]
-    for part in parts:
-        lines += part(state)
+    lines = [*head(state.name, word, about, is_good=is_good, asks_again=path not in _ASKED_ONCE)]
+    for title, make in PAGES[path]:
+        lines += _part(title, make, desk, state, query)
     return "\n".join([*lines, END]) + "\n"
 
 
-def _part(title: str, make: Callable[[], Iterable[str]]) -> list[str]:
+def outcome_page(desk: BrokerDesk, group: str, outcome: str) -> str:
+    """What became of a replay."""
+    back = _link("/dead-letters", "the dead letters of this group", group=group)
+    return small_page(desk.state().name, "Replay of a dead letter", f"<pre>{escape(outcome)}</pre><p>{back}</p>")
+
+
+def _part(title: str, make: Part, desk: BrokerDesk, state: BrokerState, query: Query) -> list[str]:
     """A card, or what kept it from being made."""
     try:
-        return list(make())
+        return list(make(desk, state, query))
     except (RocketAppError, TimeoutError) as error:
         problem = str(error) or "the event loop of the broker does not answer"
     except Exception:
         _log.exception("a part of the page failed")
         problem = "this part failed: the log has the traceback"
-    return [f'<section class="card"><h2>{shown(title)}</h2><p class="bad">{shown(problem)}</p></section>']
+    return [f'<section class="card"><h2>{title}</h2><p class="bad">{shown(problem)}</p></section>']
 
 
 # The broker.
 
 
-def _broker(desk: BrokerDesk, state: BrokerState) -> Iterator[str]:
+def _broker(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
     disk, unflushed = desk.disk(), state.log_end - state.durable_end
     on_disk = f"{_bytes(unflushed)} of it not on disk yet" if unflushed else "all of it on disk"
     facts = [
@@ -146,7 +86,7 @@ def _broker(desk: BrokerDesk, state: BrokerState) -> Iterator[str]:
         ("Stored", f"{state.stored:,}<small>{state.stored_rate:,.1f} a second</small>"),
         ("Served", f"{state.served:,}<small>{state.served_rate:,.1f} a second</small>"),
         ("Log", f"{_bytes(state.log_end - state.log_begin)}<small>{on_disk}; flush {escape(state.flush)}</small>"),
-        ("Disk", "in memory" if disk is None else f"{_bytes(disk.free)} free<small>of {_bytes(disk.size)}</small>"),
+        ("Disk", "in memory" if disk is None else f"{_bytes(disk[0])} free<small>of {_bytes(disk[1])}</small>"),
         ("Delayed", f'<a href="/waiting#delayed">{state.delayed:,}</a>'),
         ("Open transactions", f'<a href="/waiting#open-transactions">{state.open_transactions:,}</a>'),
     ]
@@ -159,39 +99,44 @@ def _broker(desk: BrokerDesk, state: BrokerState) -> Iterator[str]:
     yield "</dl></section>"
 
 
-def _slaves(state: BrokerState) -> Iterator[str]:
+def _slaves(_desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
     if state.slaves is None:
         return
-    rows = [
-        [
-            Cell(f"<b>{shown(one.host)}</b>"),
-            Cell(f"{one.confirmed:,}", "n"),
-            Cell(f"{state.log_end - one.confirmed:,}", "n"),
-        ]
-        for one in state.slaves
-    ]
-    heads = ("Slave", "Its log ends at", "Bytes behind")
-    yield from table("Slaves", heads, rows, "No slave copies the log now.", note=f"our log ends at {state.log_end:,}")
+    columns: Columns = (
+        ("Slave", "", lambda one: f"<b>{shown(one.host)}</b>"),
+        ("Its log ends at", "n", lambda one: f"{one.confirmed:,}"),
+        ("Bytes behind", "n", lambda one: f"{state.log_end - one.confirmed:,}"),
+    )
+    note = f"our log ends at {state.log_end:,}"
+    yield from table("Slaves", columns, state.slaves, "No slave copies the log now.", note=note)
 
 
 # Topics.
 
+_TOPICS: Columns = (
+    ("Topic", "", lambda one: f"<b>{_link('/topic', one[0], name=one[0])}</b>"),
+    ("Queues", "n", lambda one: f"{len(one[1]):,}"),
+    ("Messages", "n", lambda one: f"{stored_in(one[1]):,}"),
+    ("Last message (UTC)", "s", lambda one: _time_ms(max((queue.last_ms for queue in one[1]), default=0))),
+)
+"""Of a topic's name and its queues."""
 
-def _topics(desk: BrokerDesk) -> Iterator[str]:
-    names = _normal(desk, desk.topic_names())
-    rows = [_topic_row(one) for one in desk.topics(names[:MOST_TOPICS])]
+
+def _topics(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
+    names = _normal(state, desk.topic_names())
+    topics = desk.topics(names[:MOST_TOPICS])
     link = f"<p>{_link('/topics', 'find a topic')}</p>"
-    yield from table("Topics", _TOPIC_HEADS, rows, "No topic.", note=_of_all(len(rows), len(names)), after=[link])
+    yield from table("Topics", _TOPICS, topics, "No topic.", note=_of_all(len(topics), len(names)), after=[link])
 
 
-def _found_topics(desk: BrokerDesk, query: Query) -> Iterator[str]:
+def _found_topics(desk: BrokerDesk, state: BrokerState, query: Query) -> Iterator[str]:
     find, every = query.get("find", ""), "every" in query
     names = desk.topic_names()
-    names = [one for one in (names if every else _normal(desk, names)) if find in one]
-    rows = [_topic_row(one) for one in desk.topics(names[_from(query) :][:MOST_TOPICS])]
+    names = [one for one in (names if every else _normal(state, names)) if find in one]
+    topics = desk.topics(names[_from(query) :][:MOST_TOPICS])
     asked = {name: value for name, value in query.items() if name in ("find", "every")}
     ticked = " checked" if every else ""
-    yield from table("Topics", _TOPIC_HEADS, rows, "No topic has this in its name.", note=f"{len(names):,}")
+    yield from table("Topics", _TOPICS, topics, "No topic has this in its name.", note=f"{len(names):,}")
     yield _pages("/topics", query, len(names), MOST_TOPICS, **asked)
     yield '<section class="card"><h2>Find</h2><form action="/topics" method="get">'
     yield f'<label>In its name <input name="find" value="{escape(find)}"></label>'
@@ -199,146 +144,127 @@ def _found_topics(desk: BrokerDesk, query: Query) -> Iterator[str]:
     yield "too</label><button>Find</button></form></section>"
 
 
-_TOPIC_HEADS: Final = ("Topic", "Queues", "Messages", "Last message (UTC)")
-
-
-def _normal(desk: BrokerDesk, names: Sequence[str]) -> list[str]:
-    state = desk.state()
+def _normal(state: BrokerState, names: Sequence[str]) -> list[str]:
     return [name for name in names if kind_of(name, {state.name, state.cluster}) == "normal"]
 
 
-def _topic_row(one: TopicLine) -> list[Cell]:
-    return [
-        Cell(f"<b>{_link('/topic', one.name, name=one.name)}</b>"),
-        Cell(f"{one.queues:,}", "n"),
-        Cell(f"{one.messages:,}", "n"),
-        Cell(_time_ms(one.last_ms), "s"),
-    ]
+_QUEUES: Columns = (
+    ("Queue", "s", lambda one: f"queue {one.queue_id}"),
+    ("First offset", "n", lambda one: f"{one.first_offset:,}"),
+    ("End offset", "n", lambda one: f"{one.end_offset:,}"),
+    ("Messages", "n", lambda one: f"{one.end_offset - one.first_offset:,}"),
+    ("Last message (UTC)", "s", lambda one: _time_ms(one.last_ms)),
+)
 
 
-def _topic(desk: BrokerDesk, name: str, query: Query) -> Iterator[str]:
-    queues = desk.queues(name)
-    rows = [
-        [
-            Cell(f"queue {one.queue_id}", "s"),
-            Cell(f"{one.first_offset:,}", "n"),
-            Cell(f"{one.end_offset:,}", "n"),
-            Cell(f"{one.end_offset - one.first_offset:,}", "n"),
-            Cell(_time_ms(one.last_ms), "s"),
-        ]
-        for one in queues[_from(query) :][:MOST_QUEUES]
+def _topic(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+    name = query.get("name", "")
+    queues = desk.listed(lambda facts: facts.queues(name))
+    groups = desk.read(lambda facts: sorted(group for group, topics in facts.groups().items() if name in topics))
+    readers = ", ".join(_link("/group", group, name=group) for group in groups[:MOST_GROUPS])
+    after = [
+        _pages("/topic", query, len(queues), MOST_QUEUES, name=name),
+        f"<p>Groups: {readers or 'none'}</p>",
+        f"<p>{_link('/messages', 'its messages', topic=name)}</p>",
     ]
-    readers = ", ".join(_link("/group", group, name=group) for group in desk.readers(name)[:MOST_GROUPS])
-    yield from table(
-        f"Topic {shown(name)}",
-        ("Queue", "First offset", "End offset", "Messages", "Last message (UTC)"),
-        rows,
-        "There is no such topic.",
-        after=[
-            _pages("/topic", query, len(queues), MOST_QUEUES, name=name),
-            f"<p>Groups: {readers or 'none'}</p>",
-            f"<p>{_link('/messages', 'its messages', topic=name)}</p>",
-        ],
-    )
+    some = queues[_from(query) :][:MOST_QUEUES]
+    yield from table(f"Topic {shown(name)}", _QUEUES, some, "There is no such topic.", after=after)
 
 
 # Groups.
 
+_GROUPS: Columns = (
+    ("Group", "", lambda one: f"<b>{_link('/group', one.name, name=one.name)}</b>"),
+    ("Members", "n", lambda one: f"{one.members:,}" if one.members or not one.whole_lag else _NO_MEMBER),
+    ("Topics", "n", lambda one: f"{len(one.lag):,}"),
+    ("Lag", "n", lambda one: f"{one.whole_lag:,}"),
+    (
+        "Dead letters",
+        "n",
+        lambda one: _link("/dead-letters", f"{one.dead_letters:,}", group=one.name) if one.dead_letters else "0",
+    ),
+)
+_NO_MEMBER: Final = '<span class="warn">0</span>'
 
-def _groups(desk: BrokerDesk, query: Query, *, most: int = MOST_GROUPS) -> Iterator[str]:
+
+def _furthest_behind(desk: BrokerDesk, _state: BrokerState, _query: Query) -> Iterator[str]:
     groups = desk.groups()
-    rows = [_group_row(one) for one in groups[_from(query) if most == MOST_GROUPS else 0 :][:most]]
-    all_of_them = f"<p>{_link('/groups', 'all groups')}</p>" if len(groups) > most else ""
-    yield from table(
-        "Groups",
-        ("Group", "Members", "Topics", "Lag", "Dead letters"),
-        rows,
-        "No group has consumed anything yet.",
-        note=f"{len(groups):,}, the one that is furthest behind first",
-        after=[_pages("/groups", query, len(groups), most) if most == MOST_GROUPS else all_of_them],
-    )
+    link = [f"<p>{_link('/groups', 'all groups')}</p>"] if len(groups) > SOME_GROUPS else []
+    return _group_table(len(groups), groups[:SOME_GROUPS], link)
 
 
-def _group_row(one: GroupLine) -> list[Cell]:
-    dead = _link("/dead-letters", f"{one.dead_letters:,}", group=one.name) if one.dead_letters else "0"
-    lag = f"{one.whole_lag:,}"
-    return [
-        Cell(f"<b>{_link('/group', one.name, name=one.name)}</b>"),
-        Cell(f"{one.members:,}" if one.members or not one.whole_lag else '<span class="warn">0</span>', "n"),
-        Cell(f"{len(one.lag):,}", "n"),
-        Cell(lag, "n"),
-        Cell(dead, "n"),
-    ]
+def _groups(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+    groups = desk.groups()
+    links = [_pages("/groups", query, len(groups), MOST_GROUPS)]
+    return _group_table(len(groups), groups[_from(query) :][:MOST_GROUPS], links)
 
 
-def _members(desk: BrokerDesk, name: str) -> Iterator[str]:
-    members, subscriptions = desk.members(name)
-    rows = [
-        [
-            Cell(shown(one.client_id)),
-            Cell(shown(one.address), "s"),
-            Cell(shown(one.language), "s"),
-            Cell(f"{duration(one.silent)} ago", "s"),
-        ]
-        for one in members
-    ]
+def _group_table(count: int, groups: Sequence[GroupLine], after: Sequence[str]) -> Iterator[str]:
+    note = f"{count:,}, the one that is furthest behind first"
+    return table("Groups", _GROUPS, groups, "No group has consumed anything yet.", note=note, after=after)
+
+
+_MEMBERS: Columns = (
+    ("Member", "", lambda one: shown(one.client_id)),
+    ("Address", "s", lambda one: shown(one.address)),
+    ("Language", "s", lambda one: shown(one.language)),
+    ("Last heartbeat", "s", lambda one: f"{duration(one.silent)} ago"),
+)
+
+
+def _members(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+    name = query.get("name", "")
+    members, subscriptions = desk.read(lambda facts: (facts.members(name), facts.subscriptions(name)))
     takes = ", ".join(f"{_link('/topic', topic, name=topic)} ({shown(tags)})" for topic, tags in subscriptions)
-    yield from table(
-        f"Group {shown(name)}",
-        ("Member", "Address", "Language", "Last heartbeat"),
-        rows,
-        "Nobody consumes in this group now.",
-        after=[f"<p>It subscribes {takes}.</p>"] if takes else [],
-    )
+    after = [f"<p>It subscribes {takes}.</p>"] if takes else []
+    yield from table(f"Group {shown(name)}", _MEMBERS, members, "Nobody consumes in this group now.", after=after)
 
 
-def _progress(desk: BrokerDesk, name: str, query: Query) -> Iterator[str]:
+_PROGRESS: Columns = (
+    ("Queue", "", lambda one: f"{_link('/topic', one.topic, name=one.topic)} queue {one.queue_id}"),
+    ("Committed", "n", lambda one: "none" if one.committed_offset is None else f"{one.committed_offset:,}"),
+    ("End offset", "n", lambda one: f"{one.end_offset:,}"),
+    ("Lag", "n", lambda one: f"{one.lag:,}"),
+)
+
+
+def _progress(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+    name = query.get("name", "")
     queues = desk.progress(name)
-    rows = [
-        [
-            Cell(f"{_link('/topic', one.topic, name=one.topic)} queue {one.queue_id}"),
-            Cell("none" if one.committed_offset is None else f"{one.committed_offset:,}", "n"),
-            Cell(f"{one.end_offset:,}", "n"),
-            Cell(f"{one.lag:,}", "n"),
-        ]
-        for one in sorted(queues, key=lambda one: -one.lag)[_from(query) :][:MOST_QUEUES]
+    some = sorted(queues, key=lambda one: -one.lag)[_from(query) :][:MOST_QUEUES]
+    note, empty = f"lag {sum(one.lag for one in queues):,}", "It has neither subscribed nor committed anything."
+    after = [
+        _pages("/group", query, len(queues), MOST_QUEUES, name=name),
+        f"<p>{_link('/dead-letters', 'its dead letters', group=name)}</p>",
     ]
-    yield from table(
-        "Queues",
-        ("Queue", "Committed", "End offset", "Lag"),
-        rows,
-        "It has neither subscribed nor committed anything.",
-        note=f"lag {sum(one.lag for one in queues):,}",
-        after=[
-            _pages("/group", query, len(queues), MOST_QUEUES, name=name),
-            f"<p>{_link('/dead-letters', 'its dead letters', group=name)}</p>",
-        ],
-    )
+    yield from table("Queues", _PROGRESS, some, empty, note=note, after=after)
 
 
 # What waits.
 
-
-def _delayed(desk: BrokerDesk, state: BrokerState) -> Iterator[str]:
-    rows = [[Cell(_time_ms(one.at_ms), "s"), *_waiting(one)] for one in desk.delayed(MOST_WAITING)]
-    heads = ("Due (UTC)", "Topic", "Id")
-    yield from table("Delayed", heads, rows, "No message is delayed.", note=_of_all(len(rows), state.delayed))
-
-
-def _transactions(desk: BrokerDesk, state: BrokerState) -> Iterator[str]:
-    rows = [
-        [Cell(_time_ms(one.at_ms), "s"), *_waiting(one), Cell(shown(one.group)), Cell(f"{one.checks}", "n")]
-        for one in desk.open_transactions(MOST_WAITING)
-    ]
-    heads = ("Since (UTC)", "Topic", "Id", "Producer group", "Asked")
-    note = _of_all(len(rows), state.open_transactions)
-    yield from table("Open transactions", heads, rows, "No transaction is open.", note=note)
+_WAITING: Columns = (
+    ("Topic", "", lambda one: _link("/topic", one.topic, name=one.topic) if one.topic else _NOT_READABLE),
+    ("Id", "", lambda one: f"{shown(one.message_id)}{f'<small>{shown(one.keys)}</small>' if one.keys else ''}"),
+)
+_NOT_READABLE: Final = '<span class="bad">not readable</span>'
 
 
-def _waiting(one: WaitingMessage) -> list[Cell]:
-    topic = _link("/topic", one.topic, name=one.topic) if one.topic else '<span class="bad">not readable</span>'
-    keys = f"<small>{shown(one.keys)}</small>" if one.keys else ""
-    return [Cell(topic), Cell(f"{shown(one.message_id)}{keys}")]
+def _delayed(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
+    found = desk.listed(lambda facts: facts.delayed(MOST_WAITING))
+    columns: Columns = (("Due (UTC)", "s", lambda one: _time_ms(one.at_ms)), *_WAITING)
+    yield from table("Delayed", columns, found, "No message is delayed.", note=_of_all(len(found), state.delayed))
+
+
+def _transactions(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
+    found = desk.listed(lambda facts: facts.open_transactions(MOST_WAITING))
+    columns: Columns = (
+        ("Since (UTC)", "s", lambda one: _time_ms(one.at_ms)),
+        *_WAITING,
+        ("Producer group", "", lambda one: shown(one.group)),
+        ("Asked", "n", lambda one: f"{one.checks}"),
+    )
+    note = _of_all(len(found), state.open_transactions)
+    yield from table("Open transactions", columns, found, "No transaction is open.", note=note)
 
 
 def _of_all(count: int, whole: int) -> str:
@@ -347,17 +273,23 @@ def _of_all(count: int, whole: int) -> str:
 
 # Messages.
 
+_MESSAGES: Columns = (
+    ("Stored (UTC)", "s", lambda one: _time_ms(one.stored_ms)),
+    ("Place", "s", lambda one: f"queue {one.queue_id} at {one.offset:,}"),
+    ("Id", "", lambda one: _link_to(one, one.message_id or one.offset_message_id)),
+    ("Key and tag", "", lambda one: f"{shown(' '.join(one.keys))}<small>{shown(one.tag or '')}</small>"),
+    ("Body", "", lambda one: f"<code>{shown(_beginning(one))}</code>"),
+)
 
-def _messages(desk: BrokerDesk, query: Query) -> Iterator[str]:
+
+def _messages(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
     topic, by, value = query.get("topic", ""), query.get("by", "newest"), query.get("value", "")
     title, found = "Messages", list[Message]()
     if topic or by == "id":
         title, found = f"Messages of {shown(topic)}" if topic else title, desk.look(_search(topic, by, value))
-    rows = [_message_row(one) for one in found[:MOST_MESSAGES]]
     note = "" if len(found) <= MOST_MESSAGES else f"{MOST_MESSAGES} of {len(found)}"
-    heads = ("Stored (UTC)", "Place", "Id", "Key and tag", "Body")
     if topic or value:
-        yield from table(title, heads, rows, "No message was found.", note=note)
+        yield from table(title, _MESSAGES, found[:MOST_MESSAGES], "No message was found.", note=note)
     chosen = "".join(
         f'<option value="{name}"{" selected" if name == by else ""}>{words}</option>' for name, words in _BY.items()
     )
@@ -395,16 +327,6 @@ def _timestamp(text: str) -> float:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def _message_row(one: Message) -> list[Cell]:
-    return [
-        Cell(_time_ms(one.stored_ms), "s"),
-        Cell(f"queue {one.queue_id} at {one.offset:,}", "s"),
-        Cell(_link("/message", one.message_id or one.offset_message_id, at=str(one.physical_offset))),
-        Cell(f"{shown(' '.join(one.keys))}<small>{shown(one.tag or '')}</small>"),
-        Cell(f"<code>{shown(_beginning(one))}</code>"),
-    ]
-
-
 def _beginning(one: Message) -> str:
     try:
         body = one.body
@@ -414,8 +336,10 @@ def _beginning(one: Message) -> str:
     return text if len(text) <= LONGEST_BEGINNING else f"{text[:LONGEST_BEGINNING]}..."
 
 
-def _message(desk: BrokerDesk, at: str) -> Iterator[str]:
-    data = desk.record(int(at)) if at.isascii() and at.isdigit() and len(at) < _LONGEST_POSITION else None
+def _message(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+    at = query.get("at", "")
+    is_position = at.isascii() and at.isdigit() and len(at) < _LONGEST_POSITION
+    data = desk.read(lambda facts: facts.record(int(at))) if is_position else None
     if data is None:
         yield from table("Message", (), [], "No message begins there.")
         return
@@ -430,8 +354,8 @@ def _message(desk: BrokerDesk, at: str) -> Iterator[str]:
         ("Id", shown(one.message_id)),
         *((shown(name), shown(value)) for name, value in sorted(one.properties.items())),
     ]
-    cells = [[Cell(f"<b>{name}</b>"), Cell(html)] for name, html in rows]
-    yield from table("Message", ("Name", "Value"), cells, "")
+    columns: Columns = (("Name", "", lambda row: f"<b>{row[0]}</b>"), ("Value", "", lambda row: row[1]))
+    yield from table("Message", columns, rows, "")
     yield f'<section class="card"><h2 id="body">Body <small>{len(one.body):,} bytes</small></h2>'
     yield f'<pre class="body">{escape(_body(one.body))}</pre></section>'
 
@@ -450,23 +374,22 @@ def _body(body: bytes) -> str:
 # Dead letters.
 
 
-def _dead_letters(desk: BrokerDesk, group: str) -> Iterator[str]:
-    rows = []
-    for one in desk.look(lambda cluster: dead_letters.newest(cluster, group, MOST_MESSAGES)):
-        replay = button("Replay", one.place, token=desk.token, group=group, id=one.place)
-        about = f"{one.topic or 'topic unknown'}, {counted(one.attempts, 'attempt')}"
-        link = _link("/message", one.message.message_id, at=str(one.message.physical_offset))
-        rows.append(
-            [
-                Cell(_time_ms(one.message.stored_ms), "s"),
-                Cell(replay),
-                Cell(f"{link}<small>{shown(' '.join(one.message.keys))}</small>"),
-                Cell(f"<b>{shown(one.reason or 'no reason is stored')}</b><small>{shown(about)}</small>"),
-            ]
-        )
-    heads = ("Stored (UTC)", "", "Id", "Reason")
+def _dead_letters(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+    group = query.get("group", "")
+    found = desk.look(lambda cluster: dead_letters.newest(cluster, group, MOST_MESSAGES))
+    columns: Columns = (
+        ("Stored (UTC)", "s", lambda one: _time_ms(one.message.stored_ms)),
+        ("", "", lambda one: button("Replay", one.place, token=desk.token, group=group, id=one.place)),
+        ("Id", "", lambda one: f"{_link_to(one.message)}<small>{shown(' '.join(one.message.keys))}</small>"),
+        ("Reason", "", _reason),
+    )
     note = f"of group {shown(group)}, the newest {MOST_MESSAGES} at most"
-    yield from table("Dead letters", heads, rows, "There is none.", note=note)
+    yield from table("Dead letters", columns, found, "There is none.", note=note)
+
+
+def _reason(one: dead_letters.StoredDeadLetter) -> str:
+    about = f"{one.topic or 'topic unknown'}, {counted(one.attempts, 'attempt')}"
+    return f"<b>{shown(one.reason or 'no reason is stored')}</b><small>{shown(about)}</small>"
 
 
 # Links and figures.
@@ -490,6 +413,10 @@ def _pages(path: str, query: Query, count: int, most: int, **fields: str) -> str
     return f"<p>{begin + 1:,} to {last:,} of {count:,}: {' &middot; '.join(links)}</p>" if links else ""
 
 
+def _link_to(one: Message, text: str = "") -> str:
+    return _link("/message", text or one.message_id, at=str(one.physical_offset))
+
+
 def _link(path: str, text: str, **fields: str) -> str:
     query = f"?{urlencode(fields, errors='replace')}" if fields else ""
     return f'<a href="{escape(path + query)}">{shown(text)}</a>'
@@ -509,3 +436,19 @@ def _time_ms(at_ms: int) -> str:
 
 _LAST_MS: Final = 253_402_300_800_000
 """The end of the year 9999, behind which there is no date."""
+
+Part = Callable[[BrokerDesk, BrokerState, Query], Iterable[str]]
+PAGES: Final[Mapping[str, Sequence[tuple[str, Part]]]] = {
+    "/": (("The broker", _broker), ("Slaves", _slaves), ("Groups", _furthest_behind), ("Topics", _topics)),
+    "/topics": (("Topics", _found_topics),),
+    "/topic": (("Topic", _topic),),
+    "/groups": (("Groups", _groups),),
+    "/group": (("Group", _members), ("Queues", _progress)),
+    "/messages": (("Messages", _messages),),
+    "/message": (("Message", _message),),
+    "/dead-letters": (("Dead letters", _dead_letters),),
+    "/waiting": (("Delayed", _delayed), ("Open transactions", _transactions)),
+}
+"""By its path what a page consists of: titles, and what makes the cards."""
+_ASKED_ONCE: Final = frozenset({"/topics", "/messages", "/message", "/dead-letters"})
+"""Pages with a form, and those that look up messages."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 from urllib.parse import parse_qs
 
@@ -74,7 +75,7 @@ def _figures(desk: BrokerDesk) -> Iterator[Metric]:
         lacks = max((state.log_end - slave.confirmed for slave in state.slaves), default=0)
         yield one("slaves_behind", "By", "Bytes of the log that the slave furthest behind lacks.", lacks)
     if disk is not None:
-        yield one("disk_free", "By", "Bytes that are free on its disk.", disk.free)
+        yield one("disk_free", "By", "Bytes that are free on its disk.", disk[0])
     yield one("topics", "{topic}", "Topics, the broker's own ones included.", state.topics)
     yield one("delayed", "{message}", "Messages whose delay is not over.", state.delayed)
     yield one("open_transactions", "{message}", "Messages of open transactions.", state.open_transactions)
@@ -101,27 +102,19 @@ def _replay(desk: BrokerDesk, given: Mapping[str, str]) -> Response:
     return html(outcome_page(desk, given["group"], outcome), status)
 
 
-def _shows(name: str) -> Callable[[BrokerDesk, Query], Response]:
+def _shown(path: str, desk: BrokerDesk, query: Query) -> Response:
     """Where probes and metrics alone are asked for, nothing of the pages is imported."""
+    from rocketapp.operate.broker_page import page
 
-    def read(desk: BrokerDesk, query: Query) -> Response:
-        from rocketapp.operate import broker_page
-
-        return html(getattr(broker_page, name)(desk, query))
-
-    return read
+    return html(page(path, desk, query))
 
 
+_PAGES: Final = (
+    *("/", "/topics", "/topic", "/groups", "/group"),
+    *("/messages", "/message", "/dead-letters", "/waiting"),
+)
 _READS: Final[Mapping[str, Callable[[BrokerDesk, Query], Response]]] = {
-    "/": _shows("page"),
-    "/topics": _shows("topics_page"),
-    "/topic": _shows("topic_page"),
-    "/groups": _shows("groups_page"),
-    "/group": _shows("group_page"),
-    "/messages": _shows("messages_page"),
-    "/message": _shows("message_page"),
-    "/dead-letters": _shows("dead_letters_page"),
-    "/waiting": _shows("waiting_page"),
+    **{path: partial(_shown, path) for path in _PAGES},
     "/health": _health,
     "/ready": _ready,
     "/metrics": _metrics,

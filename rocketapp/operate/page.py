@@ -11,9 +11,9 @@ from html import escape
 from typing import NamedTuple
 
 from rocketapp.operate.history import MINUTE, HandlerKey, Step, calls_of, quantile, since
-from rocketapp.operate.parts import END, Cell, button, counted, duration, head, shown, small_page, table, time_of
+from rocketapp.operate.parts import END, Columns, button, counted, duration, head, shown, small_page, table, time_of
 from rocketapp.operate.verdict import MOST, Finding, Verdict
-from rocketapp.operate.view import Now
+from rocketapp.operate.view import DeadLetterLine, Now
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, HandlerStats, QueueSnapshot
 from rocketapp.plugins.counts import BOUNDS
 
@@ -98,36 +98,17 @@ def page_of_try(now: Now, given: Mapping[str, str], outcome: str = "") -> str:
 # Handlers.
 
 
-def _handlers(now: Now, app: AppSnapshot, at: float) -> Iterator[str]:
-    """Blocked ones are not told apart here: that is said of their queues."""
-    minutes = now.history.minutes
-    rows = [
-        [
-            Cell(_name_of(group, one)),
-            *_figures(
-                _Past(now.history.steps(HandlerKey(group.cluster, group.group, one.topic, one.name)), minutes),
-                [queue for queue in group.queues if queue.queue.topic == one.topic],
-                at,
-            ),
-            Cell(f"{one.stats.handled:,}{_failed_so_far(one.stats)}", "n"),
-        ]
-        for group in app.groups
-        for one in group.handlers
-    ]
-    heads = ("Handler", "Rate", "Duration", "Failures", "Lag", "Done")
-    yield from table(HANDLERS, heads, rows, "No handler is subscribed.", note=f"the last {minutes} minutes")
+class _Row(NamedTuple):
+    """A handler, and what it did in the last minutes."""
 
-
-def _name_of(group: GroupSnapshot, one: HandlerSnapshot) -> str:
-    where = f"{one.topic}, group {_group(group.group, group.cluster)}"
-    return f"<b>{shown(one.name)}</b><small>{shown(where)}</small>"
-
-
-class _Past(NamedTuple):
-    """What a handler did in the last minutes."""
-
+    group: GroupSnapshot
+    one: HandlerSnapshot
     steps: Sequence[Step]
     minutes: int
+
+    @property
+    def queues(self) -> list[QueueSnapshot]:
+        return [queue for queue in self.group.queues if queue.queue.topic == self.one.topic]
 
     def points(self, values: Iterable[float | None]) -> Points:
         """One value for each step."""
@@ -135,8 +116,28 @@ class _Past(NamedTuple):
         return [((self.steps[-1].at - one.at) / span, value) for one, value in zip(self.steps, values, strict=True)]
 
 
-def _figures(past: _Past, queues: Sequence[QueueSnapshot], at: float) -> list[Cell]:
-    return [_rate(past), _durations(past), _failed(past), _lag(past, queues, at)]
+def _handlers(now: Now, app: AppSnapshot, at: float) -> Iterator[str]:
+    """Blocked ones are not told apart here: that is said of their queues."""
+    minutes, steps_of = now.history.minutes, now.history.steps
+    rows = [
+        _Row(group, one, steps_of(HandlerKey(group.cluster, group.group, one.topic, one.name)), minutes)
+        for group in app.groups
+        for one in group.handlers
+    ]
+    columns: Columns = (
+        ("Handler", "", _name_of),
+        ("Rate", "c", _rate),
+        ("Duration", "c", _durations),
+        ("Failures", "c", _failed),
+        ("Lag", "c", lambda row: _lag(row, at)),
+        ("Done", "n", lambda row: f"{row.one.stats.handled:,}{_failed_so_far(row.one.stats)}"),
+    )
+    yield from table(HANDLERS, columns, rows, "No handler is subscribed.", note=f"the last {minutes} minutes")
+
+
+def _name_of(row: _Row) -> str:
+    where = f"{row.one.topic}, group {_group(row.group)}"
+    return f"<b>{shown(row.one.name)}</b><small>{shown(where)}</small>"
 
 
 def _failed_so_far(stats: HandlerStats) -> str:
@@ -150,53 +151,53 @@ def _failed_so_far(stats: HandlerStats) -> str:
     return "".join(f"<small>{count:,} {word}</small>" for word, count in known if count)
 
 
-def _rate(past: _Past) -> Cell:
-    steps = past.steps
+def _rate(row: _Row) -> str:
+    steps = row.steps
     last = since(steps, MINUTE)
     now = sum(one.done for one in last) / sum(one.seconds for one in last) if last else 0.0
     most, done = max((one.rate for one in steps), default=0.0), sum(one.done for one in steps)
-    all_in_all = f"{done:,} messages in {past.minutes} minutes"
+    all_in_all = f"{done:,} messages in {row.minutes} minutes"
     title = f"{_rated(now)} a second in the last minute, at most {_rated(most)}; {all_in_all}"
-    return _figure(f"{_rated(now)}/s", curves(title, past.points(one.rate for one in steps)))
+    return _figure(f"{_rated(now)}/s", curves(title, row.points(one.rate for one in steps)))
 
 
-def _durations(past: _Past) -> Cell:
-    steps = past.steps
+def _durations(row: _Row) -> str:
+    steps = row.steps
     calls = calls_of(since(steps, MINUTE))
     if not any(calls_of(steps)):
         return _figure(
             '<span class="quiet">-</span>',
-            curves(f"no call was measured in {past.minutes} minutes: app.http_durations"),
+            curves(f"no call was measured in {row.minutes} minutes: app.http_durations"),
         )
     slow = f"<small>95%: {_took(quantile(calls, 0.95))}</small>" if any(calls) else ""
     now = f"{_took(quantile(calls, 0.5))}{slow}"
     half, most = ([_capped(quantile(one.calls, share)) for one in steps] for share in (0.5, 0.95))
     whole = calls_of(steps)
     words = f"{_took(quantile(whole, 0.5))}, and 95 of 100 within {_took(quantile(whole, 0.95))}"
-    title = f"{sum(whole):,} calls in {past.minutes} minutes, half of them within {words}"
-    return _figure(now, curves(title, past.points(most), past.points(half)))
+    title = f"{sum(whole):,} calls in {row.minutes} minutes, half of them within {words}"
+    return _figure(now, curves(title, row.points(most), row.points(half)))
 
 
-def _failed(past: _Past) -> Cell:
-    steps = past.steps
+def _failed(row: _Row) -> str:
+    steps = row.steps
     count = sum(one.failed for one in steps)
     most = max((one.failed for one in steps), default=0)
-    title = f"{counted(count, 'failed attempt')} in {past.minutes} minutes, at most {most:,} in 10 s"
+    title = f"{counted(count, 'failed attempt')} in {row.minutes} minutes, at most {most:,} in 10 s"
     figure = f'<span class="bad">{count:,}</span>' if count else '<span class="quiet">0</span>'
-    return _figure(figure, bars(title, past.points(one.failed for one in steps)))
+    return _figure(figure, bars(title, row.points(one.failed for one in steps)))
 
 
-def _lag(past: _Past, queues: Sequence[QueueSnapshot], at: float) -> Cell:
-    steps = past.steps
+def _lag(row: _Row, at: float) -> str:
+    steps = row.steps
     most = max((one.lag or 0 for one in steps), default=0)
-    title = f"{_known(_lag_of(queues))} messages are not finished, at most {most:,} in {past.minutes} minutes"
-    oldest = f"<small>{age}</small>" if (age := _oldest(queues, at)) else ""
-    spark = curves(title, past.points(one.lag for one in steps), kind="lag")
-    return _figure(f"{_known(_lag_of(queues))}{oldest}", spark)
+    title = f"{_known(_lag_of(row.queues))} messages are not finished, at most {most:,} in {row.minutes} minutes"
+    oldest = f"<small>{age}</small>" if (age := _oldest(row.queues, at)) else ""
+    spark = curves(title, row.points(one.lag for one in steps), kind="lag")
+    return _figure(f"{_known(_lag_of(row.queues))}{oldest}", spark)
 
 
-def _figure(html: str, spark: str) -> Cell:
-    return Cell(f'<span class="figure">{html}</span>{spark}', "c")
+def _figure(html: str, spark: str) -> str:
+    return f'<span class="figure">{html}</span>{spark}'
 
 
 def _capped(seconds: float | None) -> float | None:
@@ -221,27 +222,34 @@ def _took(seconds: float | None) -> str:
 # Topics and queues.
 
 
+class _Topic(NamedTuple):
+    """A topic of one group, and why it stands still."""
+
+    group: GroupSnapshot
+    name: str
+    queues: list[QueueSnapshot]
+    why: str
+
+
 def _topics(app: AppSnapshot, at: float) -> Iterator[str]:
     """Paused and blocked ones first."""
-    found: list[tuple[bool, int, list[Cell]]] = []
+    found: list[_Topic] = []
     for group in app.groups:
         for topic in dict.fromkeys(one.topic for one in group.handlers):
             queues = [one for one in group.queues if one.queue.topic == topic]
-            blocked = [one for one in queues if one.blocked]
-            state = group.paused.get(topic) or "; ".join(dict.fromkeys(one.blocked for one in blocked))
-            cells = [
-                Cell(f"<b>{shown(topic)}</b><small>group {shown(_group(group.group, group.cluster))}</small>"),
-                Cell(f"{len(queues):,}", "n"),
-                Cell(f"{group.members:,}", "n"),
-                Cell(_known(_lag_of(queues)), "n"),
-                Cell(_oldest(queues, at), "n"),
-                Cell(_change(topic, group.group, is_paused=topic in group.paused)),
-                Cell(f'<span class="warn">{shown(state)}</span>' if state else ""),
-            ]
-            found.append((not state, -(_lag_of(queues) or 0), cells))
-    found.sort(key=lambda one: one[:2])
-    heads = ("Topic", "Queues", "Members", "Lag", "Oldest", "", "Stands still because")
-    yield from table(TOPICS, heads, [cells for _, _, cells in found], "No topic is subscribed.")
+            why = group.paused.get(topic) or "; ".join(dict.fromkeys(one.blocked for one in queues if one.blocked))
+            found.append(_Topic(group, topic, queues, why))
+    found.sort(key=lambda one: (not one.why, -(_lag_of(one.queues) or 0)))
+    columns: Columns = (
+        ("Topic", "", lambda one: f"<b>{shown(one.name)}</b><small>group {shown(_group(one.group))}</small>"),
+        ("Queues", "n", lambda one: f"{len(one.queues):,}"),
+        ("Members", "n", lambda one: f"{one.group.members:,}"),
+        ("Lag", "n", lambda one: _known(_lag_of(one.queues))),
+        ("Oldest", "n", lambda one: _oldest(one.queues, at)),
+        ("", "", lambda one: _change(one.name, one.group.group, is_paused=one.name in one.group.paused)),
+        ("Stands still because", "", lambda one: f'<span class="warn">{shown(one.why)}</span>' if one.why else ""),
+    )
+    yield from table(TOPICS, columns, found, "No topic is subscribed.")
 
 
 def _change(topic: str, group: str, *, is_paused: bool) -> str:
@@ -251,32 +259,30 @@ def _change(topic: str, group: str, *, is_paused: bool) -> str:
 
 def _queues(app: AppSnapshot, at: float) -> Iterator[str]:
     """What stands still first, then what has most to do. Those without anything to do are a line for their topic."""
-    owned = [(group, one) for group in app.groups for one in group.queues]
+    owned = [(_group(group), one) for group in app.groups for one in group.queues]
     busy = [(group, one) for group, one in owned if not _is_idle(one)]
     busy.sort(key=lambda pair: (not pair[1].blocked, -(pair[1].lag or 0), pair[1].queue))
-    rows = [
-        [
-            Cell(
-                f"<b>{shown(str(one.queue))}</b> <span class=quiet>{shown(_group(group.group, group.cluster))}</span>"
-            ),
-            Cell(_known(one.lag), "n"),
-            Cell(_oldest([one], at), "n"),
-            Cell(f"{one.unfinished:,}", "n"),
-            Cell(_known(one.committed), "n"),
-            Cell("" if one.lease == "none" else one.lease, "s"),
-            Cell(shown(one.blocked) or ("" if one.position is not None else "not consumed yet")),
-        ]
-        for group, one in busy[:MOST_QUEUES]
-    ]
-    heads = ("Queue", "Lag", "Oldest", "Unfinished", "Committed", "Lock", "Stands still because")
+    columns: Columns = (
+        ("Queue", "", lambda row: f"<b>{shown(str(row[1].queue))}</b> <span class=quiet>{shown(row[0])}</span>"),
+        ("Lag", "n", lambda row: _known(row[1].lag)),
+        ("Oldest", "n", lambda row: _oldest([row[1]], at)),
+        ("Unfinished", "n", lambda row: f"{row[1].unfinished:,}"),
+        ("Committed", "n", lambda row: _known(row[1].committed)),
+        ("Lock", "s", lambda row: "" if row[1].lease == "none" else row[1].lease),
+        ("Stands still because", "", lambda row: shown(row[1].blocked) or _not_consumed(row[1])),
+    )
     after = [f"<p>and {len(busy) - MOST_QUEUES} more queues with less to do</p>"] if len(busy) > MOST_QUEUES else []
     idle: dict[tuple[str, str], list[QueueSnapshot]] = {}
     for group, one in owned:
         if _is_idle(one):
-            idle.setdefault((_group(group.group, group.cluster), one.queue.topic), []).append(one)
+            idle.setdefault((group, one.queue.topic), []).append(one)
     after += [_folded(group, topic, queues) for (group, topic), queues in sorted(idle.items())]
     empty = "No queue has anything to do." if owned else "No queue is owned."
-    yield from table(QUEUES, heads, rows, empty, after=after)
+    yield from table(QUEUES, columns, busy[:MOST_QUEUES], empty, after=after)
+
+
+def _not_consumed(one: QueueSnapshot) -> str:
+    return "" if one.position is not None else "not consumed yet"
 
 
 def _folded(group: str, topic: str, queues: Sequence[QueueSnapshot]) -> str:
@@ -309,33 +315,37 @@ def _oldest(queues: Sequence[QueueSnapshot], at: float) -> str:
 def _dead_letters(now: Now) -> Iterator[str]:
     found = [one for process in now.processes if process.view for one in process.view.dead_letters]
     found.sort(key=lambda one: one.at, reverse=True)
-    rows = []
-    for one in found[:MOST_LETTERS]:
-        about = f"{one.handler} at {one.topic}, message {one.message_id}, attempt {one.attempt}"
-        replay = button("Replay", one.message_id, group=one.group, id=one.message_id)
-        text = f"<b>{shown(one.reason)}</b><small>{shown(about)}</small>"
-        rows.append([Cell(time_of(one.at), "s"), Cell(replay), Cell(text)])
-    yield from table(DEAD_LETTERS, ("Time (UTC)", "", "Reason"), rows, "None since the start.")
+    columns: Columns = (
+        ("Time (UTC)", "s", lambda one: time_of(one.at)),
+        ("", "", lambda one: button("Replay", one.message_id, group=one.group, id=one.message_id)),
+        ("Reason", "", _reason),
+    )
+    yield from table(DEAD_LETTERS, columns, found[:MOST_LETTERS], "None since the start.")
+
+
+def _reason(one: DeadLetterLine) -> str:
+    about = f"{one.handler} at {one.topic}, message {one.message_id}, attempt {one.attempt}"
+    return f"<b>{shown(one.reason)}</b><small>{shown(about)}</small>"
 
 
 def _failures(now: Now) -> Iterator[str]:
     found = [
-        (failure.at, process.name, failure.text)
-        for process in now.processes
-        if process.view is not None
-        for failure in process.view.failures
+        (one.at, process.name, one.text) for process in now.processes if process.view for one in process.view.failures
     ]
-    found.sort(reverse=True)
-    rows = [[Cell(time_of(at), "s"), Cell(shown(name), "s"), Cell(shown(text))] for at, name, text in found[:MOST]]
-    yield from table(FAILURES, ("Time (UTC)", "Process", "What went wrong"), rows, "None.")
+    columns: Columns = (
+        ("Time (UTC)", "s", lambda row: time_of(row[0])),
+        ("Process", "s", lambda row: shown(row[1])),
+        ("What went wrong", "", lambda row: shown(row[2])),
+    )
+    yield from table(FAILURES, columns, sorted(found, reverse=True)[:MOST], "None.")
 
 
 def _known(value: int | None) -> str:
     return "?" if value is None else f"{value:,}"
 
 
-def _group(group: str, cluster: str) -> str:
-    return f"{group} on {cluster}" if cluster else group
+def _group(one: GroupSnapshot) -> str:
+    return f"{one.group} on {one.cluster}" if one.cluster else one.group
 
 
 # Small curves of the last minutes, as SVG inside the page: now is on the right, and 0 at the bottom. A curve has no

@@ -7,13 +7,15 @@ again and puts the new body in the place of the old one; without it the browser 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from rocketapp.asyncapi.style import BASE, hash_of, policy_of
 
+Columns = Sequence[tuple[str, str, Callable[[Any], str]]]
+"""Of a table: the head, the class of the cells, and what makes the HTML of a cell of its row."""
 REFRESH: Final = 5
 """Seconds after which a browser asks again."""
 LONG_WORD: Final = 24
@@ -130,13 +132,6 @@ def small_page(name: str, title: str, html: str) -> str:
     return f'{top}<body>{back}<main><section class="card"><h2>{title}</h2>{html}</section>{END}\n'
 
 
-class Cell(NamedTuple):
-    """Of a table; the HTML is escaped already."""
-
-    html: str
-    kind: str = ""
-
-
 def button(call: str, named: str, *, token: str = "", **fields: str) -> str:
     """It keeps its id when the page is asked for again. `token`: what the form must have beside its fields."""
     given = {**fields, "token": token} if token else fields
@@ -148,8 +143,8 @@ def button(call: str, named: str, *, token: str = "", **fields: str) -> str:
 
 def table(
     title: str,
-    heads: Sequence[str],
-    rows: Sequence[Sequence[Cell]],
+    columns: Columns,
+    rows: Sequence[Any],
     empty: str,
     *,
     note: str = "",
@@ -160,12 +155,11 @@ def table(
     yield f'<section class="card"><h2 id="{_anchor(title)}">{title}{said}</h2>'
     if rows:
         # The roles are said because small screens lay the rows out as blocks, and a table without its layout has none.
-        cells = (_head_cell(name, cell.kind) for name, cell in zip(heads, rows[0], strict=True))
+        cells = (_head_cell(name, kind) for name, kind, _ in columns)
         yield f'<table role="table"><thead><tr role="row">{"".join(cells)}</tr></thead><tbody>'
         for row in rows:
             row_html = "".join(
-                f'<td role="cell" data-label="{name}"{_kind(cell.kind)}>{cell.html}</td>'
-                for name, cell in zip(heads, row, strict=True)
+                f'<td role="cell" data-label="{name}"{_kind(kind)}>{make(row)}</td>' for name, kind, make in columns
             )
             yield f'<tr role="row">{row_html}</tr>'
         yield "</tbody></table>"
