@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
-from rocketapp.cli.options import json_option, name_server_option, overrides_of, refuse_empty, settings_option
+from rocketapp.cli.options import here_options, json_option, settings_here
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
@@ -111,26 +111,6 @@ def cluster_options(command: F) -> F:
         return FAILED if code == DONE and _SILENT in click.get_current_context().meta else code
 
     return here_options(json_option(cast(F, told)))
-
-
-def here_options(command: F) -> F:
-    """--name-server and --settings, for a command that asks for `settings_here`."""
-
-    @functools.wraps(command)
-    def told(*, name_server: str | None, settings: str | None, **options: Any) -> int:
-        refuse_empty({"--name-server": name_server, "--settings": settings})
-        code: int = command(**options)
-        return code
-
-    return name_server_option(settings_option(cast(F, told)))
-
-
-def settings_here() -> Settings:
-    """The settings of this folder, or of --settings, with the command's --name-server if one is given."""
-    from rocketapp.cli.settings import read_settings
-
-    given = click.get_current_context().params
-    return read_settings(overrides_of(given), file=given.get("settings"))
 
 
 def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:

@@ -18,9 +18,6 @@ LONGEST_LINE = 600
 class CommandError(Exception):
     """The command cannot go on: what to print, and what to exit with."""
 
-    traceback = False
-    """Whether `--traceback` asked for more than the line."""
-
     def __init__(self, text: str, code: int = USAGE) -> None:
         super().__init__(text, code)
         self.text: str = text

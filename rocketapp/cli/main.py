@@ -22,7 +22,7 @@ import click
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, print_failure
 from rocketapp.cli.loop import collect_rarely
 from rocketapp.cli.output import flush, open_streams
-from rocketapp.errors import did_you_mean
+from rocketapp.errors import RocketAppError, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -154,7 +154,7 @@ def _open_standard_streams() -> None:
 def run_command(arguments: list[str] | None = None) -> int:
     """The exit code of one command line; what went wrong is one line on stderr, with `--json` one JSON object."""
     words = sys.argv[1:] if arguments is None else arguments
-    fail = functools.partial(print_failure, as_json=asks_for_json(words))
+    fail = functools.partial(print_failure, as_json=has("--json", words), traceback=has("--traceback", words))
     code = _run(words, fail)
     try:
         flush()
@@ -164,9 +164,9 @@ def run_command(arguments: list[str] | None = None) -> int:
     return code
 
 
-def asks_for_json(words: Sequence[str]) -> bool:
-    """Whether `--json` is among the options: also of a command line that is wrong and cannot be read to its end."""
-    return "--json" in words[: words.index("--") if "--" in words else None]
+def has(option: str, words: Sequence[str]) -> bool:
+    """Whether this is among the options: also of a command line that is wrong and cannot be read to its end."""
+    return option in words[: words.index("--") if "--" in words else None]
 
 
 def _run(words: Sequence[str], fail: Callable[..., None]) -> int:
@@ -178,7 +178,7 @@ def _run(words: Sequence[str], fail: Callable[..., None]) -> int:
         return USAGE
     try:
         code = cli.main(args=list(words), prog_name="rocketapp", standalone_mode=False)
-    except (CommandError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
+    except (CommandError, RocketAppError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
         return _explain(error, fail)
     except OSError as error:
         fail(describe(error))
@@ -194,8 +194,11 @@ def _run(words: Sequence[str], fail: Callable[..., None]) -> int:
 def _explain(error: BaseException, fail: Callable[..., None]) -> int:
     """Say what went wrong, and return the exit code for it."""
     if isinstance(error, CommandError):
-        fail(error.text, error.__cause__, traceback=error.traceback, code=error.code)
+        fail(error.text, error.__cause__, code=error.code)
         return error.code
+    if isinstance(error, RocketAppError):  # what rocketapp refuses is wrong usage
+        fail(str(error), error, code=USAGE)
+        return USAGE
     if type(error).__name__ == "NoArgsIsHelpError":  # older clicks have none
         assert isinstance(error, click.ClickException)
         click.echo(error.format_message(), err=True)

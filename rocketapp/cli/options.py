@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from rocketapp.cli.failure import CommandError
-from rocketapp.errors import RocketAppError
+
+if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 _OVERRIDES = {
@@ -34,73 +37,67 @@ def overrides_of(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def traceback_option(command: F) -> F:
-    """--traceback: what goes wrong is shown with all that led to it. What rocketapp refuses is wrong usage."""
-
-    @functools.wraps(command)
-    def call(*, traceback: bool, **options: Any) -> int:
-        try:
-            code: int = command(**options)
-        except CommandError as error:
-            error.traceback = traceback
-            raise
-        except RocketAppError as error:
-            failure = CommandError(str(error))
-            failure.traceback = traceback
-            raise failure from error
-        return code
-
-    text = "Show the whole traceback of what went wrong."
-    return click.option("--traceback", is_flag=True, help=text)(cast(F, call))
+_KEPT = "rocketapp.settings"
+"""Where the context of a command has what its options say of settings."""
 
 
-def settings_option(command: F) -> F:
-    """The option --settings, for a command that reads a file of settings."""
-    return click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(command)
+def _keep(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    refuse_empty({option.opts[0]: value})
+    context.meta.setdefault(_KEPT, {})[option.name] = value
+
+
+def settings_here(app: RocketApp | None = None, *, code: Mapping[str, Any] | None = None) -> Settings:
+    """The settings of this folder, or of --settings, and what the command's options say; of an app also its own.
+
+    `code`: see `read_settings`.
+    """
+    from rocketapp.cli.settings import read_settings
+
+    given = click.get_current_context().meta.get(_KEPT, {})
+    return read_settings(overrides_of(given), file=given.get("settings"), app=app, code=code)
+
+
+def about_settings(*names: str, **more: Any) -> Callable[[F], F]:
+    """An option that `settings_here` counts in; the command itself does not get it."""
+    return click.option(*names, expose_value=False, callback=_keep, **more)
+
+
+settings_option = about_settings("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
+name_server_option = about_settings(
+    "--name-server", metavar="H:P[;H:P]", help="The cluster. Default: the settings', or this folder's embedded broker."
+)
+traceback_option = click.option(
+    "--traceback", is_flag=True, expose_value=False, help="Show the whole traceback of what went wrong."
+)
+"""It is for `run_command`, as --json is for what goes wrong."""
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+json_lines_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+"""Of a command that prints for as long as there is something to print."""
+
+
+def here_options(command: F) -> F:
+    """--name-server and --settings, for a command that asks for `settings_here`."""
+    return name_server_option(settings_option(command))
 
 
 def app_command(command: F) -> F:
-    """APP, --settings and --traceback, for a command about an app.
+    """APP, --settings and --traceback, for a command about an app. It is called with the app and its settings."""
 
-    The command is called with the app and its settings, in which its own --name-server and --http count.
-    """
-
-    @traceback_option
     @functools.wraps(command)
-    def load_and_call(*, app: str, settings: str | None, **options: Any) -> int:
+    def load_and_call(*, app: str, **options: Any) -> int:
         from rocketapp.cli.loader import load_app
-        from rocketapp.cli.settings import read_settings
 
-        overriding = {name: options.pop(name) for name in _OVERRIDES if name in options}
-        refuse_empty({f"--{name.replace('_', '-')}": value for name, value in overriding.items()})
         loaded = load_app(app)
-        read = read_settings(overrides_of(overriding), file=settings, app=loaded)
-        code: int = command(app=loaded, settings=read, **options)
+        code: int = command(app=loaded, settings=settings_here(loaded), **options)
         return code
 
-    return click.argument("app")(settings_option(cast(F, load_and_call)))
+    return click.argument("app")(settings_option(traceback_option(cast(F, load_and_call))))
 
 
 def app_named() -> str:
     """APP, as it stands in the command line."""
     named: str = click.get_current_context().params["app"]
     return named
-
-
-def name_server_option(command: F) -> F:
-    """--name-server: the cluster that a command asks."""
-    text = "The cluster. Default: the settings', or this folder's embedded broker."
-    return click.option("--name-server", metavar="H:P[;H:P]", help=text)(command)
-
-
-def json_option(command: F) -> F:
-    """--json, of a command that prints once. What goes wrong is then one JSON object on stderr: see `run_command`."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON document.")(command)
-
-
-def json_lines_option(command: F) -> F:
-    """The same of a command that prints for as long as there is something to print."""
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")(command)
 
 
 def refuse_empty(given: Mapping[str, str | None]) -> None:

@@ -88,9 +88,7 @@ def topic_commands() -> None:
     """Show and create topics."""
 
 
-@topic_commands.command(
-    "list", short_help="Show the topics with their queues.", epilog="Example: rocketapp topic list --all"
-)
+@topic_commands.command("list", epilog="Example: rocketapp topic list --all")
 @click.option("--all", "every", is_flag=True, help="Retries, dead letters and system topics too.")
 @cluster_options
 def list_topics_command(*, every: bool, as_json: bool) -> int:
@@ -110,13 +108,11 @@ def list_topics_command(*, every: bool, as_json: bool) -> int:
     return DONE
 
 
-@topic_commands.command(
-    "show", short_help="Show what one topic holds, and its groups.", epilog="Example: rocketapp topic show orders"
-)
+@topic_commands.command("show", epilog="Example: rocketapp topic show orders")
 @click.argument("topic", type=TOPIC)
 @cluster_options
 def show_topic_command(*, topic: str, as_json: bool) -> int:
-    """Show the queues of TOPIC with what they hold, and the groups that consume it."""
+    """Show the queues of TOPIC, and the groups that consume it."""
     from rocketapp.admin.topics import show_topic
 
     found = ask_cluster(lambda cluster: show_topic(cluster, topic))
@@ -132,9 +128,7 @@ def show_topic_command(*, topic: str, as_json: bool) -> int:
     return DONE
 
 
-@topic_commands.command(
-    "create", short_help="Create a topic.", epilog="Example: rocketapp topic create orders --queues 16"
-)
+@topic_commands.command("create", epilog="Example: rocketapp topic create orders --queues 16")
 @click.argument("topic", type=TOPIC)
 @click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True, help="Queues on each broker.")
 @click.option("--broker", metavar="NAME", help="Only on this broker. Default: on every one.")
@@ -190,27 +184,21 @@ def group_commands() -> None:
     """Show consumer groups and their members."""
 
 
-@group_commands.command(
-    "list", short_help="Show the groups with members and lag.", epilog="Example: rocketapp group list --json"
-)
+@group_commands.command("list", epilog="Example: rocketapp group list --json")
 @click.option("--all", "every", is_flag=True, help="The groups of RocketMQ itself too.")
 @cluster_options
 def list_groups_command(*, every: bool, as_json: bool) -> int:
-    """Show the groups with the number of their members and their lag."""
+    """Show the groups with their members and their lag."""
     from rocketapp.admin.groups import list_groups
 
     return show_items(GROUPS, ask_cluster(lambda cluster: list_groups(cluster, every=every)), as_json=as_json)
 
 
-@group_commands.command(
-    "create",
-    short_help="Create a group, where brokers do not.",
-    epilog="Example: rocketapp group create billing",
-)
+@group_commands.command("create", epilog="Example: rocketapp group create billing")
 @click.argument("group", type=GROUP)
 @cluster_options
 def create_group_command(*, group: str, as_json: bool) -> int:
-    """Create GROUP on every broker, for clusters that do not create groups themselves (autoCreateSubscriptionGroup)."""
+    """Create GROUP on every broker. For clusters that do not create groups themselves (autoCreateSubscriptionGroup)."""
     from rocketapp.admin.groups import create_group
 
     names = ask_cluster(lambda cluster: create_group(cluster, group))
@@ -219,13 +207,11 @@ def create_group_command(*, group: str, as_json: bool) -> int:
     return show({"group": group, "brokers": names}, [f"created {group} on {', '.join(names)}"], as_json=as_json)
 
 
-@group_commands.command(
-    "show", short_help="Show the members and the lag of one group.", epilog="Example: rocketapp group show billing"
-)
+@group_commands.command("show", epilog="Example: rocketapp group show billing")
 @click.argument("group", type=GROUP)
 @cluster_options
 def show_group_command(*, group: str, as_json: bool) -> int:
-    """Show the members of GROUP, what it subscribes, and its lag in each queue."""
+    """Show the members of GROUP, what it subscribes, and its lag."""
     from rocketapp.admin.groups import show_group
 
     found = ask_cluster(lambda cluster: show_group(cluster, group))
@@ -301,11 +287,7 @@ def offset_commands() -> None:
     """Show and reset the offsets of a group."""
 
 
-@offset_commands.command(
-    "show",
-    short_help="Show what a group has committed.",
-    epilog="Example: rocketapp offset show billing --topic orders",
-)
+@offset_commands.command("show", epilog="Example: rocketapp offset show billing --topic orders")
 @click.argument("group", type=GROUP)
 @click.option(
     "--topic",
@@ -327,11 +309,7 @@ def show_offsets_command(*, group: str, topic: str | None, as_json: bool) -> int
     return show_items(OFFSETS, ask_cluster(look), as_json=as_json)
 
 
-@offset_commands.command(
-    "reset",
-    short_help="Move a group to other offsets.",
-    epilog="Example: rocketapp offset reset billing orders --to first --dry-run",
-)
+@offset_commands.command("reset", epilog="Example: rocketapp offset reset billing orders --to first --dry-run")
 @click.argument("group", type=GROUP)
 @click.argument("topic", type=TOPIC)
 @click.option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.failure import DONE, USAGE, one_line, shown_path
-from rocketapp.cli.options import app_command, json_option, settings_option, traceback_option
+from rocketapp.cli.options import app_command, json_option, settings_here, settings_option, traceback_option
 from rocketapp.cli.output import show
 from rocketapp.model.subscription_words import (
     describe_breaker,
@@ -130,13 +130,11 @@ def _shown_place(place: str) -> str:
     return f"{shown_path(file)}:{line}"
 
 
-@click.command(
-    "config", short_help="Show every setting of APP and its source.", epilog="Example: rocketapp config app:app"
-)
+@click.command("config", epilog="Example: rocketapp config app:app")
 @json_option
 @app_command
 def config_command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
-    """Show every setting of APP with its value, and where that came from."""
+    """Show every setting of APP, and where its value comes from."""
     return show(settings_as_json(settings), describe_settings(settings), as_json=as_json)
 
 
@@ -198,35 +196,31 @@ def _value(field: dataclasses.Field[object], value: object) -> str:
     return f'"{_without_password(value)}"' if isinstance(value, str) else str(value)
 
 
-@click.command(
-    "plugins",
-    short_help="Show the plugins, and what stands around each handler.",
-    epilog="Example: rocketapp plugins app:app",
-)
+@click.command("plugins", epilog="Example: rocketapp plugins app:app")
 @click.argument("app", required=False)
 @settings_option
 @json_option
 @traceback_option
-def plugins_command(*, app: str | None, settings: str | None, as_json: bool) -> int:
-    """Show the plugins in their order, of APP, or without it those that are installed or named by the settings.
+def plugins_command(*, app: str | None, as_json: bool) -> int:
+    """Show the plugins, and what stands around each handler.
 
-    Of APP also what stands around each handler, outermost first.
+    In their order, of APP, or without it those that are installed or named by the settings. Layers: outermost first.
     """
-    plugins = _plugins_of(app, settings)
+    from rocketapp.cli.loader import load_app
+
+    loaded = None if app is None else load_app(app)
+    plugins = _plugins_of(loaded)
     has_failed = any(one["error"] for one in plugins)
-    handlers = [] if app is None or has_failed else _handlers_of(app, settings)
+    handlers = [] if loaded is None or has_failed else _handlers_of(loaded)
     lines = chain(describe_plugins(plugins), describe_layers(handlers))
     show({"plugins": plugins, "handlers": handlers}, lines, as_json=as_json)
     return USAGE if has_failed else DONE
 
 
-def _handlers_of(target: str, file: str | None) -> list[dict[str, Any]]:
+def _handlers_of(app: RocketApp) -> list[dict[str, Any]]:
     """Each handler with its layers, outermost first: nothing is started."""
     from rocketapp.app.run.inside import layers_of
-    from rocketapp.cli.loader import load_app
-    from rocketapp.cli.settings import read_settings
 
-    app = load_app(target)
     return [
         {
             "handler": one.handler_name,
@@ -234,7 +228,7 @@ def _handlers_of(target: str, file: str | None) -> list[dict[str, Any]]:
             "group": one.group,
             "layers": [{"layer": layer.name, "of": layer.of} for layer in layers],
         }
-        for one, layers in layers_of(app, read_settings({}, file=file, app=app))
+        for one, layers in layers_of(app, settings_here(app))
     ]
 
 
@@ -261,23 +255,22 @@ def describe_plugins(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"      {', '.join(one['hooks'])}"
 
 
-def _plugins_of(target: str | None, file: str | None) -> list[dict[str, Any]]:
+def _plugins_of(app: RocketApp | None) -> list[dict[str, Any]]:
     """Those that are used in their order, then those that failed, then the disabled ones."""
     from rocketapp.app.declare.phases import declared_of
-    from rocketapp.cli.loader import load_app, put_current_directory_on_path
-    from rocketapp.cli.settings import read_settings
+    from rocketapp.cli.loader import put_current_directory_on_path
     from rocketapp.errors import PluginError
     from rocketapp.hooks.finding import choose, find
     from rocketapp.hooks.manager import Plugins
 
     # The plugins' own tables are not read: a plugin that fails has to be shown, not to end the command.
-    if target is None:
+    if app is None:
         put_current_directory_on_path()
-        config = read_settings({}, file=file).app
+        config = settings_here().app
         found = find((), config.plugins)
     else:
-        declared = declared_of(load_app(target))
-        config = read_settings({}, file=file, code={"settings": declared.settings, "place": declared.place}).app
+        declared = declared_of(app)
+        config = settings_here(code={"settings": declared.settings, "place": declared.place}).app
         found = declared.found_plugins(config)
     plugins, used, failed = Plugins(), list[dict[str, Any]](), list[dict[str, Any]]()
     wanted = choose(found, config)

@@ -23,12 +23,7 @@ _NAMES = {"dir": "--dir", "listen": "--listen", "broker_http": "--http", "regist
 """The command's own options, by their parameters."""
 
 
-@click.group(
-    "broker",
-    invoke_without_command=True,
-    short_help="Run the embedded broker alone.",
-    epilog="Example: rocketapp broker --listen 127.0.0.1:9876",
-)
+@click.group("broker", invoke_without_command=True, epilog="Example: rocketapp broker --listen 127.0.0.1:9876")
 @click.option("--dir", metavar="DIR", help="Directory of the store; default .rocketapp.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
 @click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
@@ -80,17 +75,14 @@ def _say_serving(address: str) -> None:
     say(f"serving on {address}", flush=True)
 
 
-@command.command(
-    "promote",
-    short_help="Wait until a slave can take the broker's place.",
-    epilog="Example: rocketapp broker promote --timeout 600",
-)
+@command.command("promote", epilog="Example: rocketapp broker promote --timeout 600")
 @click.option("--broker", metavar="NAME", help="The one whose slave takes its place. Default: the only one.")
 @click.option("--timeout", type=Seconds(), default=180.0, show_default=True, help="Seconds to wait for the slave.")
 @cluster_options
 def promote_command(*, broker: str | None, timeout: float, as_json: bool) -> int:
-    """Show the broker and its slaves, wait until the slave that is furthest has everything, and say how to let it take
-    the broker's place. Changes nothing. Ends with 1 when there is no slave, or it does not get everything in time.
+    """Wait until a slave can take the broker's place. Shows the broker and its slaves, waits until the slave that is
+    furthest has everything, and says how to let it take over. Changes nothing. Ends with 1 when there is no slave, or
+    it does not get everything in time.
     """
     from dataclasses import asdict
 

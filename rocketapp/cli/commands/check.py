@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from rocketapp.model.subscription import Subscription, SubscriptionData
 
 
-@click.command(
-    "check", short_help="Compare APP with the members of its groups.", epilog="Example: rocketapp check app:app"
-)
+@click.command("check", epilog="Example: rocketapp check app:app")
 @name_server_option
 @json_option
 @app_command
 def command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
-    """Compare what APP subscribes with its living members and with the topics of the cluster. Changes nothing. Ends
-    with 1 when something differs or is missing, with 2 when the app cannot be loaded or the cluster is not reached.
+    """Compare APP with the members of its groups. What it subscribes is compared with what they do, and with the
+    topics of the cluster. Changes nothing. Ends with 1 when something differs or is missing, with 2 when the app cannot
+    be loaded or the cluster is not reached.
     """
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.settings import subscriptions_of

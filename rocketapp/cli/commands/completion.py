@@ -10,12 +10,10 @@ from rocketapp.cli.output import say
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command(
-    "completion", short_help="Print what makes a shell complete commands.", epilog="Example: rocketapp completion bash"
-)
+@click.command("completion", epilog="Example: rocketapp completion bash")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(*, shell: str) -> int:
-    """Print the completion script of SHELL: source it, or keep it where the shell looks for such scripts."""
+    """Print what makes a SHELL complete commands. Source it, or keep it where the shell looks for such scripts."""
     from click.shell_completion import get_completion_class
 
     group = click.get_current_context().find_root().command

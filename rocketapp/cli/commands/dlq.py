@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, run_on, settings_here
+from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, run_on
 from rocketapp.cli.commands.messages import json_of, lines_of
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import (
@@ -25,6 +25,7 @@ from rocketapp.cli.options import (
     json_option,
     name_server_option,
     refuse_empty,
+    settings_here,
 )
 from rocketapp.cli.output import Column, print_json, print_table, printable, say, show, show_items
 from rocketapp.cli.replays import found_letter, place_of, replay_one, sending
@@ -49,11 +50,7 @@ def command() -> None:
     """Show dead letters, try them, and replay them."""
 
 
-@command.command(
-    "list",
-    short_help="Show dead letters, or how many there are.",
-    epilog="Example: rocketapp dlq list billing --limit 10",
-)
+@command.command("list", epilog="Example: rocketapp dlq list billing --limit 10")
 @click.argument("group", type=GROUP, required=False)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most dead letters to show.")
 @cluster_options
@@ -83,11 +80,7 @@ def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
     return DONE
 
 
-@command.command(
-    "show",
-    short_help="Show one dead letter with all properties.",
-    epilog="Example: rocketapp dlq show billing broker-a:0:17",
-)
+@command.command("show", epilog="Example: rocketapp dlq show billing broker-a:0:17")
 @click.argument("group", type=GROUP)
 @click.argument("which")
 @cluster_options
@@ -103,11 +96,7 @@ def _shown(letter: StoredDeadLetter) -> dict[str, Any]:
     return {**json_of(letter.message), **told, "reason": letter.reason or None, "attempts": letter.attempts}
 
 
-@command.command(
-    "replay",
-    short_help="Send the dead letters of a group out again.",
-    epilog="Example: rocketapp dlq replay billing --rate 200",
-)
+@command.command("replay", epilog="Example: rocketapp dlq replay billing --rate 200")
 @click.argument("group", type=GROUP)
 @click.option("--rate", type=Seconds(), default=100.0, show_default=True, help="Messages a second; 0 for no limit.")
 @click.option(
@@ -240,11 +229,7 @@ def _progress(count: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
-@command.command(
-    "try",
-    short_help="Try a dead letter with the code of APP.",
-    epilog="Example: rocketapp dlq try app:app broker-a:0:17",
-)
+@command.command("try", epilog="Example: rocketapp dlq try app:app broker-a:0:17")
 @app_command
 @click.argument("which")
 @click.option(

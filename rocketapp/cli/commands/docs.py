@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
 
 
-@click.command(
-    "docs",
-    short_help="Describe APP as an AsyncAPI document.",
-    epilog="Example: rocketapp docs app:app --output asyncapi.json --html asyncapi.html",
-)
+@click.command("docs", epilog="Example: rocketapp docs app:app --output asyncapi.json --html asyncapi.html")
 @click.option("-o", "--output", metavar="FILE", help="Write the document there; default: stdout.")
 @click.option("--html", metavar="FILE", help="Write a page for people there.")
 @app_command
 def command(*, app: RocketApp, settings: Settings, output: str | None, html: str | None) -> int:
-    """Describe what APP receives and sends: an AsyncAPI 3 document, and a page."""
+    """Describe APP as an AsyncAPI 3 document: what it receives and sends."""
     refuse_empty({"--output": output, "--html": html})
     from rocketapp.asyncapi.document import document_of, encoded
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
-from rocketapp.cli.options import app_command, json_option, name_server_option
+from rocketapp.cli.options import about_settings, app_command, json_option, name_server_option
 from rocketapp.cli.output import counted, show
 
 if TYPE_CHECKING:
@@ -42,11 +42,7 @@ class Diagnosis:
 
 
 @click.command("doctor", epilog="Example: rocketapp doctor app:app")
-@click.option(
-    "--http",
-    metavar="H:P",
-    help="The running app's --http; default: the settings', or this folder's app.",
-)
+@about_settings("--http", metavar="H:P", help="The running app's --http; default: the settings', or this folder's app.")
 @name_server_option
 @json_option
 @app_command

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options, connected, here_options, settings_here
+from rocketapp.cli.cluster import ask_cluster, cluster_options, connected
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
-from rocketapp.cli.options import TOPIC, json_lines_option, refuse_empty
+from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty, settings_here
 from rocketapp.cli.output import needs_ascii, printable, show
 
 if TYPE_CHECKING:
@@ -21,11 +21,7 @@ if TYPE_CHECKING:
     from rocketapp.wire.record import Message
 
 
-@click.command(
-    "tail",
-    short_help="Show the messages of a topic as they come.",
-    epilog="Example: rocketapp tail orders --from first --count 10",
-)
+@click.command("tail", epilog="Example: rocketapp tail orders --from first --count 10")
 @click.argument("topic", type=TOPIC)
 @click.option("--tag", default="*", help="Only these: 'paid || refunded'.")
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")
@@ -33,7 +29,7 @@ if TYPE_CHECKING:
 @json_lines_option
 @here_options
 def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json: bool) -> int:
-    """Show the messages of TOPIC as they come, until SIGINT or N of them were shown."""
+    """Show the messages of TOPIC as they come. Ends by SIGINT, or when N of them were shown."""
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.model.subscription import parse_tags
 
@@ -85,11 +81,7 @@ async def _follow(
             await tail.stop()
 
 
-@click.command(
-    "message",
-    short_help="Show messages by their id or a key.",
-    epilog="Example: rocketapp message --key order-17 --topic orders",
-)
+@click.command("message", epilog="Example: rocketapp message --key order-17 --topic orders")
 @click.argument("message_id", metavar="[ID]", required=False)
 @click.option("--key", help="Messages with this key, instead of one with an ID.")
 @click.option(
@@ -99,7 +91,7 @@ async def _follow(
 )
 @cluster_options
 def message_command(*, message_id: str | None, key: str | None, topic: str | None, as_json: bool) -> int:
-    """Show the message with this ID, the producer's or the broker's, and its copies; or those with a key."""
+    """Show messages by their id or a key. ID is the producer's or the broker's; its copies are shown too."""
     from rocketapp.admin.messages import find_by_id, find_by_key
 
     refuse_empty({"ID": message_id, "--key": key})

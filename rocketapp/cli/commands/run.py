@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 SECONDS = Seconds()
 
 
-@click.command(
-    "run",
-    short_help="Consume messages with APP until a signal.",
-    epilog="Example: rocketapp run app:app --workers 4 --http 127.0.0.1:8080",
-)
+@click.command("run", epilog="Example: rocketapp run app:app --workers 4 --http 127.0.0.1:8080")
 @click.argument("app")
 @click.option("--name-server", metavar="H:P[;H:P]", help="The cluster. Default: the settings', or an embedded broker.")
 @click.option("--embedded", metavar="DIR", help="Use an embedded broker in DIR, also when the settings name a cluster.")
@@ -60,12 +56,11 @@ SECONDS = Seconds()
 @click.option("--loop", type=click.Choice(LOOPS), default="auto", help="Event loop; auto: uvloop if installed.")
 @click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")
 def command(**given: Any) -> int:
-    """Run APP: module:attribute, module:factory() or module (its `app`)."""
+    """Consume messages with APP until a signal. APP is module:attribute, module:factory() or module (its `app`)."""
     last_line = LastLine()
     try:
         return last_line.ended(_run({**given, "overrides": _overrides(given)}, last_line))
     except CommandError as error:
-        error.traceback = given["traceback"]
         last_line.ended(error.code)
         raise
     finally:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from rocketapp.cli.cluster import connected, here_options, producer_of, settings_here
+from rocketapp.cli.cluster import connected, producer_of
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
-from rocketapp.cli.options import TOPIC, json_lines_option, refuse_empty
+from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty, settings_here
 from rocketapp.cli.output import needs_ascii
 
 if TYPE_CHECKING:
@@ -36,11 +36,7 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 """How much of stdin is read before it is sent."""
 
 
-@click.command(
-    "send",
-    short_help="Send messages to a topic.",
-    epilog="Example: rocketapp send orders hello --tag paid --key order-17",
-)
+@click.command("send", epilog="Example: rocketapp send orders hello --tag paid --key order-17")
 @click.argument("topic", type=TOPIC)
 @click.argument("body", required=False)
 @click.option("--tag", help="What subscriptions select by.")
@@ -63,7 +59,7 @@ def command(
     count: int,
     as_json: bool,
 ) -> int:
-    """Send BODY to TOPIC, or with `-` each line of stdin that is not empty; prints message id, queue and offset."""
+    """Send BODY to TOPIC. With `-` each line of stdin that is not empty. Prints message id, queue and offset."""
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.model.outgoing import Outgoing
 
