@@ -9,10 +9,9 @@ from functools import partial
 from typing import Final, Literal
 from urllib.parse import parse_qs
 
-from rocketapp.errors import RocketAppError
 from rocketapp.model.names import group_problem
 from rocketapp.operate.broker_desk import PROBED_WITHIN, BrokerDesk
-from rocketapp.operate.gate import READ, Answer, Request, Response, html, refusal, text
+from rocketapp.operate.gate import READ, Answer, Request, Response, html, outcome_of, refusal, text
 from rocketapp.plugin import Metric
 from rocketapp.plugins.prometheus import CONTENT_TYPE, text_of
 
@@ -95,10 +94,7 @@ def _replay(desk: BrokerDesk, given: Mapping[str, str]) -> Response:
         return text(403, "the token is not of this process: load the page with the button again")
     if problem := group_problem(given["group"]):
         return text(400, problem)
-    try:
-        status, outcome = 200, desk.replay(given["group"], given["id"])
-    except RocketAppError as error:
-        status, outcome = 503, str(error)
+    status, outcome = outcome_of(lambda: desk.replay(given["group"], given["id"]))
     return html(outcome_page(desk, given["group"], outcome), status)
 
 

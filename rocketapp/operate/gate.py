@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qs
 
+from rocketapp.errors import RocketAppError
+
 TEXT: Final = "text/plain; charset=utf-8"
 READ: Final = ("GET", "HEAD")
 FOR_ALL: Final = frozenset({"/health", "/ready", "/metrics"})
@@ -80,6 +82,14 @@ def _refused_change(request: Request, host: str) -> Response | None:
         return text(405, "POST is needed", Allow="POST")
     problem = _strange_host(request, host, is_needed=True) or _strange_origin(request) or _strange_peer(request)
     return text(403, problem) if problem else None
+
+
+def outcome_of(call: Callable[[], str]) -> tuple[int, str]:
+    """The status and the text of what an operator asked for."""
+    try:
+        return 200, call()
+    except RocketAppError as error:
+        return 503, str(error)
 
 
 def html(page: str, status: int = 200) -> Response:

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError
 from rocketapp.operate.desk import Desk
-from rocketapp.operate.gate import READ, Answer, Request, Response, html, refusal, text
+from rocketapp.operate.gate import READ, Answer, Request, Response, html, outcome_of, refusal, text
 from rocketapp.operate.verdict import MOST, judge
 from rocketapp.operate.view import snapshots_of
 from rocketapp.plugin import Metric
@@ -137,10 +137,7 @@ def _switch(call: Literal["pause", "resume"], desk: Desk, given: Mapping[str, st
 def _replay(desk: Desk, given: Mapping[str, str]) -> Response:
     from rocketapp.operate.page import page_of_outcome
 
-    try:
-        status, outcome = 200, desk.replay(given["group"], given["id"])
-    except RocketAppError as error:
-        status, outcome = 503, str(error)
+    status, outcome = outcome_of(lambda: desk.replay(given["group"], given["id"]))
     return html(page_of_outcome(desk.now(), "Replay of a dead letter", outcome), status)
 
 
@@ -150,10 +147,7 @@ def _try(desk: Desk, given: Mapping[str, str]) -> Response:
     if not desk.now().may_try:
         return text(403, _NO_TRY)
     handler, _, topic = given["handler"].rpartition(" ")
-    try:
-        status, outcome = 200, desk.try_handler(handler, topic, given["body"], given["tag"])
-    except RocketAppError as error:
-        status, outcome = 503, str(error)
+    status, outcome = outcome_of(lambda: desk.try_handler(handler, topic, given["body"], given["tag"]))
     return html(page_of_try(desk.now(), given, outcome), status)
 
 

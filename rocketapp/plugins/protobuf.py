@@ -38,16 +38,13 @@ class ProtobufCodec:
     def decoder(self, kind: Any) -> Callable[[bytes], Any] | None:
         if not _is_generated(kind):
             return None
-        decode: Callable[[bytes], Any] = kind.FromString
-        if not _requires_fields(kind.DESCRIPTOR, set()):
-            return decode
 
-        def checked(body: bytes) -> Any:
-            value = decode(body)
+        def decode(body: bytes) -> Any:
+            value = kind.FromString(body)
             _check_required(value)
             return value
 
-        return checked
+        return decode
 
     def encode(self, body: Any) -> bytes:
         if not _is_generated(type(body)):
@@ -85,19 +82,6 @@ def _is_installed() -> bool:
         return find_spec("google.protobuf") is not None
     except ModuleNotFoundError:  # not even the package `google`
         return False
-
-
-def _requires_fields(descriptor: Any, seen: set[str]) -> bool:
-    """Whether some field of the message, or of one inside it, is required."""
-    if descriptor.full_name in seen:
-        return False
-    seen.add(descriptor.full_name)
-    if descriptor.is_extendable:
-        return True  # an extension may be of a message with required fields
-    return any(
-        field.is_required or (field.message_type is not None and _requires_fields(field.message_type, seen))
-        for field in descriptor.fields
-    )
 
 
 def _type_name(field: Any) -> str:

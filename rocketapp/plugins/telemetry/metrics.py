@@ -7,8 +7,6 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import Any
 
@@ -73,19 +71,17 @@ class Glances:
     def _take(self) -> AppSnapshot:
         if threading.get_ident() == self._thread:
             return self._app.snapshot()
-        taken: Future[AppSnapshot] = Future()
-
-        def take() -> None:
-            try:
-                taken.set_result(self._app.snapshot())
-            except Exception as error:
-                taken.set_exception(error)
-
+        taking = self._snapshot()
         try:
-            self._loop.call_soon_threadsafe(take)
-            return taken.result(_PATIENCE)
-        except (FutureTimeoutError, RuntimeError):  # the loop is blocked, or closed
+            return asyncio.run_coroutine_threadsafe(taking, self._loop).result(_PATIENCE)
+        except TimeoutError:  # the loop is blocked
             return self._last
+        except RuntimeError:  # it is closed
+            taking.close()
+            return self._last
+
+    async def _snapshot(self) -> AppSnapshot:
+        return self._app.snapshot()
 
 
 class Instruments:
