@@ -59,7 +59,7 @@ class Desk(desk.Desk):
     def describe(self) -> bytes:
         if not self.shown.processes:
             raise SetupError("", "no worker has described the app yet: ask again")
-        return encoded(document_of(RocketApp("shop"), Settings()), "json").encode()
+        return encoded(document_of(RocketApp("shop"), Settings())).encode()
 
 
 def get(path: str, now: Now | None = None, headers: Mapping[str, str] = OPEN) -> Response:
