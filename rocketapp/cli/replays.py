@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketapp.cli.cluster import producer_of, run_on
 from rocketapp.cli.failure import FAILED, CommandError
+from rocketapp.errors import RocketAppError, did_you_mean
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
     from rocketapp.admin.dead_letters import StoredDeadLetter
-    from rocketapp.admin.replay_state import StateFile
+    from rocketapp.admin.replay_state import ReplayState, StateFile
     from rocketapp.app.settings import Settings
     from rocketapp.producer.producer import Producer
 
+T = TypeVar("T")
+Progress = AbstractContextManager[Callable[[int], None]]
 PRODUCER_GROUP = "rocketapp-replay"
 
 
@@ -31,53 +35,92 @@ async def found_letter(cluster: AdminCluster, group: str, which: str) -> StoredD
     return found
 
 
-def place_of(settings: Settings, group: str, state_file: str | None = None) -> tuple[StateFile, str]:
-    """Where the state of a group's replays lies, and the cluster that it is of, in words."""
-    from rocketapp.admin.replay_state import StateFile
-    from rocketapp.app.settings import EMBEDDED
+class GroupReplay:
+    """The dead letters of one group, on their way out again. Every method raises CommandError."""
 
-    folder, client = Path(settings.broker.dir), settings.client
-    file = StateFile(Path(state_file) if state_file else folder.with_name(f"{folder.name}.replay-{group}.json"))
-    is_embedded = not client.name_server or settings.source_of("client", "name_server") == EMBEDDED
-    return file, f"the embedded broker in {folder.resolve()}" if is_embedded else client.name_server
+    def __init__(self, settings: Settings, group: str, state_file: str | None = None, *, to_group: bool = True) -> None:
+        """`state_file`: where the state of the group's replays lies; None: beside the embedded broker's folder."""
+        from rocketapp.admin.replay_state import StateFile
+        from rocketapp.app.settings import EMBEDDED
 
+        folder, client = Path(settings.broker.dir), settings.client
+        is_embedded = not client.name_server or settings.source_of("client", "name_server") == EMBEDDED
+        self.file: StateFile = StateFile(
+            Path(state_file) if state_file else folder.with_name(f"{folder.name}.replay-{group}.json")
+        )
+        self.state: ReplayState | None = None
+        """None until it has begun."""
+        self._named = f"the embedded broker in {folder.resolve()}" if is_embedded else client.name_server
+        """The cluster, in words."""
+        self._settings, self._group, self._to_group = settings, group, to_group
 
-def replay_one(
-    settings: Settings, group: str, which: str, state_file: str | None = None, *, to_group: bool = True
-) -> str:
-    """Send one dead letter out again, ahead of the others: what became of it. No replay sends it a second time.
+    def one(self, which: str) -> str:
+        """Send one dead letter out, ahead of the others: what became of it. No replay sends it a second time."""
+        from rocketapp.admin.replay import Replay, begin_one
 
-    Raises CommandError.
-    """
-    from rocketapp.admin.replay import Replay, begin_one
-    from rocketapp.admin.replay_state import ReplayStateError
+        async def work(cluster: AdminCluster) -> str:
+            letter = await found_letter(cluster, self._group, which)
+            state = await begin_one(cluster, self.file, group=self._group, named=self._named, to_group=self._to_group)
+            failed = state.failed
+            async with self._sending(cluster) as producer:
+                is_new = await Replay(cluster, producer, state, self.file, rate=None).one(letter)
+            said = "was replayed" if is_new else "was replayed before: --again replays all that are there"
+            if state.failed > failed:
+                said += "; it failed again, and is a dead letter with the new reason"
+            return f"dead letter {letter.place} of group {self._group}, {letter.message.message_id}, {said}"
 
-    file, named = place_of(settings, group, state_file)
+        return self._run(work)
 
-    async def work(cluster: AdminCluster) -> str:
-        letter = await found_letter(cluster, group, which)
-        state = await begin_one(cluster, file, group=group, named=named, to_group=to_group)
-        failed = state.failed
-        async with sending(cluster, settings) as producer:
-            is_new = await Replay(cluster, producer, state, file, rate=None).one(letter)
-        said = "was replayed" if is_new else "was replayed before: --again replays all that are there"
-        if state.failed > failed:
-            said += "; it failed again, and is a dead letter with the new reason"
-        return f"dead letter {letter.place} of group {group}, {letter.message.message_id}, {said}"
+    def all(
+        self, *, rate: float, skip: frozenset[str], again: bool, progress: Callable[[int], Progress]
+    ) -> tuple[ReplayState, str]:
+        """Send all of them out: what is done in the end, and of a group that has none its nearest name.
 
-    try:
-        with file.held():
-            return run_on(settings, work)
-    except ReplayStateError as error:
-        raise CommandError(str(error)) from error
+        `progress`: of so many, given a number it shows that so many more are done.
+        """
+        from rocketapp.admin.dead_letters import groups_with
+        from rocketapp.admin.replay import Replay, begin
 
+        async def work(cluster: AdminCluster) -> tuple[ReplayState, str]:
+            group, named, to_group = self._group, self._named, self._to_group
+            self.state = state = await begin(
+                cluster, self.file, group=group, named=named, to_group=to_group, again=again
+            )
+            if not state.ends:
+                return state, did_you_mean(group, await groups_with(cluster))
+            try:
+                async with self._sending(cluster) as producer:
+                    with progress(state.left) as told:
+                        replay = Replay(cluster, producer, state, self.file, rate=rate or None, skip=skip, told=told)
+                        await replay.run()
+            except RocketAppError as error:
+                raise CommandError(f"{error}{self.how_far()}", FAILED) from error
+            return state, ""
 
-@contextlib.asynccontextmanager
-async def sending(cluster: AdminCluster, settings: Settings) -> AsyncIterator[Producer]:
-    """A producer without retries."""
-    producer = producer_of(cluster.client, replace(settings.producer, retries=0), PRODUCER_GROUP)
-    await producer.start()
-    try:
-        yield producer
-    finally:
-        await producer.stop()
+        return self._run(work)
+
+    def how_far(self) -> str:
+        """How far it came, and how to go on: the end of an error's line."""
+        state = self.state
+        if state is None:
+            return ""
+        return f"; {state.replayed} are replayed and {state.left} left: the same command goes on, from {self.file.path}"
+
+    def _run(self, work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
+        from rocketapp.admin.replay_state import ReplayStateError
+
+        try:
+            with self.file.held():
+                return run_on(self._settings, work)
+        except ReplayStateError as error:
+            raise CommandError(str(error)) from error
+
+    @contextlib.asynccontextmanager
+    async def _sending(self, cluster: AdminCluster) -> AsyncIterator[Producer]:
+        """A producer without retries."""
+        producer = producer_of(cluster.client, replace(self._settings.producer, retries=0), PRODUCER_GROUP)
+        await producer.start()
+        try:
+            yield producer
+        finally:
+            await producer.stop()

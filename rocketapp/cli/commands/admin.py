@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rocketapp.admin.topics import ListedTopic, ShownTopic
     from rocketapp.model.message_queue import MessageQueue
     from rocketapp.model.route import QueueData
-    from rocketapp.wire.requests.statistics import ConsumedOffset
+    from rocketapp.wire.requests.statistics import ConnectedClient, ConsumedOffset
 
 PERMS = {6: "read, write", 4: "read", 2: "write"}
 
@@ -58,6 +58,15 @@ GROUPS = (
     Column("GROUP", "group", lambda one: one.name),
     Column("MEMBERS", "members", lambda one: len(one.members)),
     Column("LAG", "lag", lambda one: one.lag),
+)
+MEMBERS = (
+    Column("MEMBER", "client_id", lambda row: row[0].client_id),
+    Column("ADDRESS", "address", lambda row: row[0].address),
+    Column("LANGUAGE", None, lambda row: row[0].language.lower()),
+    Column(None, "language", lambda row: row[0].language),
+    Column("VERSION", "version", lambda row: row[0].version),
+    Column("SUBSCRIBES", None, lambda row: _subscribed(row[1])),
+    Column(None, "subscriptions", itemgetter(1)),
 )
 CONSUMED = (
     *_queue_columns(itemgetter(0)),
@@ -222,11 +231,7 @@ def show_group_command(*, group: str, as_json: bool) -> int:
     lag = "each keeps its own offsets" if found.lag is None else f"lag {found.lag}"
     say(f"group {found.name}: {counted(len(found.members), 'member')}{model}, {lag}")
     if found.members:
-        members = [
-            (one.client_id, one.address, one.language.lower(), one.version, _subscribed(found, one.client_id))
-            for one in found.members
-        ]
-        print_table(("MEMBER", "ADDRESS", "LANGUAGE", "VERSION", "SUBSCRIBES"), members)
+        print_items(MEMBERS, _members(found))
     if found.differ:
         say("the members subscribe differently: a roll-out that is not over, or messages are lost between them")
     if found.subscriptions:
@@ -243,32 +248,24 @@ def _group_as_json(group: ShownGroup) -> dict[str, Any]:
         "group": group.name,
         "model": group.message_model.lower() or None,
         "lag": group.lag,
-        "members": [
-            {
-                "client_id": one.client_id,
-                "address": one.address,
-                "language": one.language,
-                "version": one.version,
-                "subscriptions": group.told.get(one.client_id),
-            }
-            for one in group.members
-        ],
+        "members": items_as_json(MEMBERS, _members(group)),
         "subscriptions": {data.topic: data.expression for data in group.subscriptions},
         "members_differ": group.differ,
         "queues": items_as_json(CONSUMED, _offsets(group)),
     }
 
 
-def _subscribed(group: ShownGroup, client_id: str) -> str:
-    """What a member says of itself, without the retries; empty when it does not say."""
+def _members(group: ShownGroup) -> list[tuple[ConnectedClient, Mapping[str, str] | None]]:
+    """Each with the topics and tags that it says it subscribes; None when it does not say."""
+    return [(one, group.told.get(one.client_id)) for one in group.members]
+
+
+def _subscribed(said: Mapping[str, str] | None) -> str:
+    """Without the retries."""
     from rocketapp.model.names import is_retry_topic
 
-    said = group.told.get(client_id, {})
-    return ", ".join(
-        topic if tags == "*" else f"{topic} ({tags})"
-        for topic, tags in sorted(said.items())
-        if not is_retry_topic(topic)
-    )
+    known = sorted((topic, tags) for topic, tags in (said or {}).items() if not is_retry_topic(topic))
+    return ", ".join(topic if tags == "*" else f"{topic} ({tags})" for topic, tags in known)
 
 
 def _offsets(group: ShownGroup) -> list[tuple[MessageQueue, ConsumedOffset]]:

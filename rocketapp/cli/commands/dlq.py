@@ -27,14 +27,13 @@ from rocketapp.cli.options import (
     refuse_empty,
     settings_here,
 )
-from rocketapp.cli.output import Column, print_json, print_table, printable, say, show, show_items
-from rocketapp.cli.replays import found_letter, place_of, replay_one, sending
-from rocketapp.errors import RocketAppError, did_you_mean
+from rocketapp.cli.output import Column, counted, print_json, print_table, printable, say, show, show_items
+from rocketapp.cli.replays import GroupReplay, found_letter
+from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
     from rocketapp.admin.dead_letters import StoredDeadLetter
-    from rocketapp.admin.replay_state import ReplayState, StateFile
     from rocketapp.app.app import RocketApp
     from rocketapp.app.declare.registry import ConsumedGroup
     from rocketapp.app.settings import Settings
@@ -123,8 +122,6 @@ def replay_command(
     as_json: bool,
 ) -> int:
     """Send the dead letters of GROUP out again, each once. Ended in any way, the same command goes on."""
-    from rocketapp.admin.replay_state import ReplayStateError
-
     refuse_empty({"--state": state_file, "--only": only})
     if only and (skipped or again):
         raise CommandError("--only excludes --skip and --again: leave it out, or those")
@@ -133,67 +130,26 @@ def replay_command(
     for place in skipped:
         if not _PLACE.fullmatch(place):
             raise CommandError(f"--skip {place}: write a place as rocketapp dlq list shows it, broker-a:0:17")
-    settings = settings_here()
-    file, named = place_of(settings, group, state_file)
+    replay = GroupReplay(settings_here(), group, state_file, to_group=to == "group")
+    told: dict[str, Any] = {"group": group, "state": str(replay.file.path)}
     if only:
-        text = replay_one(settings, group, only, state_file, to_group=to == "group")
-        return show({"group": group, "replayed": text, "state": str(file.path)}, [text], as_json=as_json)
-    one = _One(settings, file, named, frozenset(skipped))
+        text = replay.one(only)
+        return show({**told, "replayed": text}, [text], as_json=as_json)
     try:
-        with file.held(), _ended_like_ctrl_c():
-            state = run_on(settings, lambda cluster: one.run(cluster, group, rate, to_group=to == "group", again=again))
-    except ReplayStateError as error:
-        raise CommandError(str(error)) from error
+        with _ended_like_ctrl_c():
+            state, near = replay.all(rate=rate, skip=frozenset(skipped), again=again, progress=_progress)
     except KeyboardInterrupt:
-        raise CommandError(f"interrupted{one.progress()}", FAILED) from None
-    letters = "dead letter" if state.replayed == 1 else "dead letters"
-    line = f"replayed {state.replayed} {letters} of group {group}; {file.path} says so"
+        raise CommandError(f"interrupted{replay.how_far()}", FAILED) from None
+    line = f"replayed {counted(state.replayed, 'dead letter')} of group {group}; {replay.file.path} says so"
     if state.failed:
         line += f"; {state.failed} failed again, and are dead letters with the new reason"
     if state.perhaps_twice:
         line += f"; perhaps handled twice: {', '.join(state.perhaps_twice)}"
     if not state.ends:
-        line = f"group {group} has no dead letters{one.near}"
-    told = {"group": group, "replayed": state.replayed, "left": state.left, "state": str(file.path)}
+        line = f"group {group} has no dead letters{near}"
+    told |= {"replayed": state.replayed, "left": state.left}
     told |= {"failed": state.failed, "perhaps_twice": state.perhaps_twice}
     return show(told, [line], as_json=as_json)
-
-
-class _One:
-    """One call of the command."""
-
-    def __init__(self, settings: Settings, file: StateFile, named: str, skip: frozenset[str]) -> None:
-        self._settings, self._file, self._named, self._skip = settings, file, named, skip
-        self._state: ReplayState | None = None
-        self.near = ""
-        """The end of the line about a group that never had a dead letter."""
-
-    def progress(self) -> str:
-        """How far it came, and how to go on: the end of an error's line."""
-        state = self._state
-        if state is None:
-            return ""
-        return (
-            f"; {state.replayed} are replayed and {state.left} left: the same command goes on, from {self._file.path}"
-        )
-
-    async def run(self, cluster: AdminCluster, group: str, rate: float, *, to_group: bool, again: bool) -> ReplayState:
-        from rocketapp.admin.dead_letters import groups_with
-        from rocketapp.admin.replay import Replay, begin
-
-        state = await begin(cluster, self._file, group=group, named=self._named, to_group=to_group, again=again)
-        self._state = state
-        if not state.ends:
-            self.near = did_you_mean(group, await groups_with(cluster))
-            return state
-        try:
-            async with sending(cluster, self._settings) as producer:
-                with _progress(state.left) as told:
-                    replay = Replay(cluster, producer, state, self._file, rate=rate or None, skip=self._skip, told=told)
-                    await replay.run()
-        except RocketAppError as error:
-            raise CommandError(f"{error}{self.progress()}", FAILED) from error
-        return state
 
 
 @contextlib.contextmanager
@@ -210,13 +166,11 @@ def _ended_like_ctrl_c() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _interrupt(_number: int, frame: FrameType | None) -> None:
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
     # While an event loop runs, this one cancels its main task.
-    act = signal.getsignal(signal.SIGINT)
-    if callable(act):
-        act(signal.SIGINT, frame)
-    else:  # ignored, as for a job in the background
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a job in the background
         raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager

@@ -47,12 +47,12 @@ def _describe(app: RocketApp, settings: Settings, _fields: Mapping[str, Any]) ->
 
 def _replay(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
     from rocketapp.app.declare.phases import declared_of
-    from rocketapp.cli.replays import replay_one
+    from rocketapp.cli.replays import GroupReplay
 
     if fields["cluster"]:
         client = replace(settings.client, name_server=declared_of(app).clusters[fields["cluster"]])
         settings = replace(settings, client=client, sources={})
-    text = replay_one(settings, fields["group"], fields["id"])
+    text = GroupReplay(settings, fields["group"]).one(fields["id"])
     _log.warning("%s, by an operator", text)
     return text
 

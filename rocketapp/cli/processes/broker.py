@@ -105,7 +105,7 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
 
     from rocketapp.admin.cluster import AdminError
     from rocketapp.cli.cluster import run_on
-    from rocketapp.cli.replays import replay_one
+    from rocketapp.cli.replays import GroupReplay
     from rocketapp.operate.broker_desk import BrokerDesk
     from rocketapp.operate.broker_requests import answering
     from rocketapp.operate.server import OperatorServer
@@ -127,7 +127,7 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
 
         def replay(group: str, identity: str) -> str:
             file = f"{folder}/replay-{group}.json" if folder else None
-            text = asked(lambda: replay_one(own(), group, identity, file))
+            text = asked(lambda: GroupReplay(own(), group, file).one(identity))
             _log.warning("%s, by an operator", text)
             return text
 
