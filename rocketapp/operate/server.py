@@ -26,6 +26,8 @@ MOST_BODY = 12 * 1024
 LONGEST = 5.0
 """Seconds for one request and its answer."""
 MOST_AT_ONCE = 16
+BACKLOG = 32
+"""Connections that wait to be accepted."""
 _METHODS = ("GET", "HEAD", "POST")
 _ALWAYS = {
     "Server": "rocketapp",
@@ -56,6 +58,7 @@ class OperatorServer:
         self._host, self._port = parse_address(address)
         self._answer = answer
         self._loop: LoopThread | None = None
+        self._server: asyncio.Server
         self._open: dict[asyncio.Task[None] | None, None] = {}
         """What serves connections, the oldest first."""
 
@@ -73,7 +76,7 @@ class OperatorServer:
             raise
         self._port = listening.getsockname()[1]
         self._loop = LoopThread("rocketapp-http")
-        self._loop.run(asyncio.start_server(self._connected, sock=listening, limit=MOST_BYTES, backlog=128))
+        self._loop.run(self._listen(listening))
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._port}"
 
@@ -81,7 +84,16 @@ class OperatorServer:
         """Take no more requests. Nothing happens when it does not serve."""
         loop, self._loop = self._loop, None
         if loop is not None:
+            loop.run(self._end())
             loop.stop()
+
+    async def _listen(self, listening: socket.socket) -> None:
+        # What it says, once for each connection that the process has no room for, is nothing for a log.
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, about: _log.debug("%s", about["message"]))
+        self._server = await asyncio.start_server(self._connected, sock=listening, limit=MOST_BYTES, backlog=BACKLOG)
+
+    async def _end(self) -> None:
+        self._server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -96,8 +108,8 @@ class OperatorServer:
                 writer.write(_encoded(response, has_body=isinstance(request, int) or request.method != "HEAD"))
                 writer.close()
                 await writer.wait_closed()
-        except (OSError, EOFError, asyncio.LimitOverrunError) as error:
-            # Without an answer: a request that was cut must not be taken for a whole one.
+        except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError) as error:
+            # Without an answer: a request that was cut must not be taken for a whole one. Nobody awaits this task.
             _log.debug("a request failed: %r", error)
         finally:
             del self._open[task]

@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from rocketapp import ConfigError
 from rocketapp.plugin import CLAIMED, DONE, Answer, Claim, MarkState
 
+T = TypeVar("T")
 _BUSY = 5.0
 """Seconds to wait for another process that writes."""
 _MOST_AT_ONCE = 256
@@ -55,24 +55,17 @@ Work = Callable[[sqlite3.Connection, float], Any]
 """What one call does within a transaction, given the time of day."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One call of the store, on its way to the thread and back."""
-
-    work: Work
-    answer: asyncio.Future[Any]
-
-
 class SQLiteStore:
     """An IdempotencyStore in a file."""
 
     def __init__(self, path: str | Path, now: Callable[[], float] | None = None) -> None:
         """`now()`: seconds since 1970. Leases of other processes have to be understood, so it is the time of day."""
         self._path, self._now = Path(path), now or _time_of_day
-        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
-        self._loop: asyncio.AbstractEventLoop
-        self._thread: threading.Thread | None = None
-        self._ended: asyncio.Event
+        self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []
+        """What is asked for while the thread writes."""
+        self._is_open = self._is_writing = False
+        self._thread: ThreadPoolExecutor
+        self._connection: sqlite3.Connection | None = None
         self._next_sweep = 0.0
 
     def __repr__(self) -> str:
@@ -80,25 +73,23 @@ class SQLiteStore:
 
     async def open(self) -> None:
         """Open or create the file. Raises ConfigError when that is not possible."""
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        opened: asyncio.Future[None] = self._loop.create_future()
-        # A daemon, so that a disk that hangs does not keep a process that wants to end.
-        thread = threading.Thread(target=self._main, args=(opened,), name=f"idempotency {self._path}", daemon=True)
-        thread.start()
+        self._thread = ThreadPoolExecutor(1, f"idempotency {self._path}")
         try:
-            await opened
+            await self._in_thread(self._connect)
         except (OSError, ValueError, sqlite3.Error) as error:
+            self._thread.shutdown()
             problem = f"{self._path} cannot be used: {error}: name a file that this process may write to, and that "
             problem += "holds marks or is new"
             raise ConfigError("idempotency.path", problem) from error
-        self._thread = thread
+        self._is_open = True
 
     async def close(self) -> None:
         """Wait until everything that was asked for is written."""
-        if self._thread is not None:
-            self._thread = None
-            self._calls.put(None)
-            await self._ended.wait()
+        if self._is_open:
+            self._is_open = False
+            await asyncio.gather(*(answer for _, answer in self._waiting), return_exceptions=True)
+            await self._in_thread(self._close)
+            self._thread.shutdown()
 
     async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
         answers: list[Answer] = await self._ask(
@@ -115,39 +106,43 @@ class SQLiteStore:
         await self._ask(lambda connection, _now: connection.executemany(_RELEASE, claims))
 
     async def _ask(self, work: Work) -> Any:
-        if self._thread is None:
+        if not self._is_open:
             raise sqlite3.ProgrammingError("the store is closed")
-        call = _Call(work, self._loop.create_future())
-        self._calls.put(call)
-        return await call.answer
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((work, answer))
+        if not self._is_writing:
+            self._write()
+        return await answer
+
+    def _write(self) -> None:
+        """Have the thread do what waits, all of it in one transaction."""
+        calls, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
+        self._is_writing = bool(calls)
+        if calls:
+            writing = self._in_thread(self._serve, [work for work, _ in calls])
+            writing.add_done_callback(partial(self._written, [answer for _, answer in calls]))
+
+    def _written(self, asked: Sequence[asyncio.Future[Any]], writing: asyncio.Future[list[Any]]) -> None:
+        """A caller that was cancelled hears nothing."""
+        error = writing.exception()
+        for number, answer in enumerate(asked):
+            if answer.done():
+                continue
+            if error is None:
+                answer.set_result(writing.result()[number])
+            else:
+                # One exception for each caller: a raised exception collects the traceback of its caller.
+                answer.set_exception(sqlite3.OperationalError(f"{type(error).__name__}: {error}"))
+        self._write()
+
+    def _in_thread(self, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
     # In the thread.
 
-    def _main(self, opened: asyncio.Future[None]) -> None:
-        connection: sqlite3.Connection | None
-        try:
-            connection = self._connect()
-        except Exception as error:
-            self._on_loop(_settle, [(opened, None, error)])
-            return
-        self._on_loop(_settle, [(opened, None, None)])
-        while (calls := self._next_calls()) is not None:
-            try:
-                connection = connection or self._connect()
-                self._serve(connection, calls)
-            except Exception as error:
-                # This thread must not end: every handler would wait for it for ever.
-                _closed(connection)
-                connection = None
-                said = f"{type(error).__name__}: {error}"
-                # One exception for each caller: a raised exception collects the traceback of its caller.
-                self._on_loop(_settle, [(call.answer, None, sqlite3.OperationalError(said)) for call in calls])
-        _closed(connection)
-        self._on_loop(self._ended.set)
-
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)
+        self._connection = connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)
         try:
             _use_wal(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
@@ -155,43 +150,33 @@ class SQLiteStore:
             connection.execute(_INDEX)
             connection.execute(_CHECK)
         except BaseException:
-            connection.close()
+            self._close()
             raise
-        return connection
 
-    def _next_calls(self) -> list[_Call] | None:
-        """Wait for a call and take those behind it; None at the end."""
-        first = self._calls.get()
-        if first is None:
-            return None
-        calls = [first]
-        while len(calls) < _MOST_AT_ONCE:
-            try:
-                call = self._calls.get_nowait()
-            except Empty:
-                break
-            if call is None:
-                self._calls.put(None)
-                break
-            calls.append(call)
-        return calls
+    def _close(self) -> None:
+        """Rolls back what is open, and ends whatever is wrong with the connection: the next call gets a new one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
 
-    def _serve(self, connection: sqlite3.Connection, calls: list[_Call]) -> None:
+    def _serve(self, works: Sequence[Work]) -> list[Any]:
         """All of them in one transaction: what is answered is written."""
-        now = self._now()
-        connection.execute("BEGIN IMMEDIATE")
-        answers = [(call.answer, call.work(connection, now), None) for call in calls]
-        if now >= self._next_sweep:
-            removed = connection.execute(_EXPIRE, (now, _MOST_SWEPT)).rowcount
-            self._next_sweep = now if removed == _MOST_SWEPT else now + _SWEEP
-        connection.execute("COMMIT")
-        self._on_loop(_settle, answers)
-
-    def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
-            self._loop.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            return  # the loop is closed, and the callers with it
+            if self._connection is None:
+                self._connect()
+            connection, now = self._connection, self._now()
+            assert connection is not None, "it is connected"
+            connection.execute("BEGIN IMMEDIATE")
+            answers = [work(connection, now) for work in works]
+            if now >= self._next_sweep:
+                removed = connection.execute(_EXPIRE, (now, _MOST_SWEPT)).rowcount
+                self._next_sweep = now if removed == _MOST_SWEPT else now + _SWEEP
+            connection.execute("COMMIT")
+        except Exception:
+            self._close()
+            raise
+        return answers
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -219,21 +204,3 @@ def _claimed(connection: sqlite3.Connection, claim: Claim, lease: float, now: fl
         connection.execute(_BEGIN_AGAIN, {"key": key, "now": now})
         until = until - since + now
     return DONE if has is None else Answer(MarkState.RUNNING, has, until - now)
-
-
-def _closed(connection: sqlite3.Connection | None) -> None:
-    """Rolls back what is open, and ends whatever is wrong with the connection: the next call gets a new one."""
-    if connection is not None:
-        with contextlib.suppress(sqlite3.Error):
-            connection.close()
-
-
-def _settle(outcomes: Sequence[tuple[asyncio.Future[Any], Any, BaseException | None]]) -> None:
-    """Each with its answer, or what is raised in its place. A caller that was cancelled hears nothing."""
-    for future, value, error in outcomes:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
