@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from copy import copy
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.hooks.answers import Codec
@@ -30,43 +30,15 @@ from rocketapp.tasks import scope
 T = TypeVar("T")
 
 
-class _Watched:
-    """Stands for what is checked, and notes which member is asked for last."""
-
-    def __init__(self, made: object, asked: list[str]) -> None:
-        self._made, self._asked = made, asked
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "close":  # it is asked for after a failure as well
-            self._asked.append(name)
-        return getattr(self._made, name)
-
-
 @contextmanager
-def _watching(make: Callable[[], T], members: Mapping[str, str]) -> Iterator[Callable[[], T]]:
-    """Gives a `make` whose objects have all members; within, an exception breaks the sentence of the last one asked.
-
-    `members`: their names, with what an exception breaks, or an answer of another kind.
-    """
-    made, asked = list[tuple[object, _Watched]](), ["make"]
-
-    def watched() -> T:
-        new = make()
-        for name, sentence in members.items():
-            assert hasattr(new, name), f"{name}: {type(new).__name__} has no such member: {sentence}"
-        for old, watch in made:
-            if old is new:
-                return cast("T", watch)
-        made.append((new, _Watched(new, asked)))
-        return cast("T", made[-1][1])
-
+def _by_the_contract() -> Iterator[None]:
+    """Within: no member raises anything. The traceback of what does says which it was."""
     try:
-        yield watched
+        yield
     except AssertionError:
         raise
     except Exception as error:
-        sentence = members.get(asked[-1], "an answer")
-        raise AssertionError(f"{asked[-1]}: {sentence}, and not {type(error).__name__}: {error}") from error
+        raise AssertionError(f"{type(error).__name__}: {error}") from error
 
 
 _LONGEST_TURN = 0.05
@@ -100,13 +72,6 @@ _LARGE = 2**63 - 1
 """What a store that keeps floats, or 32 bits, would not hold."""
 _LONG = "g" * 255
 """The longest name of a group."""
-_OFFSETS = {
-    "open": "called once, before everything else",
-    "close": "called once, at the end",
-    "take": "a Taken, with a new epoch and the offset stored last",
-    "read": "the offset stored last, or None",
-    "write": "True when the offset is stored, False when it is refused",
-}
 
 
 async def check_offset_store(make: Callable[[], OffsetStore]) -> None:
@@ -115,8 +80,8 @@ async def check_offset_store(make: Callable[[], OffsetStore]) -> None:
     `make()` makes a store each time on the same data, which is empty at first: two are open at once, as in two
     processes. What a crash of the store's server takes back cannot be seen from here.
     """
-    with _watching(make, _OFFSETS) as watched:
-        await _check_offsets(watched)
+    with _by_the_contract():
+        await _check_offsets(make)
 
 
 async def _check_offsets(make: Callable[[], OffsetStore]) -> None:
@@ -263,13 +228,6 @@ _PATIENCE = 3.0
 """Seconds until a mark that has expired is gone: stores may count whole ones."""
 _CALLS = 10
 """The shortest lease lasts for so many calls of a slow store: more than are made before it is looked at."""
-_MARKS = {
-    "open": "called once, before the first message",
-    "close": "called once, at the end",
-    "claim": "an Answer for each claim",
-    "done": "remembers these keys",
-    "release": "removes the marks that these holders have, and skips others",
-}
 
 
 async def check_idempotency_store(make: Callable[[], IdempotencyStore]) -> None:
@@ -278,8 +236,8 @@ async def check_idempotency_store(make: Callable[[], IdempotencyStore]) -> None:
     `make()` makes a store each time on the same marks, of which there are none at first: two are open at once, as in
     two processes, and a third. It may give the same store again when only one process can have it.
     """
-    with _watching(make, _MARKS) as watched:
-        await _check_marks(watched)
+    with _by_the_contract():
+        await _check_marks(make)
 
 
 async def _check_marks(make: Callable[[], IdempotencyStore]) -> None:
@@ -411,14 +369,6 @@ async def _check_leases(first: IdempotencyStore, second: IdempotencyStore) -> No
 # Codecs.
 
 
-_CODEC = {
-    "content_type": "the content type of its bodies",
-    "claims": "True or False, for every class",
-    "decoder": "a function that decodes what encode made, or None",
-    "encode": "the bytes of a body",
-}
-
-
 class _Stranger:
     """A class that no codec knows."""
 
@@ -430,8 +380,8 @@ def check_codec(make: Callable[[], Codec], *bodies: object) -> None:
     the codec is for, at their edges: empty fields, Unicode, large numbers.
     """
     assert bodies, "give bodies of the classes that the codec is for"
-    with _watching(make, _CODEC) as watched:
-        _check_bodies(watched(), watched(), bodies)
+    with _by_the_contract():
+        _check_bodies(make(), make(), bodies)
 
 
 def _check_bodies(codec: Codec, other: Codec, bodies: Sequence[object]) -> None:
@@ -483,7 +433,6 @@ def _check_body(codec: Codec, other: Codec, body: object) -> None:
 # Allocation strategies.
 
 _SAME = "the same arguments have the same answer, in every process"
-_STRATEGY = {"name": "the name that consumer.allocation chooses it by", "allocate": "queues, for any of these members"}
 _ELSEWHERE = """
 import pickle, sys
 out, sys.stdout = sys.stdout.buffer, sys.stderr
@@ -515,12 +464,12 @@ def check_allocation(
         for each in (1, 2, 3, 9)
         for several in (sorted(members[:number]) for number in range(1, len(members) + 1))
     ]
-    with _watching(make, _STRATEGY) as watched:
-        assert isinstance(watched().name, str), "name: a str"
-        assert watched().name.strip(), "name: not empty, the option consumer.allocation chooses by it"
+    with _by_the_contract():
+        assert isinstance(make().name, str), "name: a str"
+        assert make().name.strip(), "name: not empty, the option consumer.allocation chooses by it"
         for case in cases:
-            _check_shares(watched, *case)
-        for case, here, there in zip(cases, _answers(watched(), cases), _answers_elsewhere(make, cases), strict=True):
+            _check_shares(make, *case)
+        for case, here, there in zip(cases, _answers(make(), cases), _answers_elsewhere(make, cases), strict=True):
             assert here == there, f"allocate: {_SAME}, whatever hash() of a text or the order of a set is there: {case}"
 
 

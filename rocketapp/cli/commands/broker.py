@@ -31,7 +31,7 @@ _NAMES = {"dir": "--dir", "listen": "--listen", "broker_http": "--http", "regist
 @click.option("--register", metavar="H:P[;H:P]", help="Register with these name servers of Apache RocketMQ too.")
 @click.option("-c", "--conf", metavar="FILE", help="Options by Apache RocketMQ's names, as in its broker.conf.")
 def command(memory: bool, conf: str | None, **own: str | None) -> int:
-    """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
+    """Run the embedded broker alone. Until SIGINT, SIGTERM or SIGHUP."""
     if click.get_current_context().invoked_subcommand is not None:
         if memory or conf or any(own.values()):
             raise CommandError("what stands before promote is for a broker that starts: name one with --name-server")

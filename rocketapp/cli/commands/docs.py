@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--html", metavar="FILE", help="Write a page for people there.")
 @app_command
 def command(*, app: RocketApp, settings: Settings, output: str | None, html: str | None) -> int:
-    """Describe APP as an AsyncAPI 3 document: what it receives and sends."""
+    """Describe APP as an AsyncAPI 3 document. It says what APP receives and sends."""
     refuse_empty({"--output": output, "--html": html})
     from rocketapp.asyncapi.document import document_of, encoded
 
