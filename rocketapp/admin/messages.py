@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from rocketapp.client.calls import messages, offsets, pull
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import ALL_TAGS
-from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import Message, decode_record, decode_records
@@ -31,6 +30,11 @@ async def limits(cluster: AdminCluster, queues: list[MessageQueue]) -> dict[Mess
     first = await cluster.for_queues(queues, offsets.min_offset)
     end = await cluster.for_queues(queues, offsets.max_offset)
     return {queue: range(max(first[queue], 0), max(end[queue], first[queue], 0)) for queue in queues}
+
+
+async def at_time(cluster: AdminCluster, queues: Iterable[MessageQueue], timestamp: float) -> dict[MessageQueue, int]:
+    """The first offset of each queue that was stored then (seconds since 1970) or later."""
+    return await cluster.for_queues(queues, lambda to, queue, timeout: offsets.search(to, queue, timestamp, timeout))
 
 
 async def read(cluster: AdminCluster, queue: MessageQueue, begin: int, end: int) -> AsyncIterator[list[Message]]:
@@ -77,12 +81,8 @@ async def stored_since(
     cluster: AdminCluster, held: Mapping[MessageQueue, range], timestamp: float, most: int
 ) -> list[Message]:
     """The first ones of these queues that were stored then (seconds since 1970) or later, the oldest first."""
-
-    async def ask(connection: Connection, queue: MessageQueue, timeout: float) -> int:
-        return await offsets.search(connection, queue, timestamp, timeout)
-
     found: list[Message] = []
-    for queue, first in (await cluster.for_queues(held, ask)).items():
+    for queue, first in (await at_time(cluster, held, timestamp)).items():
         async for batch in read(cluster, queue, first, min(first + most, held[queue].stop)):
             found += batch
     found.sort(key=lambda one: (one.stored_ms, one.offset))
@@ -115,11 +115,10 @@ async def _at_place(cluster: AdminCluster, message_id: str) -> Message | None:
     if physical_offset < 0:
         return None
 
-    async def ask(connection: Connection, timeout: float) -> bytes | None:
-        return await messages.view(connection, physical_offset, timeout)
-
     among = [name for name, address in cluster.masters.items() if split_address(address)[1] == port]
-    for name, body in (await cluster.from_reachable(ask, among=among)).items():
+    for name, body in (
+        await cluster.from_reachable(lambda to, timeout: messages.view(to, physical_offset, timeout), among=among)
+    ).items():
         found = _decoded(body, name, decode_record(body).topic) if body else []
         if found and found[0].offset_message_id == message_id.upper():
             return found[0]
@@ -136,10 +135,8 @@ async def _look_up(
 
 
 async def _query(cluster: AdminCluster, question: QueryRequest, topic: str) -> list[Message]:
-    async def ask(connection: Connection, timeout: float) -> bytes:
-        return await messages.query(connection, replace(question, topic=topic), timeout)
-
-    answers = await cluster.from_reachable(ask)
+    asked = replace(question, topic=topic)
+    answers = await cluster.from_reachable(lambda to, timeout: messages.query(to, asked, timeout))
     return [message for name, body in answers.items() for message in _decoded(body, name, topic)]
 
 

@@ -14,11 +14,10 @@ from typing import Literal
 
 from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
 from rocketapp.admin.groups import is_broadcasting, live_members
-from rocketapp.admin.messages import limits
+from rocketapp.admin.messages import at_time, limits
 from rocketapp.client.calls import admin, offsets
 from rocketapp.errors import BrokerError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.reset_offset import SERVER_SIDE
 from rocketapp.wire.requests.statistics import ConnectedClient
@@ -90,7 +89,7 @@ async def plan_reset(
         )
     shown = [one for one in await show_offsets(cluster, group, topic) if not only or one.queue.queue_id in only]
     if isinstance(target, datetime):
-        wanted = await _at_time(cluster, [one.queue for one in shown], target.timestamp())
+        wanted = await at_time(cluster, [one.queue for one in shown], target.timestamp())
     else:
         wanted = {one.queue: _aim(one, target) for one in shown}
     moves = tuple(Move(one.queue, one.committed, wanted[one.queue]) for one in shown)
@@ -168,17 +167,9 @@ async def _check_brokers_can_move(
 
 
 async def _committed(cluster: AdminCluster, group: str, queues: list[MessageQueue]) -> dict[MessageQueue, int | None]:
-    async def one(connection: Connection, queue: MessageQueue, timeout: float) -> int | None:
-        return await offsets.query(connection, group, queue, timeout, set_zero_if_not_found=False)
-
-    return await cluster.for_queues(queues, one)
-
-
-async def _at_time(cluster: AdminCluster, queues: list[MessageQueue], timestamp: float) -> dict[MessageQueue, int]:
-    async def one(connection: Connection, queue: MessageQueue, timeout: float) -> int:
-        return await offsets.search(connection, queue, timestamp, timeout)
-
-    return await cluster.for_queues(queues, one)
+    return await cluster.for_queues(
+        queues, lambda to, queue, timeout: offsets.query(to, group, queue, timeout, set_zero_if_not_found=False)
+    )
 
 
 def _aim(one: QueueOffset, target: Literal["first", "last"] | int) -> int:

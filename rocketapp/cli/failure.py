@@ -70,12 +70,7 @@ def discard_stdout() -> None:
 
 
 def print_failure(
-    text: str,
-    error: BaseException | None = None,
-    *,
-    traceback: bool = False,
-    code: int = FAILED,
-    as_json: bool = False,
+    text: str, error: BaseException | None = None, *, traceback: bool = False, code: int = FAILED, as_json: bool = False
 ) -> None:
     """The one line on stderr; before it the whole traceback when that was asked for.
 

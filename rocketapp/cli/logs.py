@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Any
 
 from rocketapp.cli.failure import CommandError, describe, problem_of
 from rocketapp.config.app import AppConfig
@@ -67,7 +66,9 @@ def _use_file(file: str, process: str) -> None:
         cause = f": {describe(error.__cause__)}" if error.__cause__ is not None else ""
         raise CommandError(f"--log-config {file}: {describe(error)}{cause}") from error
     if process:
-        _name_process(process)
+        import multiprocessing
+
+        multiprocessing.current_process().name = process  # `%(processName)s` says which worker it is
 
 
 def _read(kind: str, text: str) -> None:
@@ -82,18 +83,6 @@ def _read(kind: str, text: str) -> None:
         dictConfig({"version": 1, "disable_existing_loggers": False, **table})
     else:
         fileConfig(StringIO(text), disable_existing_loggers=False)
-
-
-def _name_process(process: str) -> None:
-    """`%(processName)s` says which worker it is."""
-    make = logging.getLogRecordFactory()
-
-    def named(*arguments: Any, **options: Any) -> logging.LogRecord:
-        record = make(*arguments, **options)
-        record.processName = process
-        return record
-
-    logging.setLogRecordFactory(named)
 
 
 def log_failure(event: Event) -> None:

@@ -17,12 +17,7 @@ from rocketapp.errors import ConfigError
 _PATHS = frozenset({"dir", "cert_file", "key_file"})
 _LISTEN, _HOST, _FLUSH, _ROLE = "listenPort", "bindAddress", "flushDiskType", "brokerRole"
 _IGNORED = frozenset(
-    {
-        "enablePropertyFilter",
-        "storePathCommitLog",
-        "authenticationMetadataProvider",
-        "authorizationMetadataProvider",
-    }
+    {"enablePropertyFilter", "storePathCommitLog", "authenticationMetadataProvider", "authorizationMetadataProvider"}
 )
 """What a `broker.conf` for the same folder says, and what is so here anyway, or what only several brokers need."""
 

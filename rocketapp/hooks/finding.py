@@ -41,9 +41,7 @@ class Found:
 
 
 def find(
-    objects: Iterable[object] = (),
-    paths: Iterable[str] = (),
-    entry_points: Iterable[EntryPoint] | None = None,
+    objects: Iterable[object] = (), paths: Iterable[str] = (), entry_points: Iterable[EntryPoint] | None = None
 ) -> list[Found]:
     """Rocketapp's own, those of other distributions by name, those that settings name, and those given in code.
 

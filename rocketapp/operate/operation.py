@@ -36,16 +36,7 @@ _SHARE = 0.02
 MOST_FAILURES = 20
 LONGEST_REASON = 1000
 """Characters of a dead letter's reason that are shown."""
-_FAILURES = (
-    CommitFailed,
-    DrainCut,
-    Dropped,
-    HandlerSlow,
-    LoopFailed,
-    Retried,
-    SendAttemptFailed,
-    SendBackFailed,
-)
+_FAILURES = (CommitFailed, DrainCut, Dropped, HandlerSlow, LoopFailed, Retried, SendAttemptFailed, SendBackFailed)
 
 
 class Operation:

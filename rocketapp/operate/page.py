@@ -166,8 +166,7 @@ def _durations(row: _Row) -> str:
     calls = calls_of(since(steps, MINUTE))
     if not any(calls_of(steps)):
         return _figure(
-            '<span class="quiet">-</span>',
-            curves(f"no call was measured in {row.minutes} minutes: app.http_durations"),
+            '<span class="quiet">-</span>', curves(f"no call was measured in {row.minutes} minutes: app.http_durations")
         )
     slow = f"<small>95%: {_took(quantile(calls, 0.95))}</small>" if any(calls) else ""
     now = f"{_took(quantile(calls, 0.5))}{slow}"

@@ -142,13 +142,7 @@ def button(call: str, named: str, *, token: str = "", **fields: str) -> str:
 
 
 def table(
-    title: str,
-    columns: Columns,
-    rows: Sequence[Any],
-    empty: str,
-    *,
-    note: str = "",
-    after: Iterable[str] = (),
+    title: str, columns: Columns, rows: Sequence[Any], empty: str, *, note: str = "", after: Iterable[str] = ()
 ) -> Iterator[str]:
     """A card with a table, or with what is said where there is no row. `note` and `after` are HTML."""
     said = f" <small>{note}</small>" if note else ""

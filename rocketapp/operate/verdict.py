@@ -179,18 +179,12 @@ _MENDS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
             r"that this app has no handler for",
             "see what keeps the member that is named, or stop it; rocketapp group show tells who subscribes what",
         ),
-        (
-            r"paused: ",
-            "resume it when its reason is gone: by the page of --http, or app.resume({topic!r})",
-        ),
+        (r"paused: ", "resume it when its reason is gone: by the page of --http, or app.resume({topic!r})"),
         (
             r"no lock: another member",
             "a broker frees the lock of a member that is gone after a minute; otherwise stop the member that holds it",
         ),
-        (
-            r"no lock: ",
-            "see that its broker runs and can be reached from here: locks come from it",
-        ),
+        (r"no lock: ", "see that its broker runs and can be reached from here: locks come from it"),
         (
             r"pull failed: |pop failed: |offset cannot be read: ",
             "see that its broker runs and can be reached from here; nothing is lost, and it goes on by itself",

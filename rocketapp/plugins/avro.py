@@ -195,56 +195,47 @@ def _fingerprint(avro: Any, schema: Any) -> bytes:
     return bytes.fromhex(avro.schema.fingerprint(avro.schema.to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
+def _parts(schema: Any, named: Mapping[str, Any]) -> list[Any]:
+    """The schemas that this one is made of."""
+    if isinstance(schema, str):
+        return [named[schema]] if schema in named else []
+    if isinstance(schema, list):
+        return schema
+    if schema["type"] in ("record", "error"):
+        return [field["type"] for field in schema["fields"]]
+    return [] if schema["type"] in ("enum", "fixed") else [schema.get("items", schema.get("values", schema["type"]))]
+
+
 def _unsafe(schema: Any, named: Mapping[str, Any], inside: tuple[str, ...]) -> str | None:
     """What a hostile body could do with this schema, or None. `inside`: the records around it."""
-    if isinstance(schema, str):
-        if schema not in named:
-            return None
-        schema = named[schema]
-    if isinstance(schema, list):
-        parts = schema
-    elif schema["type"] in ("record", "error"):
+    if isinstance(schema, dict) and schema["type"] in ("record", "error"):
         name = schema["name"]
         if name in inside:
             return f"{name} holds itself, and a short body could be deep enough to end the process: make it flat"
-        inside, parts = (*inside, name), [field["type"] for field in schema["fields"]]
-    else:
-        parts = _parts(schema)
-    problem = next(filter(None, (_unsafe(part, named, inside) for part in parts)), None)
+        inside = (*inside, name)
+    problem = next(filter(None, (_unsafe(part, named, inside) for part in _parts(schema, named))), None)
     if problem is None and isinstance(schema, dict) and "items" in schema and _takes_no_bytes(schema["items"], named):
         return "an array has items of no bytes, and a short body could hold any number of them"
     return problem
 
 
-def _parts(schema: Mapping[str, Any]) -> list[Any]:
-    """What an array, a map or another schema beside records is made of."""
-    if schema["type"] in ("enum", "fixed"):
-        return []
-    return [schema.get("items", schema.get("values", schema["type"]))]
-
-
 def _takes_no_bytes(schema: Any, named: Mapping[str, Any]) -> bool:
-    if isinstance(schema, str):
-        return schema == "null" or (schema in named and _takes_no_bytes(named[schema], named))
+    if schema == "null":
+        return True
     if isinstance(schema, list):
         return False
-    if schema["type"] in ("record", "error"):
-        return all(_takes_no_bytes(field["type"], named) for field in schema["fields"])
-    if schema["type"] == "fixed":
-        return bool(schema["size"] == 0)
-    return schema["type"] not in ("array", "map", "enum") and _takes_no_bytes(schema["type"], named)
+    if isinstance(schema, dict) and schema["type"] in ("array", "map", "enum", "fixed"):
+        return bool(schema.get("size") == 0)
+    parts = _parts(schema, named)
+    is_record = isinstance(schema, dict) and schema["type"] in ("record", "error")
+    return (bool(parts) or is_record) and all(_takes_no_bytes(part, named) for part in parts)
 
 
 def _logical_values(schema: Any) -> set[type[Any]]:
     """The classes of values that fastavro takes for the logical types of a schema."""
-    if isinstance(schema, list):
-        return set().union(*map(_logical_values, schema))
-    if not isinstance(schema, dict):
-        return set()
-    own = _LOGICAL.get(str(schema.get("logicalType")).partition("-")[0])
-    parts = [schema["type"], schema.get("items"), schema.get("values")]
-    parts += [field["type"] for field in schema.get("fields", ())]
-    return set().union([] if own is None else [own], *map(_logical_values, parts))
+    found = set[type[Any]]().union(*map(_logical_values, _parts(schema, {})))
+    name = str(schema.get("logicalType")).partition("-")[0] if isinstance(schema, dict) else ""
+    return found | {_LOGICAL[name]} if name in _LOGICAL else found
 
 
 def _place(kind: type[Any]) -> str:

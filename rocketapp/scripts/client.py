@@ -163,7 +163,7 @@ class _Run:
     def reading(self, wanted: Wanted) -> Reading:
         """Raises SetupError for a group that this client reads in already: a member subscribes once."""
         if wanted.group is None:
-            return Outside(self.client, self._settings, wanted, random=self.random)
+            return Outside(self.client, self._settings, wanted)
         if wanted.group in self.readings.values():
             raise SetupError(
                 wanted.place, f"messages: this client is in group {wanted.group} already: make another one"

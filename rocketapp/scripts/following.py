@@ -12,10 +12,10 @@ from collections.abc import Callable
 from datetime import datetime
 from random import Random
 
+from rocketapp.app.settings import Settings
 from rocketapp.client.calls import offsets, pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.client.instance import ClientInstance
-from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import NoRouteError, RocketAppError, TransportError
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -46,24 +46,22 @@ class Following:
     def __init__(
         self,
         client: ClientInstance,
-        config: ConsumerConfig,
+        settings: Settings,
         topic: str,
         tags: frozenset[str],
         *,
         start: Start,
-        max_inflated_bytes: int,
-        random: Random,
         observe: Observe,
         say: Callable[[str], None],
     ) -> None:
         """`tags`: empty for all. `start`: in the queues that are there at first; later ones are read whole. `say`: is
         told, in one line, what keeps it from going on.
         """
-        self._random, self._say = random, say
+        self._random, self._say = Random(), say
         self._client, self._topic, self._tags, self._start = client, topic, tags, start
-        self._config = config
+        self._config = settings.consumer
         self._expression = " || ".join(sorted(tags)) or "*"
-        self._max_inflated_bytes = max_inflated_bytes
+        self._max_inflated_bytes = settings.client.max_inflated_bytes
         self._now = asyncio.get_running_loop().time
         self._tasks = Tasks(observe)
         self._followed: set[MessageQueue] = set()

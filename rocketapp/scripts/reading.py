@@ -181,18 +181,10 @@ def tell(event: Event) -> None:
 class Outside(Reading):
     """A topic read outside of any group: nothing is committed."""
 
-    def __init__(self, client: ClientInstance, settings: Settings, wanted: Wanted, *, random: Random) -> None:
+    def __init__(self, client: ClientInstance, settings: Settings, wanted: Wanted) -> None:
         super().__init__(client, settings, wanted)
         self._following = Following(
-            client,
-            settings.consumer,
-            wanted.topic,
-            wanted.tags,
-            start=wanted.start,
-            max_inflated_bytes=settings.client.max_inflated_bytes,
-            random=random,
-            observe=tell,
-            say=log.warning,
+            client, settings, wanted.topic, wanted.tags, start=wanted.start, observe=tell, say=log.warning
         )
 
     async def start(self) -> None:

@@ -11,12 +11,7 @@ from rocketapp.lazy_names import imported
 if TYPE_CHECKING:
     from rocketapp.testing.app import AsyncTestedApp, StartTestApp, TestApp, TestedApp
     from rocketapp.testing.calling import call, call_sync, make_message
-    from rocketapp.testing.contracts import (
-        check_allocation,
-        check_codec,
-        check_idempotency_store,
-        check_offset_store,
-    )
+    from rocketapp.testing.contracts import check_allocation, check_codec, check_idempotency_store, check_offset_store
     from rocketapp.testing.faults import Faults
     from rocketapp.testing.records import Dead, Done, Dropped, Handled, Published, Retried
     from rocketapp.testing.virtual_time import StandstillError

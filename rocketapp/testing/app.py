@@ -202,19 +202,6 @@ class _Tested:
         """How many messages filters refused; they are done."""
         return self._stage.lifecycle.counters.filtered
 
-    def _publishing(
-        self, topic: str | Topic[Any], body: Any, options: PublishOptions
-    ) -> Coroutine[Any, Any, SendResult]:
-        return self._by_test("publish", lambda: self._stage.app.publish(topic, body, **options))
-
-    def _publishing_many(
-        self, topic: str | Topic[Any], items: Iterable[Any], options: SendOptions
-    ) -> Coroutine[Any, Any, list[SendResult]]:
-        return self._by_test("publish_many", lambda: self._stage.app.publish_many(topic, items, **options))
-
-    def _requesting(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Coroutine[Any, Any, Message]:
-        return self._by_test("request", lambda: self._stage.app.request(topic, body, **options))
-
     def _by_test(self, what: str, call: Callable[[], Awaitable[T]]) -> Coroutine[Any, Any, T]:
         """What is published meanwhile is the test's, and not the app's."""
         self._check_running()
@@ -259,17 +246,19 @@ class TestedApp(_Tested):
 
     def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message to the app's cluster, as `RocketApp.publish`. It is handled in `advance` or `settle`."""
-        return self._driver.run(self._publishing(topic, body, options))
+        return self._driver.run(self._by_test("publish", lambda: self._stage.app.publish(topic, body, **options)))
 
     def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
         """Send one message for each body, as `RocketApp.publish_many`."""
-        return self._driver.run(self._publishing_many(topic, items, options))
+        return self._driver.run(
+            self._by_test("publish_many", lambda: self._stage.app.publish_many(topic, items, **options))
+        )
 
     def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
         """Send one message and wait for what its handler answers, as `RocketApp.request`."""
-        return self._driver.run(self._requesting(topic, body, options))
+        return self._driver.run(self._by_test("request", lambda: self._stage.app.request(topic, body, **options)))
 
     def run(self, call: Awaitable[T]) -> T:
         """Await this where the app runs, as its own functions do: `t.run(place(order))` for a transaction.
@@ -309,17 +298,23 @@ class AsyncTestedApp(_Tested):
 
     async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Awaits what `TestedApp.publish` does."""
-        return await self._driver.run_async(self._publishing(topic, body, options))
+        return await self._driver.run_async(
+            self._by_test("publish", lambda: self._stage.app.publish(topic, body, **options))
+        )
 
     async def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
         """Awaits what `TestedApp.publish_many` does."""
-        return await self._driver.run_async(self._publishing_many(topic, items, options))
+        return await self._driver.run_async(
+            self._by_test("publish_many", lambda: self._stage.app.publish_many(topic, items, **options))
+        )
 
     async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
         """Awaits what `TestedApp.request` does."""
-        return await self._driver.run_async(self._requesting(topic, body, options))
+        return await self._driver.run_async(
+            self._by_test("request", lambda: self._stage.app.request(topic, body, **options))
+        )
 
     async def run(self, call: Awaitable[T]) -> T:
         """Awaits what `TestedApp.run` does."""

@@ -446,10 +446,7 @@ _MEMBERS = ("10.0.0.1@17", "10.0.0.1@4", "10.0.0.12@1", "10.0.0.2@1", "größe@1
 
 
 def check_allocation(
-    make: Callable[[], Allocation],
-    *,
-    brokers: Sequence[str] = _BROKERS,
-    members: Sequence[str] = _MEMBERS,
+    make: Callable[[], Allocation], *, brokers: Sequence[str] = _BROKERS, members: Sequence[str] = _MEMBERS
 ) -> None:
     """Raises AssertionError with the sentence of `Allocation` that does not hold.
 

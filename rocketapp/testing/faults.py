@@ -122,10 +122,7 @@ class Faults:
 
     async def _steal(self, topic: str, seconds: float, group: str, address: str) -> None:
         pool = Pool(
-            dial=self._network.dialer(_OTHER),
-            dial_timeout=_TIMEOUT,
-            max_frame_bytes=1 << 24,
-            random=self._stage.random,
+            dial=self._network.dialer(_OTHER), dial_timeout=_TIMEOUT, max_frame_bytes=1 << 24, random=self._stage.random
         )
         broker = self._stage.settings.broker
         queues = [MessageQueue(topic, broker.name, number) for number in range(broker.topic_queues)]

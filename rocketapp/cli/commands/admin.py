@@ -286,11 +286,7 @@ def offset_commands() -> None:
 
 @offset_commands.command("show", epilog="Example: rocketapp offset show billing --topic orders")
 @click.argument("group", type=GROUP)
-@click.option(
-    "--topic",
-    type=TOPIC,
-    help="Only this one. Default: every topic in which the group has offsets.",
-)
+@click.option("--topic", type=TOPIC, help="Only this one. Default: every topic in which the group has offsets.")
 @cluster_options
 def show_offsets_command(*, group: str, topic: str | None, as_json: bool) -> int:
     """Show what each queue holds, and what GROUP has committed."""
@@ -316,13 +312,7 @@ def show_offsets_command(*, group: str, topic: str | None, as_json: bool) -> int
 @click.option("--dry-run", is_flag=True, help="Print what would be set, and set nothing.")
 @cluster_options
 def reset_offsets_command(
-    *,
-    group: str,
-    topic: str,
-    target: str,
-    queues: tuple[int, ...],
-    dry_run: bool,
-    as_json: bool,
+    *, group: str, topic: str, target: str, queues: tuple[int, ...], dry_run: bool, as_json: bool
 ) -> int:
     """Set the offsets of GROUP in TOPIC. Live members are moved by the broker; where it cannot, they are refused."""
     from rocketapp.admin.groups import group_names

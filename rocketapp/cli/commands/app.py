@@ -86,37 +86,30 @@ def route_of(one: Subscription, *, suspend: float) -> dict[str, Any]:
     """One handler for `--json`. What was not asked for is null; seconds are numbers."""
     policy = one.retry
     return {
-        "cluster": one.cluster,
-        "group": one.group,
-        "topic": one.topic,
+        **{name: getattr(one, name) for name in _AS_THEY_ARE},
         "tags": sorted(one.tags),
         "sql": one.sql or None,
-        "broadcast": one.broadcast,
         "handler": one.handler_name,
-        "place": one.place,
         "async": one.is_async,
-        "orderly": one.orderly,
         "order_by": None if one.order_by is None else key_name(one),
-        "every": one.every,
         "filter": filter_name(one),
-        "batch": one.batch,
         "batch_wait": None if one.batch is None else one.batch_wait,
-        "concurrency": one.concurrency,
-        "rate": one.rate,
-        "timeout": one.timeout,
         "start": one.start if isinstance(one.start, str) else one.start.isoformat(),
         "idempotent": idempotency_key(one) if one.idempotent else None,
         "publishes": one.publishes or None,
-        "retries": one.retries,
-        "retries_from": one.retries_from,
         "delays": None if policy is None else list(policy.delays),
-        "on": None
-        if policy is None
-        else {kind.__name__: describe_outcome(answer) for kind, answer in policy.on.items()},
+        "on": None if policy is None else {kind.__name__: describe_outcome(to) for kind, to in policy.on.items()},
         "breaker": None if policy is None or policy.breaker is None else dataclasses.asdict(policy.breaker),
         "policy_from": one.retry_from or None,
         "failures": describe_failures(one, suspend=suspend),
     }
+
+
+_AS_THEY_ARE = (
+    *("cluster", "group", "topic", "place", "broadcast", "orderly", "every", "batch", "concurrency", "rate"),
+    *("timeout", "retries", "retries_from"),
+)
+"""What `--json` says of a handler as its subscription has it."""
 
 
 def _shown_source(source: str) -> str:

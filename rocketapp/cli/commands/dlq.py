@@ -186,11 +186,7 @@ def _progress(count: int) -> Iterator[Callable[[int], None]]:
 @command.command("try", epilog="Example: rocketapp dlq try app:app broker-a:0:17")
 @app_command
 @click.argument("which")
-@click.option(
-    "--group",
-    type=GROUP,
-    help="Whose dead letter it is. Default: the app's group, if it has one only.",
-)
+@click.option("--group", type=GROUP, help="Whose dead letter it is. Default: the app's group, if it has one only.")
 @name_server_option
 @json_option
 def try_command(*, app: RocketApp, settings: Settings, which: str, group: str | None, as_json: bool) -> int:

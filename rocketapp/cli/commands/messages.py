@@ -6,7 +6,7 @@ import base64
 import contextlib
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -53,22 +53,11 @@ def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json
 async def _follow(
     settings: Settings, topic: str, tags: frozenset[str], *, begin: str, count: int | None, show: Any
 ) -> None:
-    from random import Random
-
     from rocketapp.scripts.following import Following
 
     async with connected(settings) as client:
-        tail = Following(
-            client,
-            settings.consumer,
-            topic,
-            tags,
-            start="first" if begin == "first" else "last",
-            max_inflated_bytes=settings.client.max_inflated_bytes,
-            random=Random(),
-            observe=_tell,
-            say=_say,
-        )
+        start: Literal["first", "last"] = "first" if begin == "first" else "last"
+        tail = Following(client, settings, topic, tags, start=start, observe=_tell, say=_say)
         tail.start()
         shown = 0
         try:
@@ -85,9 +74,7 @@ async def _follow(
 @click.argument("message_id", metavar="[ID]", required=False)
 @click.option("--key", help="Messages with this key, instead of one with an ID.")
 @click.option(
-    "--topic",
-    type=TOPIC,
-    help="Look only here. Default: in every topic, retries and dead letters among them.",
+    "--topic", type=TOPIC, help="Look only here. Default: in every topic, retries and dead letters among them."
 )
 @cluster_options
 def message_command(*, message_id: str | None, key: str | None, topic: str | None, as_json: bool) -> int:

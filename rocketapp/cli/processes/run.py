@@ -135,13 +135,13 @@ class Run:
         from rocketapp.model.event import LoopBlocked
         from rocketapp.operate.view import View
 
+        said = report.said
         if report.kind == "view":
-            desk.viewed(number, report.said if isinstance(report.said, View) else convert(report.said, View))
+            desk.viewed(number, said if isinstance(said, View) else convert(said, View))
         elif report.kind == "blocked":
-            event = report.said
-            desk.blocked(number, event if isinstance(event, LoopBlocked) else convert(event, LoopBlocked))
+            desk.blocked(number, said if isinstance(said, LoopBlocked) else convert(said, LoopBlocked))
         else:
-            desk.answered(report.number, report.said or "", report.error)
+            desk.answered(report.number, said or "", report.error)
 
     def lost(self, number: int) -> None:
         """The worker's process has ended: what it did stays counted."""

@@ -201,10 +201,7 @@ def _around(outer: Wrapper, inner: Wrapper) -> Wrapper:
         return lambda call: around(within(call))
 
     return Wrapper(
-        layer="telemetry",
-        for_sync=half("for_sync"),
-        for_async=half("for_async"),
-        polled=outer.polled and inner.polled,
+        layer="telemetry", for_sync=half("for_sync"), for_async=half("for_async"), polled=outer.polled and inner.polled
     )
 
 

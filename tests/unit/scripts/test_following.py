@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
-from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.scripts.following import Following
 from rocketapp.wire.codes import RequestCode
 from tests.unit.scripted import Cluster, Events, eventually, in_virtual_time, refuse
@@ -30,17 +30,7 @@ async def test_a_first_look_that_fails_does_not_move_the_begin() -> None:
     cluster.add_topic("t", queues=1)
     cluster.brokers[0].answers[RequestCode.GET_MIN_OFFSET] = refuse(1)
     cluster.brokers[0].answers[RequestCode.GET_MAX_OFFSET] = refuse(1)
-    following = Following(
-        client,
-        ConsumerConfig(),
-        "t",
-        frozenset(),
-        start="last",
-        max_inflated_bytes=1,
-        random=Random(0),
-        observe=Events(),
-        say=said.append,
-    )
+    following = Following(client, Settings(), "t", frozenset(), start="last", observe=Events(), say=said.append)
     following.start()
     await asyncio.sleep(5)
     assert len(said) == 1 and "starting: trying again" in said[0]
