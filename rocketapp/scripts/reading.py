@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from random import Random
-from time import time_ns
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from rocketapp.app.run.extensions import named
 from rocketapp.app.settings import Settings
@@ -22,7 +20,6 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SetupError
-from rocketapp.model import conventions
 from rocketapp.model.event import Event, LoopFailed, QueueBlocked, SubscriptionsDiffer, TopicMissing
 from rocketapp.model.names import group_problem, topic_problem
 from rocketapp.model.numbers import is_number
@@ -30,9 +27,6 @@ from rocketapp.model.subscription import Start, Subscription, SubscriptionData, 
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.following import Following
 from rocketapp.wire.record import Message
-
-if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
 
 log: logging.Logger = logging.getLogger("rocketapp.client")
 
@@ -67,9 +61,8 @@ class Wanted(NamedTuple):
 class Reading(ABC):
     """One topic, read once."""
 
-    def __init__(self, client: ClientInstance, settings: Settings, wanted: Wanted) -> None:
-        self._client, self._wanted, self._namespace = client, wanted, settings.client.namespace
-        self._tracer = _tracer_of_process()
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
 
     @abstractmethod
     async def start(self) -> None:
@@ -77,39 +70,11 @@ class Reading(ABC):
 
     async def next(self) -> list[Message]:
         """Messages of one queue, in its order; none at the end. The loop is through with those before."""
-        began_ns = 0 if self._tracer is None else time_ns()
         try:
             async with asyncio.timeout(self._wanted.idle):
-                messages = await self._next()
+                return await self._next()
         except TimeoutError:
             return []
-        if self._tracer is not None and messages:
-            self._trace(self._tracer, messages, began_ns)
-        return messages
-
-    def _trace(self, tracer: Tracer, messages: list[Message], began_ns: int) -> None:
-        """One span for what came together, from the moment that it was asked for; it links to what sent it."""
-        from opentelemetry import propagate, trace
-
-        first, wanted = messages[0], self._wanted
-        found: dict[str, str | int] = {
-            **conventions.OF_RECEIVE,
-            conventions.DESTINATION: wanted.topic,
-            conventions.CLIENT_ID: self._client.client_id,
-            conventions.NAMESPACE: self._namespace,
-            conventions.COUNT: len(messages),
-        }
-        if wanted.group is not None:
-            found[conventions.GROUP] = wanted.group
-        if first.queue is not None:
-            found[conventions.PARTITION] = f"{first.queue.broker_name}:{first.queue.queue_id}"
-            host, _, port = (self._client.broker_address(first.queue.broker_name) or "").rpartition(":")
-            if host:
-                found.update({conventions.SERVER: host, conventions.PORT: int(port)})
-        origins = [trace.get_current_span(propagate.extract(one.properties)).get_span_context() for one in messages]
-        links = [trace.Link(origin) for origin in origins if origin.is_valid]
-        name, kind = f"receive {wanted.topic}", trace.SpanKind.CLIENT
-        tracer.start_span(name, None, kind, found, links, start_time=began_ns).end()
 
     @abstractmethod
     async def _next(self) -> list[Message]:
@@ -118,17 +83,6 @@ class Reading(ABC):
     @abstractmethod
     async def stop(self) -> None:
         """Pull no more. May be called again."""
-
-
-def _tracer_of_process() -> Tracer | None:
-    """None where the process has set up no traces: then nothing of OpenTelemetry is imported for a loop."""
-    if "opentelemetry.trace" not in sys.modules:
-        return None
-    from opentelemetry import trace
-
-    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
-        return None
-    return trace.get_tracer("rocketapp", schema_url=conventions.SCHEMA)
 
 
 def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:
@@ -182,7 +136,7 @@ class Outside(Reading):
     """A topic read outside of any group: nothing is committed."""
 
     def __init__(self, client: ClientInstance, settings: Settings, wanted: Wanted) -> None:
-        super().__init__(client, settings, wanted)
+        super().__init__(wanted)
         self._following = Following(
             client, settings, wanted.topic, wanted.tags, start=wanted.start, observe=tell, say=log.warning
         )
@@ -215,7 +169,7 @@ class AsMember(Reading):
         clock: Clock,
         random: Random,
     ) -> None:
-        super().__init__(client, settings, wanted)
+        super().__init__(wanted)
         self._offered: asyncio.Queue[tuple[Message, asyncio.Future[None]] | None] = asyncio.Queue()
         self._in_flight: asyncio.Future[None] | None = None
         self._is_joined, self._stopping = False, asyncio.Lock()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -41,45 +39,6 @@ async def test_what_is_published_is_read(broker: str) -> None:
         assert set(found) == {'{"id":1}', "b", "c", "d"}
         first = found['{"id":1}']
         assert (first.message_id, first.tag, first.keys) == (sent.message_id, "paid", ["k"])
-
-
-TRACED = """
-import asyncio, sys
-from rocketapp import Client
-
-async def read(client, topic, **options):
-    return [one async for one in client.messages(topic, start="first", idle=1.0, **options)]
-
-async def main():
-    async with Client(sys.argv[1]) as client:
-        for number in range(4):
-            parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333" + str(number + 1) + "-01"
-            await client.publish("script-t", b"x", properties={"traceparent": parent})
-        await read(client, "script-t")
-        assert "opentelemetry" not in sys.modules
-        from opentelemetry import trace
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-        exporter, provider = InMemorySpanExporter(), TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(exporter))
-        trace.set_tracer_provider(provider)
-        for options in ({}, {"group": "traced"}):
-            exporter.clear()
-            await read(client, "script-t", **options)
-            spans = exporter.get_finished_spans()
-            links = sorted(link.context.span_id & 15 for span in spans for link in span.links)
-            count = sum(span.attributes["messaging.batch.message_count"] for span in spans)
-            said = {key.rpartition(".")[2]: value for key, value in spans[0].attributes.items()}
-            print({span.name for span in spans}, spans[0].kind.name, count, links, said["type"], said["address"])
-
-asyncio.run(main())
-"""
-
-
-def test_a_client_in_a_process_with_traces_tells_what_it_receives_and_imports_nothing_without(broker: str) -> None:
-    run = subprocess.run([sys.executable, "-c", TRACED, broker], capture_output=True, text=True, check=False)
-    assert run.stdout.splitlines() == ["{'receive script-t'} CLIENT 4 [1, 2, 3, 4] receive 127.0.0.1"] * 2, run.stderr
 
 
 async def test_reading_ends_when_nothing_comes_and_disturbs_nothing(broker: str) -> None:
