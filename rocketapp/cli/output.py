@@ -203,4 +203,4 @@ def _places_of(letter: str) -> int:
 
 def printable(text: str) -> str:
     """Control characters are escaped, for a terminal obeys them."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

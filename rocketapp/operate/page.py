@@ -377,29 +377,29 @@ def _svg(title: str, paths: str, kind: str) -> str:
     return f'<svg class="{name}" role="img" {box}><title>{escape(title)}</title>{ground}{paths}</svg>'
 
 
-def _line(points: Points, most: float) -> str:
-    """Broken where a value is missing; a value that stands alone is a dot."""
-    found, is_drawing = [], False
-    for ago, value in points:
-        if value is not None:
-            found.append(f"{'L' if is_drawing else 'M'}{_x(ago)} {_y(value, most)}{'' if is_drawing else 'h.1'}")
-        is_drawing = value is not None
-    return "".join(found)
-
-
-def _area(points: Points, most: float) -> str:
+def _runs(points: Points) -> list[list[tuple[float, float]]]:
+    """Those between missing values."""
     runs: list[list[tuple[float, float]]] = [[]]
     for ago, value in points:
         if value is None:
             runs.append([])
         else:
             runs[-1].append((ago, value))
-    return "".join(
-        f"M{_x(run[0][0])} {_HEIGHT:g}{''.join(f'L{_x(ago)} {_y(value, most)}' for ago, value in run)}"
-        f"L{_x(run[-1][0])} {_HEIGHT:g}Z"
-        for run in runs
-        if len(run) > 1
-    )
+    return [run for run in runs if run]
+
+
+def _line(points: Points, most: float) -> str:
+    """Broken where a value is missing; a value that stands alone is a dot."""
+    return "".join(f"M{_path(run, most)}h.1" for run in _runs(points))
+
+
+def _area(points: Points, most: float) -> str:
+    runs = [run for run in _runs(points) if len(run) > 1]
+    return "".join(f"M{_x(run[0][0])} {_HEIGHT:g}L{_path(run, most)}V{_HEIGHT:g}Z" for run in runs)
+
+
+def _path(run: Sequence[tuple[float, float]], most: float) -> str:
+    return "L".join(f"{_x(ago)} {_y(value, most)}" for ago, value in run)
 
 
 def _x(ago: float) -> str:

@@ -8,7 +8,7 @@ being finished. What goes on by itself before that is shown and nothing more.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -167,52 +167,32 @@ def _of(one: Seen, text: str) -> str:
     return f"{one.name}: {text}" if one.name else text
 
 
-_MENDS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
-    (re.compile(pattern), mend)
-    for pattern, mend in (
-        # A call that hangs is often the cause of the reason that stands before it.
-        (
-            r"handler \S+ has been running",
-            "find out what the handler waits for, and give that call a limit; timeout= ends a call of an async handler",
-        ),
-        (
-            r"that this app has no handler for",
-            "see what keeps the member that is named, or stop it; rocketapp group show tells who subscribes what",
-        ),
-        (r"paused: ", "resume it when its reason is gone: by the page of --http, or app.resume({topic!r})"),
-        (
-            r"no lock: another member",
-            "a broker frees the lock of a member that is gone after a minute; otherwise stop the member that holds it",
-        ),
-        (r"no lock: ", "see that its broker runs and can be reached from here: locks come from it"),
-        (
-            r"pull failed: |pop failed: |offset cannot be read: ",
-            "see that its broker runs and can be reached from here; nothing is lost, and it goes on by itself",
-        ),
-        (
-            r"cannot be acknowledged: |to be hidden until their retry: ",
-            "see that its broker runs and can be reached from here: what is not acknowledged in time comes again",
-        ),
-        (
-            r"to be sent back: ",
-            "see that its broker runs and takes messages: a failed one is finished when the broker has it back",
-        ),
-        (
-            r"flow control: ",
-            "its handler is slower than what comes: see what it waits for, or give it concurrency=, more --workers, "
-            "or a larger limit",
-        ),
-        (
-            r"may have ended a process",
-            "it goes on by itself: each of these messages has its turn, and one that lasts for over 30 s gives it up; "
-            "see what their handler does with them",
-        ),
-        (r"waits for a free call", "raise concurrency= of the handler, or start more --workers"),
-    )
-)
+_MENDS: Final[Mapping[str, str]] = {
+    # A call that hangs is often the cause of the reason that stands before it.
+    r"handler \S+ has been running": "find out what the handler waits for, and give that call a limit; timeout= ends a "
+    "call of an async handler",
+    r"that this app has no handler for": "see what keeps the member that is named, or stop it; rocketapp group show "
+    "tells who subscribes what",
+    r"paused: ": "resume it when its reason is gone: by the page of --http, or app.resume({topic!r})",
+    r"no lock: another member": "a broker frees the lock of a member that is gone after a minute; otherwise stop the "
+    "member that holds it",
+    r"no lock: ": "see that its broker runs and can be reached from here: locks come from it",
+    r"pull failed: |pop failed: |offset cannot be read: ": "see that its broker runs and can be reached from here; "
+    "nothing is lost, and it goes on by itself",
+    r"cannot be acknowledged: |to be hidden until their retry: ": "see that its broker runs and can be reached from "
+    "here: what is not acknowledged in time comes again",
+    r"to be sent back: ": "see that its broker runs and takes messages: a failed one is finished when the broker has "
+    "it back",
+    r"flow control: ": "its handler is slower than what comes: see what it waits for, or give it concurrency=, more "
+    "--workers, or a larger limit",
+    r"may have ended a process": "it goes on by itself: each of these messages has its turn, and one that lasts for "
+    "over 30 s gives it up; see what their handler does with them",
+    r"waits for a free call": "raise concurrency= of the handler, or start more --workers",
+}
+"""By a pattern of the reason; the first that fits is used."""
 
 
 def mend_of(reason: str, topic: str) -> str:
     """What a person can do about this reason of a queue to stand still."""
-    found = next((mend for pattern, mend in _MENDS if pattern.search(reason)), "the log says when and how it began")
-    return found.replace("{topic!r}", repr(topic))
+    found = (mend for pattern, mend in _MENDS.items() if re.search(pattern, reason))
+    return next(found, "the log says when and how it began").replace("{topic!r}", repr(topic))
