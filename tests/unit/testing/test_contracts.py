@@ -557,7 +557,7 @@ CODECS: dict[type[Orders], str] = {
     Tuples: "JSONDecodeError",
     WithoutDecoder: "AttributeError: .*decoder",
     NoType: "LookupError",
-    StrangeSchema: "payload_schema: .*TypeError",
+    StrangeSchema: "TypeError",
 }
 
 
