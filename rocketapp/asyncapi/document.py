@@ -19,12 +19,10 @@ import msgspec
 from rocketapp.app.declare.phases import Declared, TwoPhases, complete, declared_of, handlers_of
 from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.messages import (
-    Content,
     MessageObject,
     Messages,
     Names,
-    ReceiveOperation,
-    SendOperation,
+    Operation,
     TopicAt,
     identifier,
     receiving,
@@ -63,13 +61,10 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
     declared = declared_of(app)
     settings = complete(app, settings)
     handlers = handlers_of(app, settings)
-    receives = sorted(map(receiving, handlers), key=_order_of_receiving)
-    sends = sorted(sendings(declared, handlers), key=_order_of_sending)
-    replies = [one.reply for one in receives if one.reply is not None]
-    all_of_them: list[ReceiveOperation | SendOperation] = [*receives, *sends, *replies]
-    channels = _Channels(declared, all_of_them)
-    operations = dict(sorted(_operations(channels, receives, sends, settings)))
-    servers = _servers(declared, settings, {one.topic.cluster for one in all_of_them})
+    receives, sends = sorted(map(receiving, handlers), key=_order), sorted(sendings(declared, handlers), key=_order)
+    channels = _Channels(declared, [*receives, *sends, *(one.reply for one in receives if one.reply is not None)])
+    operations = dict(sorted(_operations(channels, [*receives, *sends], settings)))
+    servers = _servers(declared, settings, {topic.cluster for topic in channels.ids})
     info = {"title": app.name, "version": settings.app.version or UNVERSIONED}
     document = {
         "asyncapi": VERSION,
@@ -87,46 +82,34 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
 class _Channels:
     """Every topic that is received from or sent to, with its messages."""
 
-    def __init__(self, declared: Declared, some: Sequence[ReceiveOperation | SendOperation]) -> None:
-        names = Names()
-        self._messages = {topic: Messages(declared.payloads) for topic in sorted({one.topic for one in some})}
-        self._ids = {topic: names.take(topic.text()) for topic in self._messages}
+    def __init__(self, declared: Declared, some: Sequence[Operation]) -> None:
+        names, topics = Names(), sorted({one.topic for one in some})
+        self.ids: dict[TopicAt, str] = {topic: names.take(topic.text()) for topic in topics}
+        self.messages: dict[TopicAt, Messages] = {
+            topic: Messages((each for one in some if one.topic == topic for each in one.contents), declared.payloads)
+            for topic in topics
+        }
         self._groups: dict[TopicAt, set[str]] = {}
         for one in some:
-            for content in one.contents:
-                self._messages[one.topic].add(content)
-            if isinstance(one, ReceiveOperation):
+            if one.subscription is not None:
                 self._groups.setdefault(one.topic, set()).add(one.subscription.group)
-        self._named = {topic: messages.named() for topic, messages in self._messages.items()}
-
-    def id_of(self, topic: TopicAt) -> str:
-        return self._ids[topic]
-
-    def messages_of(self, topic: TopicAt, contents: Sequence[Content]) -> list[MessageObject]:
-        """Those of an operation, in the order of their names."""
-        found = {one.name: one for one in map(self._messages[topic].of, contents) if one is not None}
-        return [found[name] for name in sorted(found)]
 
     def described(self, servers: Mapping[str, Mapping[str, Described]]) -> Described:
         found = {}
-        for topic, name in self._ids.items():
+        for topic, name in self.ids.items():
             found[name] = {
                 **_address(topic),
                 "description": _topic_text(topic, sorted(self._groups.get(topic, ()))),
                 "servers": [{"$ref": f"#/servers/{server}"} for server in servers[topic.cluster]],
                 "messages": {
-                    message: {"$ref": f"#/components/messages/{name}.{message}"} for message in self._named[topic]
+                    one.name: {"$ref": f"#/components/messages/{name}.{one.name}"} for one in self.messages[topic].all
                 },
                 **({"bindings": {BINDING: {"cluster": topic.cluster}}} if topic.cluster else {}),
             }
         return dict(sorted(found.items()))
 
     def components(self) -> Described:
-        known = [
-            (f"{self._ids[topic]}.{name}", message)
-            for topic, messages in self._named.items()
-            for name, message in messages.items()
-        ]
+        known = [(f"{name}.{one.name}", one) for topic, name in self.ids.items() for one in self.messages[topic].all]
         as_json = [message for _, message in known if message.kind not in (None, bytes, str) and not message.own_schema]
         schemas = schemas_of([message.kind for message in as_json])
         payloads: dict[int, Any] = {id(message): of for message, of in zip(as_json, schemas.of, strict=True)}
@@ -141,32 +124,28 @@ def _plain(message: MessageObject) -> Any:
     return {"type": "string"} if message.kind is str else message.own_schema
 
 
-def _operations(
-    channels: _Channels, receives: Sequence[ReceiveOperation], sends: Sequence[SendOperation], settings: Settings
-) -> Iterator[tuple[str, Described]]:
+def _operations(channels: _Channels, some: Sequence[Operation], settings: Settings) -> Iterator[tuple[str, Described]]:
     names = Names()
-    for received in receives:
-        described = receive(received, suspend=settings.consumer.suspend)
-        if received.reply is not None:
-            described["reply"] = {"address": _WHO_ASKED, **_place(channels, received.reply)}
-        name = f"receive.{channels.id_of(received.topic)}.{function_name(received.subscription.handler_name)}"
-        yield names.take(name), _on_channel(described, channels, received)
-    for sent in sends:
-        title = " or ".join(one.title for one in channels.messages_of(sent.topic, sent.contents))
-        what = function_name(sent.handler) if sent.handler else identifier(title)
-        yield names.take(f"send.{channels.id_of(sent.topic)}.{what}"), _on_channel(send(sent, title), channels, sent)
+    for one in some:
+        place, channel = _place(channels, one), channels.ids[one.topic]
+        if one.subscription is not None:
+            described = _received(one, one.subscription, suspend=settings.consumer.suspend)
+            if one.reply is not None:
+                described["reply"] = {"address": _WHO_ASKED, **_place(channels, one.reply)}
+            name = f"receive.{channel}.{function_name(one.handler)}"
+        else:
+            title = " or ".join(message.title for message in channels.messages[one.topic].of(one.contents))
+            described = _sent(one, title)
+            name = f"send.{channel}.{function_name(one.handler) if one.handler else identifier(title)}"
+        last: Described = {key: described.pop(key) for key in ("reply", "bindings") if key in described}
+        head = {"action": described.pop("action"), "channel": place.pop("channel")}
+        yield names.take(name), {**head, **described, **place, **last}
 
 
-def _on_channel(described: Described, channels: _Channels, one: ReceiveOperation | SendOperation) -> Described:
-    last: Described = {name: described.pop(name) for name in ("reply", "bindings") if name in described}
-    place = _place(channels, one)
-    return {"action": described.pop("action"), "channel": place.pop("channel"), **described, **place, **last}
-
-
-def _place(channels: _Channels, one: ReceiveOperation | SendOperation) -> Described:
+def _place(channels: _Channels, one: Operation) -> Described:
     """Where it is, and which messages of the channel it has."""
-    channel = f"#/channels/{channels.id_of(one.topic)}"
-    messages = [{"$ref": f"{channel}/messages/{each.name}"} for each in channels.messages_of(one.topic, one.contents)]
+    channel = f"#/channels/{channels.ids[one.topic]}"
+    messages = [{"$ref": f"{channel}/messages/{each.name}"} for each in channels.messages[one.topic].of(one.contents)]
     return {"channel": {"$ref": channel}, "messages": messages}
 
 
@@ -180,37 +159,29 @@ def function_name(handler: str) -> str:
     return handler.rpartition(":")[2].rpartition(".")[2].strip("<>")
 
 
-def receive(one: ReceiveOperation, *, suspend: float) -> Described:
+def _received(one: Operation, subscription: Subscription, *, suspend: float) -> Described:
     """Everything but the channel and its messages. `suspend` is consumer.suspend."""
-    subscription = one.subscription
     return {
         "action": "receive",
-        "title": function_name(subscription.handler_name),
+        "title": function_name(one.handler),
         **_said(one.doc),
         "tags": [{"name": subscription.group}],
         "bindings": {BINDING: _subscribed(subscription, suspend)},
     }
 
 
-def send(one: SendOperation, title: str) -> Described:
+def _sent(one: Operation, title: str) -> Described:
     """The same for what is published. `title`: of its message."""
     if not one.handler:
         return {"action": "send", "title": title, "summary": "Published by a publisher of the app."}
-    if one.is_transaction:
-        summary = _said(one.doc) or {"summary": "Published if the function says so."}
-        binding: Described = {"handler": one.handler, "transaction": True}
-        return {"action": "send", "title": function_name(one.handler), **summary, "bindings": {BINDING: binding}}
-    binding = {"handler": one.handler}
+    binding: Described = {"handler": one.handler}
     for key, name in (("tag", "tag"), ("delay", "delay"), ("order_key", "orderKey")):
-        value = one.options.get(key)
-        if value is not None:
+        if (value := one.options.get(key)) is not None:
             binding[name] = value
-    return {
-        "action": "send",
-        "title": function_name(one.handler),
-        "summary": "What the handler returns.",
-        "bindings": {BINDING: binding},
-    }
+    said = {"summary": "What the handler returns."}
+    if one.is_transaction:
+        said, binding["transaction"] = _said(one.doc) or {"summary": "Published if the function says so."}, True
+    return {"action": "send", "title": function_name(one.handler), **said, "bindings": {BINDING: binding}}
 
 
 def _said(doc: str) -> Described:
@@ -304,13 +275,9 @@ def _description(declared: Declared) -> dict[str, str]:
     return {}
 
 
-def _order_of_receiving(one: ReceiveOperation) -> tuple[Any, ...]:
-    subscription = one.subscription
-    return one.topic, subscription.handler_name, subscription.group, sorted(subscription.tags)
-
-
-def _order_of_sending(one: SendOperation) -> tuple[Any, ...]:
-    return one.topic, one.handler, [str(content.kind) for content in one.contents]
+def _order(one: Operation) -> tuple[Any, ...]:
+    selected = () if one.subscription is None else (one.subscription.group, sorted(one.subscription.tags))
+    return one.topic, one.handler, *selected, [str(content.kind) for content in one.contents]
 
 
 def encoded(document: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -81,46 +81,39 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiveOperation:
-    """One handler of one topic."""
-
-    topic: TopicAt
-    contents: tuple[Content, ...]
-    subscription: Subscription
-    doc: str
-    reply: SendOperation | None = None
-    """What answers its requests; None when nothing does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SendOperation:
-    """What is published to one topic: by a handler, a transaction, or a publisher of the app."""
+class Operation:
+    """What one handler receives, or what is published to one topic: by a handler, a transaction or a publisher."""
 
     topic: TopicAt
     contents: tuple[Content, ...]
     handler: str = ""
-    """`module:name` of the handler that returns it, or of the transaction's function; empty for a publisher."""
+    """`module:name` of the handler, or of the transaction's function; empty for a publisher of the app."""
+    subscription: Subscription | None = None
+    """Of what is received; None of what is sent."""
     options: Mapping[str, Any] = field(default_factory=dict)
     is_transaction: bool = False
     doc: str = ""
-    """Of a transaction's function."""
+    """Of a handler that receives, and of a transaction's function."""
+    reply: Operation | None = None
+    """What answers requests that are received; None when nothing does."""
 
 
-def receiving(declaration: Declaration) -> ReceiveOperation:
+def receiving(declaration: Declaration) -> Operation:
     """What one handler takes."""
-    one = declaration.subscription
+    one, function = declaration.subscription, declaration.function
     payloads = [each.type for each in declaration.arguments or () if each.kind is Kind.PAYLOAD]
     kind = payloads[0] if payloads else declaration.kind
     contents = tuple(_with_tags(content, one.tags) for content in _contents(kind) if _may_come(content, one.tags))
-    topic, function = TopicAt(one.cluster, one.topic), declaration.function
-    reply = None
+    topic, handler, reply = TopicAt(one.cluster, one.topic), one.handler_name, None
     if declaration.answers and _bodies(function):
         answered = tuple(_contents(_returned_type(function)))
-        reply = SendOperation(topic=topic._replace(is_of_replies=True), contents=answered, handler=one.handler_name)
-    return ReceiveOperation(topic=topic, contents=contents, subscription=one, doc=doc_of(function), reply=reply)
+        reply = Operation(topic=topic._replace(is_of_replies=True), contents=answered, handler=handler)
+    return Operation(
+        topic=topic, contents=contents, handler=handler, subscription=one, doc=doc_of(function), reply=reply
+    )
 
 
-def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[SendOperation]:
+def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[Operation]:
     """What handlers return for publication, and what transactions and the publishers of the app publish."""
     for declaration in declarations:
         publication = declaration.publication
@@ -129,7 +122,7 @@ def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[Se
     for transaction in declared.transactions:
         named = transaction.topic
         kind = named.kind if isinstance(named, Topic) else _payload_type(transaction.function)
-        yield SendOperation(
+        yield Operation(
             topic=TopicAt(transaction.cluster, transaction.topic_name),
             contents=tuple(_contents(kind)),
             handler=transaction.name,
@@ -137,7 +130,7 @@ def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[Se
             doc=doc_of(transaction.function),
         )
     for topic in declared.publishers:
-        yield SendOperation(topic=TopicAt("", topic.name), contents=tuple(_contents(topic.kind)))
+        yield Operation(topic=TopicAt("", topic.name), contents=tuple(_contents(topic.kind)))
 
 
 def doc_of(function: Callable[..., Any]) -> str:
@@ -174,7 +167,7 @@ def _with_tags(content: Content, tags: frozenset[str]) -> Content:
     return replace(content, tags=wanted)
 
 
-def _returned(declaration: Declaration, publication: Publication) -> SendOperation:
+def _returned(declaration: Declaration, publication: Publication) -> Operation:
     options = publication.options
     kind = publication.topic.kind if isinstance(publication.topic, Topic) else _returned_type(declaration.function)
     if typing.get_origin(kind) is list and not isinstance(publication.topic, Topic):
@@ -190,7 +183,7 @@ def _returned(declaration: Declaration, publication: Publication) -> SendOperati
         for content in _contents(kind)
     )
     cluster = options.get("cluster")
-    return SendOperation(
+    return Operation(
         topic=TopicAt(declaration.subscription.cluster if cluster is None else cluster, publication.topic_name),
         contents=contents,
         handler=declaration.subscription.handler_name,
@@ -245,40 +238,23 @@ TRAIT = "rocketmq"
 class MessageObject:
     """Messages of one channel with bodies of one type. `name` is given when all of the channel are known."""
 
-    def __init__(self, content: Content, form: Form, version: int | None) -> None:
-        """`version`: of a type with upcasters."""
-        self.kind: Any = content.kind
-        self._given_type, self._form, self._version = content.content_type, form, version
+    def __init__(self, content: Content, payloads: Payloads) -> None:
+        kind = content.kind
+        form = Form(ANY) if kind is None else payloads.form_of(kind)
+        self.kind: Any = kind
+        self.contents: list[Content] = [content]
+        """Of each place that receives or sends such messages."""
         self.name: str = ""
-        self._tags: set[str] = set()
-        self._has_any_tag = False
-        self._values: dict[str, set[str]] = {}
-        self._follows = False
-
-    @property
-    def title(self) -> str:
-        return UNKNOWN if self.kind is None else title_of(self.kind)
-
-    @property
-    def content_type(self) -> str:
-        return self._given_type or self._form.content_type
-
-    @property
-    def own_schema(self) -> Mapping[str, Any] | None:
+        self.title: str = UNKNOWN if kind is None else title_of(kind)
+        self.content_type: str = content.content_type or form.content_type
+        self.own_schema: Mapping[str, Any] | None = None if content.content_type else form.schema
         """What the codec of its type says of the payload; None where the type says it."""
-        return None if self._given_type else self._form.schema
+        self._version = payloads.present_version(kind) if isinstance(kind, type) else None
+        """Of a type with upcasters."""
 
     def holds(self, content: Content) -> bool:
         """Whether these are messages like those."""
-        return bool(self.kind == content.kind) and self._given_type == content.content_type
-
-    def add(self, content: Content) -> None:
-        """One more place that receives or sends such messages."""
-        self._tags |= content.tags
-        self._has_any_tag = self._has_any_tag or not content.tags
-        self._follows = self._follows or content.follows
-        if content.property:
-            self._values.setdefault(content.property, set()).update(content.values)
+        return bool(self.kind == content.kind) and self.contents[0].content_type == content.content_type
 
     def described(self, payload: Any) -> dict[str, Any]:
         """The Message Object. `payload`: its schema; None where nothing is known."""
@@ -291,7 +267,7 @@ class MessageObject:
             found["headers"] = headers
         if payload is not None:
             found["payload"] = payload
-        if self._follows:
+        if any(content.follows for content in self.contents):
             location = f"$message.header#/properties/{CORRELATION}"
             text = "Of the first message of a chain; a message that a handler publishes carries on what it handled."
             found["correlationId"] = {"description": text, "location": location}
@@ -301,27 +277,30 @@ class MessageObject:
         """What is known beyond the trait."""
         found: dict[str, Any] = {}
         needed: list[str] = []
-        if self._tags and not self._has_any_tag:
-            found["tag"] = {"type": "string", "enum": sorted(self._tags)}
+        if all(content.tags for content in self.contents):
+            tags = {tag for content in self.contents for tag in content.tags}
+            found["tag"] = {"type": "string", "enum": sorted(tags)}
             needed.append("tag")
-        properties = self._properties()
-        if properties:
+        told = sorted({content.property for content in self.contents if content.property})
+        if properties := self._properties(told):
             found["properties"] = {"type": "object", "properties": properties}
-        if self._values:
-            found["properties"]["required"] = sorted(self._values)
+        if told:
+            found["properties"]["required"] = told
             needed.append("properties")
         if not found:
             return {}
         return {"type": "object", "properties": found, **({"required": needed} if needed else {})}
 
-    def _properties(self) -> dict[str, Any]:
+    def _properties(self, told: Sequence[str]) -> dict[str, Any]:
+        """`told`: the properties that tell the type of the body."""
         known: dict[str, Any] = {}
         if self.content_type not in (ANY, JSON, _TEXT):
             known[CONTENT_TYPE] = {"type": "string", "const": self.content_type}
         if self._version is not None:
             text = "The version of the payload's type; older ones are turned into it. Without it: 1."
             known[PAYLOAD_VERSION] = {"type": "string", "const": str(self._version), "description": text}
-        for name, values in sorted(self._values.items()):
+        for name in told:
+            values = {value for content in self.contents if content.property == name for value in content.values}
             known[name] = {"type": "string", "enum": sorted(values), "description": "Tells the type of the body."}
         return known
 
@@ -341,32 +320,25 @@ def traits() -> dict[str, Any]:
 
 
 class Messages:
-    """Those of one channel."""
+    """Those of one channel: one for each type and content type of a body."""
 
-    def __init__(self, payloads: Payloads) -> None:
-        self._payloads = payloads
-        self._found: list[MessageObject] = []
-
-    def of(self, content: Content) -> MessageObject | None:
-        """The message for this content, if there is one."""
-        return next((one for one in self._found if one.holds(content)), None)
-
-    def add(self, content: Content) -> None:
-        """Messages with this content are on the channel."""
-        message = self.of(content)
-        if message is None:
-            form = Form(ANY) if content.kind is None else self._payloads.form_of(content.kind)
-            version = self._payloads.present_version(content.kind) if isinstance(content.kind, type) else None
-            message = MessageObject(content, form, version)
-            self._found.append(message)
-        message.add(content)
-
-    def named(self) -> Mapping[str, MessageObject]:
-        """All of them by name, in its order."""
+    def __init__(self, contents: Iterable[Content], payloads: Payloads) -> None:
+        found: list[MessageObject] = []
+        for content in contents:
+            message = next((one for one in found if one.holds(content)), None)
+            if message is None:
+                found.append(MessageObject(content, payloads))
+            else:
+                message.contents.append(content)
         names = Names()
-        for message in sorted(self._found, key=_order):
+        for message in sorted(found, key=_order):
             message.name = names.take(message.title)
-        return {one.name: one for one in sorted(self._found, key=lambda one: one.name)}
+        self.all: list[MessageObject] = sorted(found, key=lambda one: one.name)
+        """By name."""
+
+    def of(self, contents: Sequence[Content]) -> list[MessageObject]:
+        """Those with such contents, by name."""
+        return [one for one in self.all if any(map(one.holds, contents))]
 
 
 def title_of(kind: Any) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from rocketapp.cli.failure import USAGE
 from rocketapp.cli.main import cli
 from tests.unit.asyncapi.official import problems
 from tests.unit.cli.asking import Http
@@ -42,7 +43,7 @@ def docs(folder: Path, write_app: WriteApp, monkeypatch: pytest.MonkeyPatch) -> 
 def failure(result: Result) -> tuple[str, int]:
     error = result.exception
     assert error is not None
-    return str(error), getattr(error, "code", -1)
+    return str(error), getattr(error, "code", USAGE)
 
 
 def test_a_document_goes_to_stdout_and_nothing_else(start: Start, write_app: WriteApp) -> None:
@@ -128,7 +129,8 @@ def test_a_document_that_cannot_be_written_whole_leaves_the_last_one(folder: Pat
     old = folder / "asyncapi.json"
     old.write_text("old")
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); sys.dont_write_bytecode = 1"
-    code = f"{limited}; from rocketapp.cli.main import run_command; sys.exit(run_command(sys.argv[1:]))"
+    code = f"{limited}; from rocketapp.cli.failure import USAGE
+from rocketapp.cli.main import run_command; sys.exit(run_command(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, "docs", "app", "--output", "asyncapi.json"],
         cwd=folder,
