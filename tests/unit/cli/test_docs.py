@@ -129,8 +129,7 @@ def test_a_document_that_cannot_be_written_whole_leaves_the_last_one(folder: Pat
     old = folder / "asyncapi.json"
     old.write_text("old")
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); sys.dont_write_bytecode = 1"
-    code = f"{limited}; from rocketapp.cli.failure import USAGE
-from rocketapp.cli.main import run_command; sys.exit(run_command(sys.argv[1:]))"
+    code = f"{limited}; from rocketapp.cli.main import run_command; sys.exit(run_command(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", code, "docs", "app", "--output", "asyncapi.json"],
         cwd=folder,
