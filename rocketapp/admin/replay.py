@@ -321,35 +321,21 @@ async def _are_locked(cluster: AdminCluster, group: str) -> bool:
 
 
 async def begin(
-    cluster: AdminCluster, file: StateFile, *, group: str, named: str, to_group: bool, again: bool
+    cluster: AdminCluster,
+    file: StateFile,
+    *,
+    group: str,
+    named: str,
+    to_group: bool,
+    again: bool = False,
+    for_one: bool = False,
 ) -> ReplayState:
     """The state of a replay that goes on, or of a new one behind the last; `again`: of all dead letters that are there.
 
-    `named`: the cluster in the words of the command line. Raises AdminError for a state of another replay, and
-    ReplayStateError for one of messages that the cluster does not have.
+    `named`: the cluster in the words of the command line. `for_one`: a dead letter goes out ahead of the others, so no
+    new one is begun. Raises AdminError for a state of another replay, and ReplayStateError for one of messages that the
+    cluster does not have.
     """
-    state, held = await _state_in(cluster, file, group=group, named=named, to_group=to_group, again=again)
-    if state.left or (state.window is not None and not state.window.is_single):
-        return state
-    state.replayed, state.failed, state.perhaps_twice = 0, 0, []
-    state.name = uuid.uuid4().hex
-    state.ends = {str(queue): offsets.stop for queue, offsets in held.items()}
-    known = state.following
-    state.following = {str(queue): max(offsets.start, known.get(str(queue), 0)) for queue, offsets in held.items()}
-    return state
-
-
-async def begin_one(cluster: AdminCluster, file: StateFile, *, group: str, named: str, to_group: bool) -> ReplayState:
-    """The state for a dead letter that goes out ahead of the others. Raises as `begin` does."""
-    state, _ = await _state_in(cluster, file, group=group, named=named, to_group=to_group, again=False)
-    state.name = state.name or uuid.uuid4().hex
-    return state
-
-
-async def _state_in(
-    cluster: AdminCluster, file: StateFile, *, group: str, named: str, to_group: bool, again: bool
-) -> tuple[ReplayState, Mapping[MessageQueue, range]]:
-    """What the file says, if it is of this replay, and what the queues of dead letters hold."""
     held = await queues_of(cluster, group)
     state = file.read()
     if state is None or again:
@@ -361,7 +347,15 @@ async def _state_in(
         said = "group" if state.to_group else "topic"
         raise AdminError(f"{file.path} is of a replay with --to {said}: end that first")
     state.to_group = to_group
-    return state, held
+    if for_one:
+        state.name = state.name or uuid.uuid4().hex
+    elif not state.left and (state.window is None or state.window.is_single):
+        state.replayed, state.failed, state.perhaps_twice = 0, 0, []
+        state.name = uuid.uuid4().hex
+        state.ends = {str(queue): offsets.stop for queue, offsets in held.items()}
+        known = state.following
+        state.following = {str(queue): max(offsets.start, known.get(str(queue), 0)) for queue, offsets in held.items()}
+    return state
 
 
 def _check_held(state: ReplayState, file: StateFile, held: Mapping[MessageQueue, range]) -> None:

@@ -56,11 +56,13 @@ class GroupReplay:
 
     def one(self, which: str) -> str:
         """Send one dead letter out, ahead of the others: what became of it. No replay sends it a second time."""
-        from rocketapp.admin.replay import Replay, begin_one
+        from rocketapp.admin.replay import Replay, begin
 
         async def work(cluster: AdminCluster) -> str:
             letter = await found_letter(cluster, self._group, which)
-            state = await begin_one(cluster, self.file, group=self._group, named=self._named, to_group=self._to_group)
+            state = await begin(
+                cluster, self.file, group=self._group, named=self._named, to_group=self._to_group, for_one=True
+            )
             failed = state.failed
             async with self._sending(cluster) as producer:
                 is_new = await Replay(cluster, producer, state, self.file, rate=None).one(letter)

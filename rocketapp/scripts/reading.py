@@ -173,7 +173,19 @@ class AsMember(Reading):
         self._offered: asyncio.Queue[tuple[Message, asyncio.Future[None]] | None] = asyncio.Queue()
         self._in_flight: asyncio.Future[None] | None = None
         self._is_joined, self._stopping = False, asyncio.Lock()
-        handler = Handler(_subscription(wanted, group, settings.consumer.retries), self._offer)
+        subscription = Subscription(
+            topic=wanted.topic,
+            group=group,
+            tags=wanted.tags,
+            expression=wanted.expression,
+            concurrency=1,
+            retries=settings.consumer.retries,
+            start=wanted.start,
+            is_async=True,
+            handler_name="Client.messages",
+            place=wanted.place,
+        )
+        handler = Handler(subscription, self._offer)
         data = SubscriptionData(wanted.topic, " || ".join(sorted(wanted.tags)) or "*", wanted.tags)
         topic = ConsumedTopic(wanted.topic, wanted.start, settings.consumer.retries, (handler,), data)
         topics: tuple[ConsumedTopic, ...] = (topic,)
@@ -226,23 +238,3 @@ class AsMember(Reading):
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._offered.put_nowait((message, done))
         await done
-
-
-def _subscription(wanted: Wanted, group: str, retries: int) -> Subscription:
-    return Subscription(
-        topic=wanted.topic,
-        group=group,
-        tags=wanted.tags,
-        expression=wanted.expression,
-        orderly=False,
-        batch=None,
-        batch_wait=0.1,
-        concurrency=1,
-        retries=retries,
-        start=wanted.start,
-        timeout=None,
-        cluster="",
-        is_async=True,
-        handler_name="Client.messages",
-        place=wanted.place,
-    )

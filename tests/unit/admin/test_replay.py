@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rocketapp.admin.cluster import AdminError
 from rocketapp.admin.dead_letters import newest
 from rocketapp.admin.messages import limits, read
-from rocketapp.admin.replay import Replay, begin, begin_one
+from rocketapp.admin.replay import Replay, begin
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window, queue_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.producer.producer import Producer
@@ -135,7 +135,7 @@ async def replay_one(
     """The dead letter with this number alone."""
     letters = await newest(on.cluster, "billing", 100)
     (letter,) = [one for one in letters if int(one.message.body) == number]
-    state = await begin_one(on.cluster, file, group="billing", named="here", to_group=True)
+    state = await begin(on.cluster, file, group="billing", named="here", to_group=True, for_one=True)
     producer: Any = Mortal(on.producer(), dies_at, stored=stored)
     return await Replay(on.cluster, producer, state, file, rate=None).one(letter)
 
