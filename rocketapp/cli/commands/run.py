@@ -145,6 +145,7 @@ async def _run_worker(
 ) -> int:
     from rocketapp.app.settings import with_name_server
     from rocketapp.cli.processes.run import Run
+    from rocketapp.cli.processes.service_manager import keep_alive
     from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker, obey
     from rocketapp.cli.settings import code_of, needs_cluster
@@ -158,7 +159,7 @@ async def _run_worker(
 
     run = Run(given, settings, stop, {1: ""}, ask, code=code_of(app))
     run.greet(1)
-    async with scope(run.manager.keep_alive()):
+    async with scope(keep_alive()):
         try:
             if needs_cluster(app, settings, may_embed=not given["no_embedded"]):
                 settings = with_name_server(settings, await run.cluster())

@@ -23,7 +23,7 @@ from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reload import Watched
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.run import Run
-from rocketapp.cli.processes.service_manager import Silence
+from rocketapp.cli.processes.service_manager import Silence, keep_alive, watchdog_of
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
 from rocketapp.cli.settings import read_settings
 from rocketapp.model.snapshot import HandlerStats
@@ -83,7 +83,7 @@ class Parent:
         """Until a stop is requested, a worker cannot be started at all, or all was idle for long enough."""
         for number in range(1, self._spec["workers"] + 1):
             self._tasks.start(self._keep(number), f"worker {number}")
-        self._tasks.start(self._run.manager.keep_alive(self._end_silent), "watchdog")
+        self._tasks.start(keep_alive(self._end_silent), "watchdog")
         if self._watched is not None:
             self._tasks.start(self._follow(self._watched), "edits")
         try:
@@ -222,7 +222,7 @@ class Parent:
         """End workers that have reported nothing for as long as the watchdog allows; their keepers start them again."""
         silent = self._silence.look(self._run.reports.heard_at)
         for number in [] if self._stop.requested.is_set() else silent:
-            limit = self._run.manager.watchdog or 0.0
+            limit = watchdog_of(os.environ) or 0.0
             _log.error("worker %d has not reported for %g s: the watchdog ends it", number, limit)
             self._children[number].signal(signal.SIGKILL)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import CommandError, problem_of
+from rocketapp.cli.processes import service_manager
 from rocketapp.cli.processes.reports import Report, WorkerReports
-from rocketapp.cli.processes.service_manager import ServiceManager
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ class Run:
         reading end of the pipe that the workers hold. Raises CommandError for an address of `--http` that is taken.
         """
         self.reports: WorkerReports = WorkerReports(len(names))
-        self.manager: ServiceManager = ServiceManager.of(os.environ)
         self._spec, self._stop, self._names, self._ask, self._presence = spec, stop, names, ask, presence
         self._joined: set[int] = set()
         self._keeper: BrokerKeeper | None = None
@@ -58,8 +56,9 @@ class Run:
         self._address = ""
         self._said_in: tuple[Path, str] | None = None
         """The folder, and its file that says where the app is served."""
-        self.manager.starting(settings.app.connect_timeout)
-        stop.drains = lambda reason: self.manager.draining(reason, stop.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
+        service_manager.starting(settings.app.connect_timeout)
+        limit = 2 * SLACK + STOP_TIMEOUT
+        stop.drains = lambda reason: service_manager.draining(reason, stop.drain_timeout + limit)
         self.go_by(settings, code)
 
     def go_by(self, settings: Settings, code: Mapping[str, Any] | None) -> None:
@@ -121,7 +120,7 @@ class Run:
         elif report.kind == "joined":
             self._joined.add(number)
             if len(self._joined) == len(self._names):
-                self.manager.ready(len(self._names))
+                service_manager.ready(len(self._names))
         else:
             now, limit = asyncio.get_running_loop().time(), self._spec["exit_when_idle"]
             self.reports.heard(number, report, now)

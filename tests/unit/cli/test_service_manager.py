@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.cli.processes.service_manager import ServiceManager, Silence
+from rocketapp.cli.processes.service_manager import Silence, ready, tell, watchdog_of
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import LIMIT, Command, wait_until
@@ -214,9 +214,7 @@ def _both(run: Command) -> list[str]:
 def test_the_watchdog_is_on_when_the_variables_mean_this_process(
     environment: dict[str, str], watchdog: float | None
 ) -> None:
-    manager = ServiceManager.of(environment)
-    assert manager.watchdog == watchdog
-    manager.close()
+    assert watchdog_of(environment) == watchdog
 
 
 def test_a_socket_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,19 +222,15 @@ def test_a_socket_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.Monke
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind("notify")
         path = Path("/proc/self/cwd/notify")  # short, wherever the folder is
-        manager = ServiceManager(str(path))
-        manager.tell("READY=1", "STATUS=here")
+        monkeypatch.setenv("NOTIFY_SOCKET", str(path))
+        tell("READY=1", "STATUS=here")
         assert listening.recv(100) == b"READY=1\nSTATUS=here"
-        manager.close()
 
 
 @pytest.mark.parametrize("address", ["", "/nowhere/to/be/found", "@listens-nowhere", "vsock:2:1234"])
-def test_where_nothing_listens_nothing_fails(address: str) -> None:
-    manager = ServiceManager(address)
-    manager.ready()
-    manager.close()
-    manager.ready()
-    assert manager.watchdog is None
+def test_where_nothing_listens_nothing_fails(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", address)
+    ready()
 
 
 def test_a_worker_is_silent_when_it_told_nothing_new_in_three_looks() -> None:
