@@ -135,7 +135,7 @@ def test_every_limit_of_flow_control_is_on_the_page() -> None:
 
 
 def test_every_mend_of_doctor_is_on_the_page() -> None:
-    mends = [*(mend for _, mend in _MENDS), mend_of("unknown", "")]
+    mends = [*_MENDS.values(), mend_of("unknown", "")]
     assert [mend for mend in mends if not said(mend.replace("{topic!r}", "'orders'"))] == []
 
 
