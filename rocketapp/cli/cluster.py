@@ -66,8 +66,8 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
             config=config, dial=dial_tcp, clock=SystemClock(), random=random.Random(), observe=lambda event: None
         )
         await client.start()
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
+    except ConfigError:
+        raise
     except RocketAppError as error:
         raise CommandError(f"name server {error}: is it running, and is --name-server right?") from error
     try:
@@ -129,8 +129,8 @@ def run_on(settings: Settings, work: Callable[[AdminCluster], Coroutine[Any, Any
             try:
                 cluster = await AdminCluster.of(client)
                 found = await work(cluster)
-            except KeysRefused as error:
-                raise CommandError(str(error)) from error
+            except (CommandError, KeysRefused):
+                raise
             except RocketAppError as error:
                 raise CommandError(str(error).removeprefix("topic : "), FAILED) from error
             _tell_silent(cluster)

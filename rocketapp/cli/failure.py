@@ -10,12 +10,14 @@ import os
 import sys
 from pathlib import Path
 
+from rocketapp.errors import RocketAppError
+
 DONE, FAILED, USAGE = 0, 1, 2
 LONGEST_LINE = 600
 """Characters of an error line: an exception's text may carry a whole document."""
 
 
-class CommandError(Exception):
+class CommandError(RocketAppError):
     """The command cannot go on: what to print, and what to exit with."""
 
     def __init__(self, text: str, code: int = USAGE) -> None:
@@ -25,6 +27,11 @@ class CommandError(Exception):
 
     def __str__(self) -> str:
         return self.text
+
+
+def exit_code(error: RocketAppError) -> int:
+    """What a command exits with after this: whatever else rocketapp refuses is wrong usage or configuration."""
+    return error.code if isinstance(error, CommandError) else USAGE
 
 
 def one_line(text: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, print_failure
+from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, exit_code, print_failure
 from rocketapp.cli.loop import collect_rarely
 from rocketapp.cli.output import flush, open_streams
 from rocketapp.errors import RocketAppError, did_you_mean
@@ -178,7 +178,7 @@ def _run(words: Sequence[str], fail: Callable[..., None]) -> int:
         return USAGE
     try:
         code = cli.main(args=list(words), prog_name="rocketapp", standalone_mode=False)
-    except (CommandError, RocketAppError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
+    except (RocketAppError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
         return _explain(error, fail)
     except OSError as error:
         fail(describe(error))
@@ -193,12 +193,10 @@ def _run(words: Sequence[str], fail: Callable[..., None]) -> int:
 
 def _explain(error: BaseException, fail: Callable[..., None]) -> int:
     """Say what went wrong, and return the exit code for it."""
-    if isinstance(error, CommandError):
-        fail(error.text, error.__cause__, code=error.code)
-        return error.code
-    if isinstance(error, RocketAppError):  # what rocketapp refuses is wrong usage
-        fail(str(error), error, code=USAGE)
-        return USAGE
+    if isinstance(error, RocketAppError):
+        code = exit_code(error)
+        fail(str(error), error.__cause__ if isinstance(error, CommandError) else error, code=code)
+        return code
     if type(error).__name__ == "NoArgsIsHelpError":  # older clicks have none
         assert isinstance(error, click.ClickException)
         click.echo(error.format_message(), err=True)

@@ -36,7 +36,7 @@ async def found_letter(cluster: AdminCluster, group: str, which: str) -> StoredD
 
 
 class GroupReplay:
-    """The dead letters of one group, on their way out again. Every method raises CommandError."""
+    """The dead letters of one group, on their way out again. Every method raises RocketAppError."""
 
     def __init__(self, settings: Settings, group: str, state_file: str | None = None, *, to_group: bool = True) -> None:
         """`state_file`: where the state of the group's replays lies; None: beside the embedded broker's folder."""
@@ -109,13 +109,8 @@ class GroupReplay:
         return f"; {state.replayed} are replayed and {state.left} left: the same command goes on, from {self.file.path}"
 
     def _run(self, work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
-        from rocketapp.admin.replay_state import ReplayStateError
-
-        try:
-            with self.file.held():
-                return run_on(self._settings, work)
-        except ReplayStateError as error:
-            raise CommandError(str(error)) from error
+        with self.file.held():
+            return run_on(self._settings, work)
 
     @contextlib.asynccontextmanager
     async def _sending(self, cluster: AdminCluster) -> AsyncIterator[Producer]:

@@ -26,24 +26,20 @@ def read_settings(
     app: RocketApp | None = None,
     code: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Defaults < code < file < environment < `overrides`. Raises CommandError naming place and key.
+    """Defaults < code < file < environment < `overrides`. Raises RocketAppError naming place and key.
 
     Without an app, tables of plugins are unknown and are skipped. `code`: `code_of` an app that is in another process.
     """
     if file == "":
         raise CommandError("--settings is empty: leave it out, or give it a value")
     from rocketapp.app.sources import CODE, load_settings
-    from rocketapp.errors import RocketAppError
 
-    try:
-        if app is None:
-            tables, place = (code["settings"], code["place"]) if code else ({}, CODE)
-            return load_settings(file, overrides, os.environ, tables, only_known=True, code_place=place)
-        from rocketapp.app.declare.phases import read_settings as read_settings_of
+    if app is None:
+        tables, place = (code["settings"], code["place"]) if code else ({}, CODE)
+        return load_settings(file, overrides, os.environ, tables, only_known=True, code_place=place)
+    from rocketapp.app.declare.phases import read_settings as read_settings_of
 
-        return read_settings_of(app, os.environ, file=file, overrides=overrides)
-    except RocketAppError as error:
-        raise CommandError(str(error)) from error
+    return read_settings_of(app, os.environ, file=file, overrides=overrides)
 
 
 def code_of(app: RocketApp) -> dict[str, Any]:
@@ -95,12 +91,8 @@ def _refuse_hidden_mistake(settings: Settings, *, may_embed: bool) -> None:
 def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
     """Every subscription, complete, of a handler whose arguments are all known.
 
-    Raises CommandError for those that contradict each other, and for an annotation that names nothing.
+    Raises RocketAppError for those that contradict each other, and for an annotation that names nothing.
     """
     from rocketapp.app.declare.phases import handlers_of
-    from rocketapp.errors import RocketAppError
 
-    try:
-        return [one.subscription for one in handlers_of(app, settings)]
-    except RocketAppError as error:
-        raise CommandError(str(error)) from error
+    return [one.subscription for one in handlers_of(app, settings)]

@@ -61,12 +61,9 @@ def command(memory: bool, conf: str | None, **own: str | None) -> int:
 
 def _options_in(conf: str) -> dict[str, Any]:
     from rocketapp.config.properties import from_java
-    from rocketapp.errors import ConfigError
 
     try:
         return from_java(Path(conf).read_text("utf-8", "replace"), conf)
-    except ConfigError as error:
-        raise CommandError(str(error)) from error
     except OSError as error:
         raise CommandError(f"--conf {conf}: {problem_of(error)}") from error
 

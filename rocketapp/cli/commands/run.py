@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.failure import DONE, USAGE, CommandError
+from rocketapp.cli.failure import DONE, USAGE, CommandError, exit_code
 from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, levels, overrides_of, refuse_empty
 from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import Report, summary_line
 from rocketapp.config.app import MOST_WORKERS
+from rocketapp.errors import RocketAppError
 from rocketapp.model.snapshot import HandlerStats
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ def command(**given: Any) -> int:
     last_line = LastLine()
     try:
         return last_line.ended(_run({**given, "overrides": _overrides(given)}, last_line))
-    except CommandError as error:
-        last_line.ended(error.code)
+    except RocketAppError as error:
+        last_line.ended(exit_code(error))
         raise
     finally:
         last_line.print()

@@ -25,6 +25,7 @@ from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import STOP_TIMEOUT, ProcessStop
 from rocketapp.embedded.running import ServingBroker, find_serving, is_alive, remove_running, write_running
+from rocketapp.errors import RocketAppError
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
 from rocketapp.transport.stream import is_loopback
@@ -103,7 +104,6 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
     """Within: the broker at this address is watched at `broker.http`. Nothing of it is imported without that option."""
     from tempfile import TemporaryDirectory
 
-    from rocketapp.admin.cluster import AdminError
     from rocketapp.cli.cluster import run_on
     from rocketapp.cli.replays import GroupReplay
     from rocketapp.operate.broker_desk import BrokerDesk
@@ -113,21 +113,15 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
     def own() -> Settings:
         return _as_operator(settings, address, broker.operator_keys())
 
-    def asked(ask: Callable[[], T]) -> T:
-        try:
-            return ask()
-        except CommandError as error:
-            raise AdminError(str(error)) from error
-
     def look(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
-        return asked(lambda: run_on(own(), work))
+        return run_on(own(), work)
 
     # What was replayed is noted beside the store; of one in memory nothing stays.
     with TemporaryDirectory() if memory else contextlib.nullcontext() as folder:
 
         def replay(group: str, identity: str) -> str:
             file = f"{folder}/replay-{group}.json" if folder else None
-            text = asked(lambda: GroupReplay(own(), group, file).one(identity))
+            text = GroupReplay(own(), group, file).one(identity)
             _log.warning("%s, by an operator", text)
             return text
 
@@ -161,7 +155,7 @@ def _as_operator(settings: Settings, address: str, keys: tuple[str, str] | None)
 async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, names: Names) -> tuple[EmbeddedBroker, str]:
     from rocketapp.clock import SystemClock
     from rocketapp.embedded.embedded import EmbeddedBroker
-    from rocketapp.errors import ConfigError, RocketAppError
+    from rocketapp.errors import ConfigError
 
     host, port = parse_listen(config.listen, names["listen"], has_keys=config.authentication)
     # Before the store is opened: its recovery may take longer than a user wants to wait for such an answer.
@@ -188,8 +182,6 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, name
             if not or_free_port or port == 0 or bind_problem(host, port) is None:
                 raise
             return await start_on(0)
-    except RocketAppError as error:
-        raise CommandError(str(error)) from error
     except OSError as error:
         mend = f"choose another directory ({names['dir']})"
         raise CommandError(f"{config.dir}: {problem_of(error)}: {mend}") from error
@@ -289,7 +281,7 @@ class BrokerKeeper:
             return
         try:
             await self._launch()
-        except CommandError:
+        except RocketAppError:
             # Two commands may have started at once: one of them has the directory, the other joins it.
             if not await self._join():
                 raise
@@ -349,7 +341,7 @@ class BrokerKeeper:
                 try:
                     await self._join_or_launch()
                     break
-                except CommandError as error:
+                except RocketAppError as error:
                     _run_log.error("embedded broker: %s; trying again in %g s", error, pause)
                 await asyncio.sleep(pause)
                 pause = backoff.next(0.0)

@@ -14,11 +14,12 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.failure import DONE, FAILED, exit_code
 from rocketapp.cli.loop import collect_rarely
 from rocketapp.cli.processes.pipe import Pipe
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import PATIENCE, SLACK, ProcessStop, end_now, leave
+from rocketapp.errors import RocketAppError
 
 Spec = Mapping[str, Any]
 LOST = "the parent process is gone"
@@ -33,11 +34,11 @@ def main(spec: Spec) -> None:
     lifeline = Lifeline(spec)
     try:
         code = (_worker if spec["role"] == "worker" else _broker)(spec, lifeline)
-    except CommandError as error:
-        if spec["traceback"] and error.__cause__ is not None:
-            traceback.print_exception(error.__cause__, file=sys.stderr)
-        lifeline.tell(Report("failed", error=error.text, code=error.code))
-        code = error.code
+    except RocketAppError as error:
+        if spec["traceback"]:
+            traceback.print_exception(error.__cause__ or error, file=sys.stderr)
+        code = exit_code(error)
+        lifeline.tell(Report("failed", error=str(error), code=code))
     leave(code)
 
 

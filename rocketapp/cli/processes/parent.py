@@ -26,6 +26,7 @@ from rocketapp.cli.processes.run import Run
 from rocketapp.cli.processes.service_manager import Silence, keep_alive, watchdog_of
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
 from rocketapp.cli.settings import read_settings
+from rocketapp.errors import RocketAppError
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
@@ -64,7 +65,7 @@ class Parent:
         self._tasks = Tasks(log_failure)
         self._children: dict[int, Child] = {}
         self._started: set[int] = set()
-        self._failure: CommandError | None = None
+        self._failure: RocketAppError | None = None
         self._told: dict[str, Any] = {}
         """What a worker last told of its app."""
         names = {number: f"worker {number}" for number in range(1, spec["workers"] + 1)}
@@ -207,13 +208,13 @@ class Parent:
             self.adopt(report.said)
             address = await self._run.cluster() if report.needs_cluster else ""
         except Exception as error:
-            self._give_up(error if isinstance(error, CommandError) else CommandError(describe(error), FAILED))
+            self._give_up(error if isinstance(error, RocketAppError) else CommandError(describe(error), FAILED))
             return
         # Otherwise the process after it asks for itself: that one knows nothing of what was paused before it.
         if child.is_alive and self._failure is None:
             child.tell({"name_server": address, "paused": self._run.greet(number)})
 
-    def _give_up(self, failure: CommandError) -> None:
+    def _give_up(self, failure: RocketAppError) -> None:
         if self._failure is None:
             self._failure = failure
         self._stop.request("a worker cannot be started")

@@ -163,7 +163,7 @@ def obey(app: RocketApp, settings: Settings, fields: Mapping[str, Any], tell: Te
         try:
             report = Report("answered", number=fields["number"], said=answer(app, settings, fields))
         except Exception as error:  # a request waits for an answer
-            told = str(error) if isinstance(error, RocketAppError | CommandError) else describe(error)
+            told = str(error) if isinstance(error, RocketAppError) else describe(error)
             report = Report("answered", number=fields["number"], error=told)
         tell(report)
 
