@@ -98,12 +98,17 @@ class SQLiteStore:
         return answers
 
     async def done(self, keys: Sequence[str], *, expiry: float) -> None:
-        await self._ask(
-            lambda connection, now: connection.executemany(_DONE, [(key, now, now + expiry) for key in keys])
-        )
+        # A cursor must not leave the thread: where it is freed, the connection would be used as well.
+        def work(connection: sqlite3.Connection, now: float) -> None:
+            connection.executemany(_DONE, [(key, now, now + expiry) for key in keys])
+
+        await self._ask(work)
 
     async def release(self, claims: Sequence[Claim]) -> None:
-        await self._ask(lambda connection, _now: connection.executemany(_RELEASE, claims))
+        def work(connection: sqlite3.Connection, _now: float) -> None:
+            connection.executemany(_RELEASE, claims)
+
+        await self._ask(work)
 
     async def _ask(self, work: Work) -> Any:
         if not self._is_open:

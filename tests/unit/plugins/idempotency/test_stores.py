@@ -97,6 +97,21 @@ async def test_a_file_is_shared_and_survives_its_process(tmp_path: Path) -> None
     await again.close()
 
 
+async def test_many_callers_at_once_are_all_answered(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "marks.db")
+    await store.open()
+
+    async def handles(caller: int) -> None:
+        for number in range(40):
+            claim = Claim(f"{caller}-{number}", "mine")
+            assert list(await store.claim([claim], lease=30)) == [CLAIMED]
+            await store.release([claim])
+            await store.done([claim.key], expiry=30)
+
+    await asyncio.gather(*map(handles, range(64)))
+    await store.close()
+
+
 async def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "marks.db"
     other = sqlite3.connect(file, isolation_level=None)
