@@ -22,8 +22,8 @@ from rocketapp.asyncapi.messages import (
     MessageObject,
     Messages,
     Names,
-    Operation,
     TopicAt,
+    TopicOperation,
     identifier,
     receiving,
     sendings,
@@ -82,7 +82,7 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
 class _Channels:
     """Every topic that is received from or sent to, with its messages."""
 
-    def __init__(self, declared: Declared, some: Sequence[Operation]) -> None:
+    def __init__(self, declared: Declared, some: Sequence[TopicOperation]) -> None:
         names, topics = Names(), sorted({one.topic for one in some})
         self.ids: dict[TopicAt, str] = {topic: names.take(topic.text()) for topic in topics}
         self.messages: dict[TopicAt, Messages] = {
@@ -124,7 +124,9 @@ def _plain(message: MessageObject) -> Any:
     return {"type": "string"} if message.kind is str else message.own_schema
 
 
-def _operations(channels: _Channels, some: Sequence[Operation], settings: Settings) -> Iterator[tuple[str, Described]]:
+def _operations(
+    channels: _Channels, some: Sequence[TopicOperation], settings: Settings
+) -> Iterator[tuple[str, Described]]:
     names = Names()
     for one in some:
         place, channel = _place(channels, one), channels.ids[one.topic]
@@ -142,7 +144,7 @@ def _operations(channels: _Channels, some: Sequence[Operation], settings: Settin
         yield names.take(name), {**head, **described, **place, **last}
 
 
-def _place(channels: _Channels, one: Operation) -> Described:
+def _place(channels: _Channels, one: TopicOperation) -> Described:
     """Where it is, and which messages of the channel it has."""
     channel = f"#/channels/{channels.ids[one.topic]}"
     messages = [{"$ref": f"{channel}/messages/{each.name}"} for each in channels.messages[one.topic].of(one.contents)]
@@ -159,7 +161,7 @@ def function_name(handler: str) -> str:
     return handler.rpartition(":")[2].rpartition(".")[2].strip("<>")
 
 
-def _received(one: Operation, subscription: Subscription, *, suspend: float) -> Described:
+def _received(one: TopicOperation, subscription: Subscription, *, suspend: float) -> Described:
     """Everything but the channel and its messages. `suspend` is consumer.suspend."""
     return {
         "action": "receive",
@@ -170,7 +172,7 @@ def _received(one: Operation, subscription: Subscription, *, suspend: float) -> 
     }
 
 
-def _sent(one: Operation, title: str) -> Described:
+def _sent(one: TopicOperation, title: str) -> Described:
     """The same for what is published. `title`: of its message."""
     if not one.handler:
         return {"action": "send", "title": title, "summary": "Published by a publisher of the app."}
@@ -275,7 +277,7 @@ def _description(declared: Declared) -> dict[str, str]:
     return {}
 
 
-def _order(one: Operation) -> tuple[Any, ...]:
+def _order(one: TopicOperation) -> tuple[Any, ...]:
     selected = () if one.subscription is None else (one.subscription.group, sorted(one.subscription.tags))
     return one.topic, one.handler, *selected, [str(content.kind) for content in one.contents]
 

@@ -81,7 +81,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class TopicOperation:
     """What one handler receives, or what is published to one topic: by a handler, a transaction or a publisher."""
 
     topic: TopicAt
@@ -94,11 +94,11 @@ class Operation:
     is_transaction: bool = False
     doc: str = ""
     """Of a handler that receives, and of a transaction's function."""
-    reply: Operation | None = None
+    reply: TopicOperation | None = None
     """What answers requests that are received; None when nothing does."""
 
 
-def receiving(declaration: Declaration) -> Operation:
+def receiving(declaration: Declaration) -> TopicOperation:
     """What one handler takes."""
     one, function = declaration.subscription, declaration.function
     payloads = [each.type for each in declaration.arguments or () if each.kind is Kind.PAYLOAD]
@@ -107,13 +107,13 @@ def receiving(declaration: Declaration) -> Operation:
     topic, handler, reply = TopicAt(one.cluster, one.topic), one.handler_name, None
     if declaration.answers and _bodies(function):
         answered = tuple(_contents(_returned_type(function)))
-        reply = Operation(topic=topic._replace(is_of_replies=True), contents=answered, handler=handler)
-    return Operation(
+        reply = TopicOperation(topic=topic._replace(is_of_replies=True), contents=answered, handler=handler)
+    return TopicOperation(
         topic=topic, contents=contents, handler=handler, subscription=one, doc=doc_of(function), reply=reply
     )
 
 
-def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[Operation]:
+def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[TopicOperation]:
     """What handlers return for publication, and what transactions and the publishers of the app publish."""
     for declaration in declarations:
         publication = declaration.publication
@@ -122,7 +122,7 @@ def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[Op
     for transaction in declared.transactions:
         named = transaction.topic
         kind = named.kind if isinstance(named, Topic) else _payload_type(transaction.function)
-        yield Operation(
+        yield TopicOperation(
             topic=TopicAt(transaction.cluster, transaction.topic_name),
             contents=tuple(_contents(kind)),
             handler=transaction.name,
@@ -130,7 +130,7 @@ def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[Op
             doc=doc_of(transaction.function),
         )
     for topic in declared.publishers:
-        yield Operation(topic=TopicAt("", topic.name), contents=tuple(_contents(topic.kind)))
+        yield TopicOperation(topic=TopicAt("", topic.name), contents=tuple(_contents(topic.kind)))
 
 
 def doc_of(function: Callable[..., Any]) -> str:
@@ -167,7 +167,7 @@ def _with_tags(content: Content, tags: frozenset[str]) -> Content:
     return replace(content, tags=wanted)
 
 
-def _returned(declaration: Declaration, publication: Publication) -> Operation:
+def _returned(declaration: Declaration, publication: Publication) -> TopicOperation:
     options = publication.options
     kind = publication.topic.kind if isinstance(publication.topic, Topic) else _returned_type(declaration.function)
     if typing.get_origin(kind) is list and not isinstance(publication.topic, Topic):
@@ -183,7 +183,7 @@ def _returned(declaration: Declaration, publication: Publication) -> Operation:
         for content in _contents(kind)
     )
     cluster = options.get("cluster")
-    return Operation(
+    return TopicOperation(
         topic=TopicAt(declaration.subscription.cluster if cluster is None else cluster, publication.topic_name),
         contents=contents,
         handler=declaration.subscription.handler_name,
@@ -334,7 +334,7 @@ class Messages:
         for message in sorted(found, key=_order):
             message.name = names.take(message.title)
         self.all: list[MessageObject] = sorted(found, key=lambda one: one.name)
-        """By name."""
+        """Sorted by their names."""
 
     def of(self, contents: Sequence[Content]) -> list[MessageObject]:
         """Those with such contents, by name."""

@@ -261,7 +261,7 @@ def _members(group: ShownGroup) -> list[tuple[ConnectedClient, Mapping[str, str]
 
 
 def _subscribed(said: Mapping[str, str] | None) -> str:
-    """Without the retries."""
+    """What a member says that it subscribes, without the retries."""
     from rocketapp.model.names import is_retry_topic
 
     known = sorted((topic, tags) for topic, tags in (said or {}).items() if not is_retry_topic(topic))
