@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 
@@ -57,21 +57,29 @@ def settings_here(app: RocketApp | None = None, *, code: Mapping[str, Any] | Non
     return read_settings(overrides_of(given), file=given.get("settings"), app=app, code=code)
 
 
-def about_settings(*names: str, **more: Any) -> Callable[[F], F]:
+class Decorator(Protocol):
+    """Gives a command one more option."""
+
+    def __call__(self, command: F, /) -> F: ...
+
+
+def about_settings(*names: str, **more: Any) -> Decorator:
     """An option that `settings_here` counts in; the command itself does not get it."""
     return click.option(*names, expose_value=False, callback=_keep, **more)
 
 
-settings_option = about_settings("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
-name_server_option = about_settings(
+settings_option: Decorator = about_settings(
+    "--settings", metavar="FILE", help="Default: settings.toml, if there is one."
+)
+name_server_option: Decorator = about_settings(
     "--name-server", metavar="H:P[;H:P]", help="The cluster. Default: the settings', or this folder's embedded broker."
 )
-traceback_option = click.option(
+traceback_option: Decorator = click.option(
     "--traceback", is_flag=True, expose_value=False, help="Show the whole traceback of what went wrong."
 )
 """It is for `run_command`, as --json is for what goes wrong."""
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-json_lines_option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+json_lines_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 """Of a command that prints for as long as there is something to print."""
 
 

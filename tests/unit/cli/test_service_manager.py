@@ -231,6 +231,7 @@ def test_a_socket_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.Monke
 def test_where_nothing_listens_nothing_fails(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", address)
     ready()
+    assert watchdog_of(os.environ) is None
 
 
 def test_a_worker_is_silent_when_it_told_nothing_new_in_three_looks() -> None:

@@ -9,8 +9,8 @@ import pytest
 from rocketapp import Breaker, ConfigError, DeadLetter, Message, Pause, Policy, Retry, RocketApp, Skip
 from rocketapp.app.declare.phases import complete
 from rocketapp.app.sources import load_settings
-from rocketapp.cli.failure import CommandError
 from rocketapp.cli.settings import subscriptions_of
+from rocketapp.errors import RocketAppError
 from rocketapp.model.subscription import Subscription
 from rocketapp.plugins.failures import FailuresConfig
 from rocketapp.testing import Done, TestApp, call_sync, make_message
@@ -104,7 +104,7 @@ WRONG_RULES = [
     WRONG_RULES,
 )
 def test_a_rule_that_cannot_be_is_refused_with_its_place(rule: dict[str, Any], problem: str) -> None:
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(RocketAppError) as caught:
         one_of(rule)
     assert problem in str(caught.value)
     assert "\n" not in str(caught.value)

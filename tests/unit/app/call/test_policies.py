@@ -6,8 +6,8 @@ import pytest
 
 from rocketapp import Breaker, Message, Policy, RocketApp
 from rocketapp.app.settings import Settings
-from rocketapp.cli.failure import CommandError
 from rocketapp.cli.settings import subscriptions_of
+from rocketapp.errors import RocketAppError
 from rocketapp.plugin import Override, PluginError, Subscription, hookimpl
 
 
@@ -95,7 +95,7 @@ def test_overrides_that_differ_within_one_topic_are_refused() -> None:
     ],
 )
 def test_an_answer_that_a_handler_cannot_have_names_the_plugin_and_the_handler(answer: Any, problem: str) -> None:
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(RocketAppError) as caught:
         policies(Fixed(answer))
     assert "Fixed" in str(caught.value)
     assert f"{__name__.rpartition('.')[2]}" in str(caught.value)
@@ -105,5 +105,5 @@ def test_an_answer_that_a_handler_cannot_have_names_the_plugin_and_the_handler(a
 
 def test_a_policy_of_the_settings_that_cannot_be_names_its_place_there() -> None:
     answer = Override(retry=Policy([9000]), said_by="failures.rules[0]")
-    with pytest.raises(CommandError, match=r"failures\.rules\[0\] for \S+:handle \(\S+:\d+\): retry=Policy.* 9000 s"):
+    with pytest.raises(RocketAppError, match=r"failures\.rules\[0\] for \S+:handle \(\S+:\d+\): retry=Policy.* 9000 s"):
         policies(Fixed(answer))
