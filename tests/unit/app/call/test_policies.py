@@ -78,7 +78,7 @@ def test_overrides_that_differ_within_one_topic_are_refused() -> None:
     app.subscribe("orders", tags="paid")(handle)
     app.subscribe("orders")(handle)
     with pytest.raises(
-        CommandError,
+        RocketAppError,
         match=r"topic 'orders' of group 'shop': retries=16 contradicts retries=1 \(plugin ",
     ):
         subscriptions_of(app, Settings())
